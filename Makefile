@@ -1,0 +1,45 @@
+# `make help` lists the targets. The first run of any of them sets everything up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SETUP  := $(VENV)/.installed
+
+.PHONY: help setup demo test check lint bench faults lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source
+
+$(SETUP): requirements.lock pyproject.toml retry/jars.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
+	$(BIN)/python -m retry.jars
+	touch $@
+
+demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; then a report
+	$(BIN)/python -m examples.demo
+
+test: setup lint  ## every test but the slow suites
+	$(BIN)/python -m pytest -q -m 'not slow'
+
+check: test  ## what CI runs
+
+lint: setup  ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-cache
+
+bench: setup  ## rates, lateness and memory beside the machine's own limit
+	$(BIN)/python -m tests.bench
+
+faults: setup  ## the slow fault runs on a real broker
+	$(BIN)/python -m pytest -q -m slow tests/acceptance
+
+lock:  ## renew requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --extra analytics --extra dev -o requirements.lock pyproject.toml
+
+clean:  ## remove what setup made
+	rm -rf $(VENV)

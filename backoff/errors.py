@@ -1,0 +1,24 @@
+"""What is wrong with a policy, and where in it."""
+
+from __future__ import annotations
+
+
+class PolicyInvalid(ValueError):
+    """A policy cannot be used as it is written.
+
+    Attributes:
+      path: where in the mapping, like "backoff.delay"; empty for the mapping as a whole.
+      reason: what is there, and what would be right.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.path, self.reason = path, reason
+
+    def under(self, prefix: str) -> PolicyInvalid:
+        """The same finding, told from one level further out.
+
+        >>> PolicyInvalid("delay", "is missing").under("backoff").path
+        'backoff.delay'
+        """
+        return PolicyInvalid(f"{prefix}.{self.path}" if self.path else prefix, self.reason)

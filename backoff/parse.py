@@ -1,0 +1,160 @@
+"""Plain mappings, as a YAML or JSON reader gives them, to curves and policies. Every mistake names its place.
+
+>>> policy({"backoff": {"kind": "constant", "delay": "5s"}, "jitter": "none"}).curve(1)
+5000
+>>> policy({"backoff": {"kind": "constant", "delay": "5"}})
+Traceback (most recent call last):
+backoff.errors.PolicyInvalid: backoff.delay: '5' is not a duration; write it like 250ms, 30s, 5m, 2h, 3d or 1h30m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from backoff.curve import Constant, Exponential, Linear, Steps
+from backoff.duration import duration_ms, duration_text
+from backoff.errors import PolicyInvalid
+from backoff.jitter import JITTERS, Jitter, full
+from backoff.policy import Policy
+
+__all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy"]
+
+DEFAULT = Policy(
+    curve=Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000),
+    jitter=full,
+    max_attempts=8,
+    max_age_ms=259_200_000,
+    max_delay_ms=3_600_000,
+    honour_retry_at=True,
+)
+# Beyond this even the shortest delay is at any sensible cap after a few retries.
+_FACTOR_MAX = 1_000
+_STEPS_MAX = 1_000
+_ATTEMPTS_MAX = 1_000_000
+
+
+def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
+    """The base policy with what the mapping says instead.
+
+    Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at. A `backoff` replaces the one of the
+    base as a whole; only `max_delay`, being a bound, is kept where the new one names none.
+
+    Raises:
+      PolicyInvalid: a key is unknown or its value cannot be used.
+    """
+    changes: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if key == "backoff":
+            shape = _backoff(value, base.max_delay_ms)
+            changes |= {"curve": shape, "max_delay_ms": shape.max_delay_ms}
+        elif key in _PLAIN:
+            field, read = _PLAIN[key]
+            changes[field] = read(value, key)
+        else:
+            raise PolicyInvalid(key, f"no such key; known are backoff, {', '.join(_PLAIN)}")
+    return replace(base, **changes)
+
+
+def curve(
+    mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms
+) -> Constant | Linear | Exponential | Steps:
+    """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
+
+    `max_delay_ms` stands in where the mapping has no `max_delay`.
+
+    Raises:
+      PolicyInvalid: the kind is unknown, or a key of it is missing, unknown, or cannot be used.
+    """
+    kind = mapping.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise PolicyInvalid("kind", f"{_shown(kind)} is not one of {', '.join(_KINDS)}")
+    build, keys = _KINDS[kind]
+    for key in mapping:
+        if key not in ("kind", "max_delay", *keys):
+            raise PolicyInvalid(str(key), f"no such key; {kind} has {', '.join(keys)} and max_delay")
+    if missing := [key for key in keys if key not in mapping]:
+        raise PolicyInvalid(missing[0], f"is missing; {kind} needs {' and '.join(keys)}")
+    if "max_delay" in mapping:
+        max_delay_ms = duration_ms(mapping["max_delay"], "max_delay")
+    return build(*(_READERS[key](mapping[key], key, max_delay_ms) for key in keys), max_delay_ms)
+
+
+def _backoff(value: object, max_delay_ms: int) -> Constant | Linear | Exponential | Steps:
+    if not isinstance(value, Mapping):
+        raise PolicyInvalid("backoff", f"{_shown(value)} is not a mapping like {{kind: constant, delay: 30s}}")
+    try:
+        return curve(value, max_delay_ms)
+    except PolicyInvalid as invalid:
+        raise invalid.under("backoff") from None
+
+
+def _delay_ms(value: object, path: str, max_delay_ms: int) -> int:
+    delay_ms = duration_ms(value, path)
+    # To cut silently what someone wrote out would surprise them at the worst time.
+    if delay_ms > max_delay_ms:
+        raise PolicyInvalid(path, f"{value} is above max_delay, {duration_text(max_delay_ms)}; raise max_delay too")
+    return delay_ms
+
+
+def _step_ms(value: object, path: str, max_delay_ms: int) -> int:  # noqa: ARG001 - one signature for every reader
+    return duration_ms(value, path)
+
+
+def _factor(value: object, path: str, max_delay_ms: int) -> float:  # noqa: ARG001 - as above
+    # Written so that nan is refused, and bool, which is an int.
+    if type(value) not in (int, float) or not 1 <= value <= _FACTOR_MAX:  # type: ignore[operator]
+        raise PolicyInvalid(path, f"{_shown(value)} is not a number from 1 to {_FACTOR_MAX:,}, like 2 or 1.5")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _delays_ms(value: object, path: str, max_delay_ms: int) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= _STEPS_MAX:
+        raise PolicyInvalid(path, f"{_shown(value)} is not a list of 1 to {_STEPS_MAX:,} durations, like [1m, 5m, 30m]")
+    return tuple(_delay_ms(each, f"{path}[{n}]", max_delay_ms) for n, each in enumerate(value))
+
+
+def _jitter(value: object, path: str) -> Jitter:
+    if not isinstance(value, str) or value not in JITTERS:
+        raise PolicyInvalid(path, f"{_shown(value)} is not one of {', '.join(JITTERS)}")
+    return JITTERS[value]
+
+
+def _attempts(value: object, path: str) -> int:
+    if type(value) is not int or not 0 <= value <= _ATTEMPTS_MAX:
+        raise PolicyInvalid(path, f"{_shown(value)} is not a whole number from 0 to {_ATTEMPTS_MAX:,}")
+    return value
+
+
+def _flag(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise PolicyInvalid(path, f"{_shown(value)} is not true or false")
+    return value
+
+
+def _shown(value: object) -> str:
+    # Python refuses to write out integers of many thousand digits.
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number that large"
+    return "nothing" if value is None else repr(value)[:60]
+
+
+_READERS: dict[str, Callable[[object, str, int], Any]] = {
+    "delay": _delay_ms,
+    "step": _step_ms,
+    "factor": _factor,
+    "delays": _delays_ms,
+}
+_KINDS: dict[str, tuple[Callable[..., Constant | Linear | Exponential | Steps], tuple[str, ...]]] = {
+    "constant": (Constant, ("delay",)),
+    "linear": (Linear, ("delay", "step")),
+    "exponential": (Exponential, ("delay", "factor")),
+    "steps": (Steps, ("delays",)),
+}
+_PLAIN: dict[str, tuple[str, Callable[[object, str], object]]] = {
+    "jitter": ("jitter", _jitter),
+    "max_attempts": ("max_attempts", _attempts),
+    "max_age": ("max_age_ms", duration_ms),
+    "honour_retry_at": ("honour_retry_at", _flag),
+}

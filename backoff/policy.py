@@ -1,0 +1,83 @@
+"""When a failed letter may try again: time and a draw in, a decision out. No clock, no randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from backoff.jitter import Jitter
+
+Curve = Callable[[int], int]
+
+
+class RetryAt(NamedTuple):
+    """The retry is made once the wall clock shows `due_at_ms`, milliseconds since 1970; at once if that is past."""
+
+    due_at_ms: int
+
+
+class Park(NamedTuple):
+    """The retry is not made; `reason` is "max_attempts" or "max_age"."""
+
+    reason: str
+
+
+Decision = RetryAt | Park
+
+_MAX_ATTEMPTS = Park("max_attempts")
+_MAX_AGE = Park("max_age")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The rules for one kind of failure.
+
+    Attributes:
+      curve: attempt (1 is the first retry) to delay in ms, before jitter.
+      jitter: (delay in ms, draw in [0, 1)) to delay in ms.
+      max_attempts: the last retry that is still made; 0 means none is.
+      max_age_ms: how long after its first failure a letter may still be retried.
+      max_delay_ms: the longest wait from now, jitter and a letter's own wish included.
+      honour_retry_at: whether a letter may ask for its own time.
+    """
+
+    curve: Curve
+    jitter: Jitter
+    max_attempts: int
+    max_age_ms: int
+    max_delay_ms: int
+    honour_retry_at: bool
+
+    def decide(
+        self,
+        *,
+        attempt: int,
+        first_failed_at_ms: int,
+        failed_at_ms: int,
+        now_ms: int,
+        draw: float,
+        retry_at_ms: int | None = None,
+    ) -> Decision:
+        """Say when retry number `attempt` is due, or why it is not made. Called for every letter, so it stays small.
+
+        Arguments:
+          attempt: number of the retry in question, from 1.
+          first_failed_at_ms: when the first of all attempts failed; the age counts from here.
+          failed_at_ms: when the last attempt failed; the delay counts from here.
+          now_ms: bounds the due time from above, so that a wrong clock elsewhere cannot postpone a letter for years.
+          draw: in [0, 1), from whatever the caller wants the jitter to depend on.
+          retry_at_ms: the time that the letter itself asks for.
+        """
+        if attempt > self.max_attempts:
+            return _MAX_ATTEMPTS
+        if retry_at_ms is not None and self.honour_retry_at:
+            due_at_ms = retry_at_ms
+        else:
+            # Jitter may add to a delay that is already at the cap.
+            due_at_ms = failed_at_ms + min(self.jitter(self.curve(attempt), draw), self.max_delay_ms)
+        if due_at_ms > (latest_ms := now_ms + self.max_delay_ms):
+            due_at_ms = latest_ms
+        if due_at_ms - first_failed_at_ms > self.max_age_ms:
+            return _MAX_AGE
+        return RetryAt(due_at_ms)

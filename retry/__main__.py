@@ -1,0 +1,23 @@
+"""argv → one command."""
+
+from __future__ import annotations
+
+import click
+
+from retry.commands.broker import broker
+from retry.commands.policies import policies
+from retry.commands.topics import topics
+from retry.commands.worker import worker
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dead-letter-retry")
+def main() -> None:
+    """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
+
+
+for command in (worker, topics, policies, broker):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

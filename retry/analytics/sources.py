@@ -1,0 +1,76 @@
+"""Kafka → frames: the outcomes, those that cannot be read, and the retries on their target topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retry.analytics.schema import OUTCOME, RETRY
+from retry.telemetry.outcomes import VERSION
+
+_LOG_APPEND_TIME = 1
+
+
+def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
+    """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
+    # A pattern, because a name that is missing fails the read, and a pattern that matches nothing reads nothing.
+    pattern = "|".join(re.escape(topic) for topic in sorted(set(topics)))
+    return (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("subscribePattern", pattern)
+        .option("includeHeaders", "true")
+        # Retention may delete records while they are read; a report shows what is left.
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+
+
+def parsed(records: DataFrame) -> DataFrame:
+    """Each outcome record as `outcome`, with `unreadable` and `other_version` to say why one must not be counted."""
+    required = [field.name for field in OUTCOME.fields if not field.nullable]
+    other_version = F.coalesce(F.col("outcome.v") != VERSION, F.lit(False))
+    is_whole = F.lit(True)
+    for name in required:
+        is_whole = is_whole & F.col("outcome")[name].isNotNull()
+    return (
+        records.select(F.from_json(F.col("value").cast("string"), OUTCOME).alias("outcome"))
+        .withColumn("other_version", other_version)
+        .withColumn("unreadable", ~F.coalesce(is_whole, F.lit(False)) & ~F.col("other_version"))
+        .select("outcome", "unreadable", "other_version")
+    )
+
+
+def outcomes(parsed: DataFrame) -> DataFrame:
+    """The outcomes that can be counted, in the columns of the schema."""
+    return (
+        parsed.select("outcome", "unreadable", "other_version")
+        .where(~F.col("unreadable") & ~F.col("other_version"))
+        .select(*[F.col("outcome")[name].alias(name) for name in OUTCOME.names])
+    )
+
+
+def retries(records: DataFrame) -> DataFrame:
+    """The records that this service sent, in the columns of `RETRY`; whatever else lies there is left out."""
+    sent_ms = F.when(F.col("timestampType") == _LOG_APPEND_TIME, F.unix_millis(F.col("timestamp")))
+    return (
+        records.select(
+            "topic",
+            _header("retry-id").alias("id"),
+            _header("retry-source").alias("source"),
+            _header("retry-attempt").try_cast("long").alias("attempt"),
+            _header("retry-due-ms").try_cast("long").alias("due_ms"),
+            sent_ms.alias("sent_ms"),
+        )
+        .where(F.col("id").isNotNull() & F.col("source").isNotNull() & F.col("attempt").isNotNull())
+        .select(*RETRY.names)
+    )
+
+
+def _header(name: str) -> Column:
+    """The last value of a header, as Kafka's own `lastHeader`; null where there is none."""
+    same_name = F.filter(F.col("headers"), lambda header: header["key"] == name)
+    return F.try_element_at(same_name, F.lit(-1))["value"].cast("string")

@@ -1,0 +1,98 @@
+"""The composition root: settings → stages → engine."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import uuid
+from pathlib import Path
+
+from retry.engine import Engine
+from retry.errors import DataDirInUse, SettingsInvalid
+from retry.intake import Intake
+from retry.kafka import clients, topics
+from retry.kafka.targets import Targets
+from retry.letters import Letters
+from retry.policies.file import load
+from retry.policies.registry import Registry
+from retry.settings import Settings
+from retry.shard import Surroundings
+from retry.shards import Shards
+from retry.table.rocks import Memory
+from retry.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+def build(settings: Settings) -> Engine:
+    """The engine of one worker, its topics checked, its data directory locked, its clients connected.
+
+    Raises:
+      SettingsInvalid, PolicyFileInvalid: correct what the message names.
+      TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
+      DataDirInUse: another worker holds the data directory.
+    """
+    registry, names = _registry(settings), topics.names(settings.app_id)
+    instance = claim(settings.data_dir)
+    admin = clients.admin(settings)
+    own = topics.check(admin, settings.app_id)
+    known = own | topics.describe(admin, registry.targets())
+    changelog = own[names.changelog]
+    intake = Intake(
+        registry,
+        changelog=names.changelog,
+        shards=changelog.partitions,
+        outcomes=names.outcomes,
+        parked=names.parked,
+        bytes_max={topic: topics.record_bytes_max(about) for topic, about in known.items()},
+    )
+    letters = Letters(
+        clients.consumer_config(settings, names.intake_group, instance),
+        clients.producer_config(settings, f"{settings.app_id}-intake-{instance}"),
+        registry.subscription(),
+        intake,
+        settings.batch_records,
+        settings.batch_bytes,
+    )
+    memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
+    around = Surroundings(settings, admin, memory, Targets(admin), cluster_id, changelog.topic_id)
+    changelog_reader = clients.consumer_config(settings, names.table_group, instance) | {"enable.partition.eof": True}
+    return Engine(letters, Shards(changelog_reader, names.changelog, around), Metrics())
+
+
+def _registry(settings: Settings) -> Registry:
+    if settings.policies is None:
+        raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
+    registry = load(settings.policies)
+    own = [topic for topic in topics.names(settings.app_id)[:3] if registry.reads(topic)]
+    if own:
+        raise SettingsInvalid("RETRY_POLICIES", f"the file reads letters from the service's own topics {', '.join(own)}")
+    return registry
+
+
+def claim(data_dir: Path) -> str:
+    """Lock the data directory for this process, and return the stable name of whoever runs on it.
+
+    Raises:
+      DataDirInUse: another process has it.
+    """
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = (data_dir / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        raise DataDirInUse(str(data_dir), file.read().strip() or "unknown") from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    _HELD.append(file)
+    name = data_dir / "instance"
+    if not name.exists():
+        name.write_text(uuid.uuid4().hex[:12])
+    return name.read_text()
+
+
+# Locks live as long as the process: a closed file would give its lock back.
+_HELD: list[object] = []

@@ -1,0 +1,24 @@
+"""`retry worker`: one process of the service."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command()
+def worker() -> None:
+    """Run one worker until it is told to stop. Settings come from the environment, RETRY_*; see the README."""
+    from retry import settings as environment
+    from retry import worker as shell
+    from retry.app import build
+    from retry.errors import RetryError
+
+    try:
+        settings = environment.from_environment()
+        engine = build(settings)
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    shell.run(engine, settings)

@@ -1,0 +1,1 @@
+"""How operators look in from outside."""

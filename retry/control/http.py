@@ -1,0 +1,55 @@
+"""Health and metrics over HTTP, on loopback unless told otherwise. Answers carry names and numbers, never payloads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import orjson
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+Health = Callable[[], tuple[bool, dict[str, object]]]
+
+
+class Http:
+    """`/health/live`, `/health/ready` and `/metrics`.
+
+    Args:
+      health: whether the worker is ready, and details.
+      metrics: the metrics page.
+    """
+
+    def __init__(self, health: Health, metrics: Callable[[], bytes]) -> None:
+        self._health, self._metrics = health, metrics
+        app = web.Application(client_max_size=1 << 20)
+        app.add_routes([
+            web.get("/health/live", self._live),
+            web.get("/health/ready", self._ready),
+            web.get("/metrics", self._show_metrics),
+        ])  # fmt: skip
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port; 0 picks a free one."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        bound = int(self._runner.addresses[0][1])
+        log.info("http on %s:%d", host, bound)
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        ready, details = self._health()
+        return web.Response(status=200 if ready else 503, body=orjson.dumps(details), content_type="application/json")
+
+    async def _show_metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

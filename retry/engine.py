@@ -1,0 +1,70 @@
+"""The worker's parts, put together and without a framework: what its threads call, and what it says of itself."""
+
+from __future__ import annotations
+
+import logging
+
+from retry import clock
+from retry.letters import Batch, Letters
+from retry.shard import Phase, Shard
+from retry.shards import Portions, Shards
+from retry.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+# A shard that has more due gives way to the others after this many batches.
+_BATCHES_MAX = 10
+
+
+class Engine:
+    """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
+
+    def __init__(self, letters: Letters, shards: Shards, metrics: Metrics) -> None:
+        self._letters, self._shards, self.metrics = letters, shards, metrics
+        self.read_letters, self.close_letters = letters.read, letters.close
+        self.read_changelog, self.close_shards = shards.read, shards.close
+        self._watch()
+
+    def take(self, batch: Batch) -> None:
+        """Intake: one batch of letters into the changelog."""
+        taken = self._letters.take(batch)
+        if taken:
+            self.metrics.tell_taken(taken.decided)
+
+    def fold(self, portions: Portions) -> None:
+        """Table: committed changelog records into the tables of their shards."""
+        for shard, messages in portions:
+            shard.fold(messages)
+
+    def shards(self) -> list[Shard]:
+        """Those to sweep."""
+        return self._shards.shards()
+
+    def sweep(self, shard: Shard) -> None:
+        """Sweep: what is due in one shard, a bounded number of batches."""
+        for _ in range(_BATCHES_MAX):
+            swept = shard.sweep(self._shards.around, clock.wall_ms())
+            if swept is None:
+                return
+            if swept.sent:
+                self.metrics.tell_sent(swept.sent, swept.due_at_ms, clock.wall_ms())
+            if swept.put_back:
+                log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
+                self.metrics.tell_put_back(swept.put_back)
+            if not swept.more:
+                return
+
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Whether every owned shard is swept, and what each is doing."""
+        shards = {s.changelog.partition: s for s in self._shards.shards()}
+        owned = self._shards.owned()
+        ready = owned > 0 and len(shards) == owned and all(s.phase is Phase.READY for s in shards.values())
+        phases = {str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()}
+        return ready, {"ready": ready, "shards_owned": owned, "shards": phases}
+
+    def _watch(self) -> None:
+        shards, watch = self._shards.shards, self.metrics.watch
+        watch("retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards()))
+        watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
+        watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
+        watch("retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards()))

@@ -1,0 +1,86 @@
+"""Everything that can go wrong, and what the operator does next.
+
+    RetryError
+    ├── SettingsInvalid        correct the named environment variable and start again
+    ├── PolicyFileInvalid      correct the named line; a running service keeps the old file
+    ├── TopicsInvalid          run the command that the message names
+    ├── DataDirInUse           stop the other worker, or give this one a directory of its own
+    ├── JarsUnavailable        look at the network and at the registry's client settings
+    ├── BrokerNotStarted       read the broker's log, whose path the message names
+    ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
+    ├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
+    └── TransactionFailed      nothing: the batch is read or swept again
+        ├── TransactionAborted     the broker undid it; nothing was written
+        ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
+        └── ProducerFenced         another worker took over; this one lets go
+"""
+
+from __future__ import annotations
+
+
+class RetryError(Exception):
+    """Something that the service names and an operator can act on."""
+
+
+class SettingsInvalid(RetryError):
+    """A setting cannot be used as it is."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
+
+
+class PolicyFileInvalid(RetryError):
+    """The policy file cannot be used as it is."""
+
+    def __init__(self, file: str, line: int, path: str, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {path}: {reason}")
+        self.file, self.line, self.path, self.reason = file, line, path, reason
+
+
+class TopicsInvalid(RetryError):
+    """A topic of the service is missing or has settings under which letters could be lost."""
+
+    def __init__(self, findings: list[str], mend: str) -> None:
+        super().__init__("; ".join(findings) + f". To mend it: {mend}")
+        self.findings, self.mend = findings, mend
+
+
+class DataDirInUse(RetryError):
+    """Another process holds the data directory."""
+
+    def __init__(self, path: str, owner: str) -> None:
+        super().__init__(f"{path} is in use by process {owner}; stop it, or set RETRY_DATA_DIR to another directory")
+        self.path, self.owner = path, owner
+
+
+class JarsUnavailable(RetryError):
+    """The jars of the local broker or of Spark's Kafka source could not be fetched whole."""
+
+
+class BrokerNotStarted(RetryError):
+    """The local broker did not come up."""
+
+
+class TableUnreadable(RetryError):
+    """The local table is corrupt, foreign or too old to be trusted."""
+
+
+class EntryUnreadable(RetryError):
+    """A changelog record is not an entry that this version can read."""
+
+
+class TransactionFailed(RetryError):
+    """A transaction did not come to its end as meant."""
+
+
+class TransactionAborted(TransactionFailed):
+    """The transaction was undone; nothing of it is visible to a read_committed reader."""
+
+
+class CommitInDoubt(TransactionFailed):
+    """The commit was sent and no answer came."""
+
+
+class ProducerFenced(TransactionFailed):
+    """Another process opened a producer with the same transactional.id."""

@@ -1,0 +1,228 @@
+"""Intake: a batch of letters in; decide, put, commit.
+
+The effects of one batch, in their order, and what a crash after each costs:
+
+1. begin a transaction                                    nothing
+2. write the entries to the changelog, one outcome each   nothing: the transaction is undone, the letters are read again
+3. make the letters' offsets part of it                   the same
+4. commit                                                 nothing: the letters are taken in, once
+
+A letter that must not be retried becomes an entry too, due at once, with the parking topic as its destination: what
+leaves the service leaves it by one way. Nothing here reads a clock or draws a number; the same letter always makes the
+same entry.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from backoff import RetryAt
+from retry import entry as entries
+from retry.entry import Entry, Headers
+from retry.policies.registry import ORIGIN, Plan, Registry, Route
+from retry.sources import headers as names
+from retry.sources.dead_letter import Letter, Message, moment, read
+from retry.telemetry.outcomes import Outcome, to_json
+
+_RECORD_BYTES = 1_048_588 - 256
+_REFERENCE_KEY_BYTES_MAX = 1_024
+_ANY_PARTITION = -1
+_DRAWS = 1 << 32
+
+
+class Writer(Protocol):
+    """The part of a transaction that intake uses; see `retry.kafka.transactions`."""
+
+    def begin(self) -> None: ...  # noqa: D102
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...  # noqa: D102
+    def read_to(self, positions: list[Any], member: object) -> None: ...  # noqa: D102
+    def commit(self) -> None: ...  # noqa: D102
+
+
+class Taken(NamedTuple):
+    """How one batch went: letters taken in, by (team, decision)."""
+
+    letters: int
+    decided: Mapping[tuple[str, str], int]
+
+
+class _Case(NamedTuple):
+    """A letter and what was decided; `reason` says why it parks, and is None where it is retried."""
+
+    letter: Letter
+    route: Route
+    plan: Plan
+    reason: str | None
+    due_at_ms: int
+    failed_at_ms: int
+    first_failed_at_ms: int
+
+
+class Intake:
+    """Turns letters into entries under one registry of policies.
+
+    Args:
+      registry: topic → team → policy.
+      changelog, shards: where entries go, and how many partitions it has.
+      outcomes, parked: topics for outcomes, and for letters whose policy names no parking topic.
+      bytes_max: by topic, the largest record that it takes; the changelog's is among them.
+    """
+
+    def __init__(
+        self, registry: Registry, *, changelog: str, shards: int, outcomes: str, parked: str, bytes_max: Mapping[str, int]
+    ) -> None:
+        self._registry, self._changelog, self._shards = registry, changelog, shards
+        self._outcomes, self._parked, self._bytes_max = outcomes, parked, bytes_max
+        # Nearly every letter is smaller than what any topic takes, and needs no closer look.
+        self._safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
+
+    def take(self, messages: Iterable[Message], positions: list[Any], member: object, writer: Writer, now_ms: int) -> Taken:
+        """Take in one batch; the steps are those of the module's docstring.
+
+        Raises:
+          TransactionFailed: nothing was taken in; the letters must be read again.
+        """
+        rows, outcomes, decided = self.settle(messages, now_ms)
+        writer.begin()
+        for shard, entries_of_shard in rows.items():
+            writer.write(self._changelog, shard, entries_of_shard)
+        writer.write(self._outcomes, _ANY_PARTITION, outcomes)
+        writer.read_to(positions, member)
+        writer.commit()
+        return Taken(len(outcomes), decided)
+
+    def settle(
+        self, messages: Iterable[Message], now_ms: int
+    ) -> tuple[dict[int, list[dict[str, Any]]], list[dict[str, Any]], Counter[tuple[str, str]]]:
+        """What to write for a batch: changelog rows by shard, outcome rows, and counts by (team, decision)."""
+        rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        outcomes: list[dict[str, Any]] = []
+        decided: Counter[tuple[str, str]] = Counter()
+        for message in messages:
+            case = self._case(read(message), now_ms)
+            entry, envelope, reason = self._packed(case)
+            rows[self._shard(case.letter)].append({"key": _key(case), "value": envelope})
+            outcomes.append({"key": case.letter.id, "value": to_json(_outcome(case, entry.destination, reason, now_ms))})
+            decided[case.route.team, "park" if reason else "retry"] += 1
+        return rows, outcomes, decided
+
+    def _case(self, letter: Letter, now_ms: int) -> _Case:
+        route = self._registry.route(letter.topic)
+        plan = route.plan(letter.exception)
+        failed_at_ms = letter.failed_at_ms(now_ms)
+        first_ms = failed_at_ms if letter.first_failed_at_ms is None else letter.first_failed_at_ms
+        reason = _refusal(letter, route, plan)
+        if reason is None:
+            decision = plan.policy.decide(
+                attempt=(letter.retries_made or 0) + 1,
+                first_failed_at_ms=first_ms,
+                failed_at_ms=failed_at_ms,
+                now_ms=now_ms,
+                draw=zlib.crc32(letter.source) / _DRAWS,
+                retry_at_ms=moment(letter.wish),
+            )
+            if isinstance(decision, RetryAt):
+                return _Case(letter, route, plan, None, decision.due_at_ms, failed_at_ms, first_ms)
+            reason = decision.reason
+        return _Case(letter, route, plan, reason, now_ms, failed_at_ms, first_ms)
+
+    def _packed(self, case: _Case) -> tuple[Entry, bytes, str | None]:
+        """The entry, its envelope, and why it is parked: in a form that its topic and the changelog take."""
+        letter, ours = case.letter, _ours(case)
+        target = self._parking(case.plan) if case.reason else _target(letter, case.plan)
+        whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
+        envelope = entries.encode(whole)
+        if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
+            return whole, envelope, case.reason
+        lean = _changed(whole, headers=letter.kept + [h for h in ours if h[0] in names.ESSENTIAL])
+        envelope = entries.encode(lean)
+        if len(envelope) <= self._limit(target):
+            return lean, envelope, case.reason
+        reference = self._reference(whole, case, ours)
+        return reference, entries.encode(reference), case.reason or "too_large"
+
+    def _reference(self, whole: Entry, case: _Case, ours: Headers) -> Entry:
+        """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
+        told = [h for h in ours if h[0] != names.PARKED_REASON] + [(names.PARKED_REASON, b"too_large")]
+        key = whole.key if whole.key is not None and len(whole.key) <= _REFERENCE_KEY_BYTES_MAX else None
+        return _changed(whole, destination=self._parking(case.plan), key=key, value=None, headers=told)
+
+    def _shard(self, letter: Letter) -> int:
+        # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
+        return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
+
+    def _parking(self, plan: Plan) -> str:
+        return plan.park_to or self._parked
+
+    def _limit(self, topic: str) -> int:
+        return min(self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES))
+
+
+def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
+    """Why this letter must not be retried, whatever its number and age; None where it may."""
+    if plan.park:
+        return "rule"
+    if letter.retries_made is None:
+        return "bad_attempt"
+    if letter.wish is not None and plan.policy.honour_retry_at and moment(letter.wish) is None:
+        return "bad_due"
+    if plan.retry_to is None:
+        return "no_policy"
+    if plan.retry_to == ORIGIN and letter.origin is None:
+        return "no_origin"
+    if plan.retry_to == ORIGIN and letter.origin not in (route.allowed_targets or ()):
+        return "target_not_allowed"
+    return None
+
+
+def _target(letter: Letter, plan: Plan) -> str:
+    return (letter.origin if plan.retry_to == ORIGIN else plan.retry_to) or ""
+
+
+def _ours(case: _Case) -> Headers:
+    letter = case.letter
+    made = letter.retries_made or 0
+    ours: Headers = [
+        (names.ID, letter.id),
+        (names.ATTEMPT, b"%d" % (made if case.reason else made + 1)),
+        (names.SOURCE, letter.source),
+        (names.DUE_MS, b"%d" % case.due_at_ms),
+        (names.POLICY, case.plan.name.encode()),
+        (names.FIRST_FAILED_MS, b"%d" % case.first_failed_at_ms),
+    ]
+    if case.reason:
+        ours.append((names.PARKED_REASON, case.reason.encode()))
+    return ours
+
+
+def _key(case: _Case) -> bytes:
+    return entries.key(case.due_at_ms, entries.key_stem(case.letter.topic, case.letter.partition), case.letter.offset)
+
+
+def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outcome:
+    letter = case.letter
+    return Outcome(
+        id=letter.id.decode(),
+        source=letter.source.decode(),
+        team=case.route.team,
+        topic=letter.topic,
+        policy=case.plan.name,
+        attempt=(letter.retries_made or 0) + 1,
+        exception=letter.exception,
+        first_failed_ms=case.first_failed_at_ms,
+        failed_ms=case.failed_at_ms,
+        taken_ms=now_ms,
+        decision="park" if reason else "retry",
+        reason=reason,
+        due_ms=None if reason else case.due_at_ms,
+        target=target,
+    )
+
+
+def _changed(entry: Entry, **fields: Any) -> Entry:
+    return msgspec.structs.replace(entry, **fields)

@@ -1,0 +1,83 @@
+"""Jars of the local broker and of Spark's Kafka source: fetched once, checked by hash, kept in the user's cache.
+
+Resolved by Ivy, whose jar PySpark brings along, so that Java and Python are all that a machine needs.
+`retry/jars.lock` pins every file: `<set> <sha256> <file name>` a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from retry.errors import JarsUnavailable
+from retry.settings import cache_dir
+
+_ROOTS = {
+    "broker": ("org.apache.kafka", "kafka_2.13", "4.1.0"),
+    "spark": ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
+}
+_LOCK = Path(__file__).with_name("jars.lock")
+_TRIES = 3
+
+
+def jars(name: str) -> list[Path]:
+    """The jars of `name`, "broker" or "spark"; fetched and checked first where they are not in the cache yet.
+
+    Raises:
+      JarsUnavailable: Java or PySpark is missing, the registry did not answer, or a file is not the pinned one.
+    """
+    pinned = _pins(name)
+    folder = cache_dir() / f"{name}-{_ROOTS[name][2]}"
+    if not folder.is_dir():
+        _fetch(name, folder)
+    wrong = sorted(f for f, sha in pinned.items() if not (folder / f).is_file() or _sha256(folder / f) != sha)
+    if wrong:
+        shutil.rmtree(folder)
+        raise JarsUnavailable(f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again")
+    return [folder / f for f in sorted(pinned)]
+
+
+def _pins(name: str) -> dict[str, str]:
+    rows = (line.split() for line in _LOCK.read_text().splitlines() if line)
+    return {file: sha for group, sha, file in rows if group == name}
+
+
+def _fetch(name: str, folder: Path) -> None:
+    """Fetch into a folder of its own and rename it at the end: a cache that exists is a cache that is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        target = Path(scratch) / "jars"
+        for _ in range(_TRIES):
+            done = subprocess.run(_ivy(name, target), capture_output=True, text=True, check=False)  # noqa: S603
+            if done.returncode == 0 and target.is_dir():
+                break
+        else:
+            raise JarsUnavailable(f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}")
+        if not folder.is_dir():
+            target.rename(folder)
+
+
+def _ivy(name: str, target: Path) -> list[str]:
+    java, spark = shutil.which("java"), importlib.util.find_spec("pyspark")
+    if java is None:
+        raise JarsUnavailable("no `java` on the PATH; install Java 17 or later")
+    if spark is None or spark.origin is None:
+        raise JarsUnavailable("PySpark is not installed; pip install 'dead-letter-retry[analytics]'")
+    ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"))
+    kinds = ["-types", "jar", "bundle", "-confs", "default"]
+    cache = ["-cache", str(cache_dir() / "ivy")]
+    return [java, "-jar", str(ivy), "-dependency", *_ROOTS[name], *kinds, *cache,
+            "-retrieve", f"{target}/[artifact]-[revision].[ext]"]  # fmt: skip
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    for root in _ROOTS:
+        jars(root)

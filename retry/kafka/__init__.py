@@ -1,0 +1,1 @@
+"""The one door to librdkafka: clients, topics, transactions, and the local broker for development."""

@@ -1,0 +1,151 @@
+"""A real one-node Kafka broker on loopback, for development and tests. Not for production: one copy of everything."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import subprocess
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from retry.clock import Deadline, pause
+from retry.errors import BrokerNotStarted
+from retry.jars import jars
+
+HOST = "127.0.0.1"
+_START_S = 60.0
+_STOP_S = 20.0
+# One node holds everything, so internal topics have one copy; their partitions are few, so that a first start is quick.
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={log_dir}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+message.max.bytes=10485760
+replica.fetch.max.bytes=10485760
+"""
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class LocalBroker:
+    """One broker process over one data directory; start, kill and start again as often as wanted.
+
+    Args:
+      data_dir: kept between starts; made and formatted when it is new.
+      port: where clients connect; 0 asks the system for a free one, which then stays the same.
+      heap_mb: the JVM's heap.
+      overrides: further lines `property=value` of the broker's configuration.
+    """
+
+    def __init__(self, data_dir: Path, port: int = 0, heap_mb: int = 512, overrides: Sequence[str] = ()) -> None:
+        self.data_dir, self.port = data_dir.absolute(), port or free_port()
+        self.bootstrap_servers = f"{HOST}:{self.port}"
+        self.log_file = self.data_dir / "broker.log"
+        self._heap_mb, self._overrides = heap_mb, list(overrides)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> LocalBroker:
+        """Start it and return when it answers clients.
+
+        Raises:
+          BrokerNotStarted: the process ended, or did not answer within a minute.
+          JarsUnavailable: see `retry.jars`.
+        """
+        classpath = ":".join(str(jar) for jar in jars("broker"))
+        properties = self._write_properties()
+        if not (self.data_dir / "kafka" / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            self._java(classpath, 128, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", properties).wait()
+        self._process = self._java(classpath, self._heap_mb, "kafka.Kafka", properties)
+        self._await_ready()
+        return self
+
+    def _write_properties(self) -> str:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        file, log_dir = self.data_dir / "server.properties", self.data_dir / "kafka"
+        text = _PROPERTIES.format(host=HOST, port=self.port, controller_port=free_port(), log_dir=log_dir)
+        file.write_text(text + "".join(f"{line}\n" for line in self._overrides))
+        return str(file)
+
+    def _java(self, classpath: str, heap_mb: int, *arguments: str) -> subprocess.Popen[bytes]:
+        java = shutil.which("java") or "java"
+        options = [f"-Xmx{heap_mb}m", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4"]
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(  # noqa: S603
+                [java, *options, "-cp", classpath, *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def _await_ready(self) -> None:
+        deadline = Deadline(_START_S)
+        while not self._answers():
+            if not self.running():
+                raise BrokerNotStarted(f"the broker's process ended; read {self.log_file}")
+            if deadline.passed():
+                self.kill()
+                raise BrokerNotStarted(f"the broker did not answer within {_START_S:.0f} s; read {self.log_file}")
+            pause(0.05)
+
+    def _answers(self) -> bool:
+        # The port opens when the broker has caught up with the controller, so a connection is the whole question.
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process; 0 before the first start."""
+        return self._process.pid if self._process else 0
+
+    def wait(self) -> int:
+        """Wait for the process to end by itself and return its exit code."""
+        return self._process.wait() if self._process else 0
+
+    def stop(self) -> None:
+        """End it in an orderly way, or with SIGKILL after 20 seconds."""
+        if self._process and self.running():
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it as a power cut would: SIGKILL."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> LocalBroker:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()

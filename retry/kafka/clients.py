@@ -1,0 +1,101 @@
+"""Configurations of the librdkafka clients: what the protocol demands, and what bounds memory and delay.
+
+The operator's `RETRY_KAFKA_*` properties come after our preferences and before what exactly-once rests on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka.admin import AdminClient
+
+from retry.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# The shortest that brokers accept by default. No transaction may outlive it: an open one holds back every
+# read_committed reader of the partitions that it touched.
+SESSION_TIMEOUT_MS = 6_000
+MESSAGE_BYTES_MAX = 16 << 20
+
+Config = dict[str, object]
+
+
+def admin(settings: Settings) -> AdminClient:
+    """A client for topics and configurations."""
+    return AdminClient({**_common(settings), **settings.kafka})
+
+
+def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
+    """A member of `group_id` that reads committed records in large batches and shares partitions cooperatively."""
+    preferred = {
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 1_000,
+        "queued.min.messages": 50_000,
+        "queued.max.messages.kbytes": 16 << 10,
+        "fetch.message.max.bytes": 4 << 20,
+        "fetch.max.bytes": MESSAGE_BYTES_MAX,
+        # An end of a partition is told with the answer to a fetch; waiting long for that would make every start slow.
+        "fetch.wait.max.ms": 100,
+        # A full queue would otherwise pause fetching for a second.
+        "fetch.queue.backoff.ms": 5,
+        # How soon a new topic that matches a pattern, and a new partition, is found.
+        "topic.metadata.refresh.interval.ms": 5_000,
+        "partition.assignment.strategy": "cooperative-sticky",
+    }
+    demanded = {
+        "group.id": group_id,
+        # Stable per data directory: a worker that comes back in time gets its partitions back without a rebalance.
+        "group.instance.id": instance_id,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+    }
+    return {**_common(settings), **preferred, **settings.kafka, **demanded}
+
+
+def reader_config(settings: Settings, isolation_level: str = "read_committed") -> Config:
+    """A reader outside every group: it assigns itself partitions and commits nothing."""
+    demanded = {
+        "group.id": f"{settings.app_id}-reader",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": isolation_level,
+        "enable.partition.eof": True,
+    }
+    return {**_common(settings), "queued.max.messages.kbytes": 16 << 10, **settings.kafka, **demanded}
+
+
+def producer_config(settings: Settings, transactional_id: str) -> Config:
+    """A transactional producer that partitions keys as the Java client does."""
+    preferred = {
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 64 << 10,
+        # The default of 100 ms is what a transaction with offsets would wait each time.
+        "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 500,
+        "message.max.bytes": MESSAGE_BYTES_MAX,
+        # A topic that is gone must fail its records well before a commit gives up.
+        "topic.metadata.propagation.max.ms": 3_000,
+    }
+    demanded = {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": SESSION_TIMEOUT_MS,
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+    }
+    return {**_common(settings), **preferred, **settings.kafka, **demanded}
+
+
+def _common(settings: Settings) -> Config:
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": settings.app_id,
+        "reconnect.backoff.max.ms": 1_000,
+        "logger": log,
+    }

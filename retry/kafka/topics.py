@@ -1,0 +1,148 @@
+"""The service's own topics: their names, what they must look like, and what teams' topics allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from retry.clock import Deadline, pause
+from retry.errors import TopicsInvalid
+
+_ASK_S = 20.0
+_DAY_MS = 86_400_000
+# Deletes must outlive every table that has not seen them; a table older than half of this is wiped when it is opened.
+DELETE_RETENTION_MS = 2 * _DAY_MS
+# Letters of the default broker limit fit with their headers and our envelope.
+CHANGELOG_BYTES_MAX = 2 << 20
+# What a record batch adds to a record, and some room.
+_BATCH_OVERHEAD = 256
+
+
+class Names(NamedTuple):
+    """The topics and groups of one deployment, all derived from its application id."""
+
+    changelog: str
+    outcomes: str
+    parked: str
+    intake_group: str
+    table_group: str
+
+
+def names(app_id: str) -> Names:
+    """Every name that `app_id` prefixes."""
+    return Names(*(f"{app_id}-{part}" for part in ("changelog", "outcomes", "parked", "intake", "table")))
+
+
+class Described(NamedTuple):
+    """What the cluster says of one topic."""
+
+    topic_id: str
+    partitions: int
+    config: dict[str, str]
+
+
+_CHANGELOG_DEMANDS = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+}
+_CHANGELOG_CONFIG = {
+    **_CHANGELOG_DEMANDS,
+    "delete.retention.ms": str(DELETE_RETENTION_MS),
+    "max.compaction.lag.ms": str(_DAY_MS),
+    "min.cleanable.dirty.ratio": "0.2",
+    "segment.bytes": str(128 << 20),
+    "max.message.bytes": str(CHANGELOG_BYTES_MAX),
+}
+_KEEP_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(30 * _DAY_MS)}
+_PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def create(admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = ()) -> list[str]:
+    """Create those of the service's topics, and of `parking`, that are missing; say which.
+
+    Raises:
+      TopicsInvalid: the cluster refused one.
+    """
+    own = names(app_id)
+    wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
+    wanted |= {topic: (shards, _PARKING_CONFIG) for topic in (own.parked, *parking)}
+    present = describe(admin, wanted)
+    copies = min(3, len(admin.list_topics(timeout=_ASK_S).brokers))
+    # With three copies one broker may be down and every acknowledged write is still on two.
+    safe = {"min.insync.replicas": "2"} if copies == 3 else {}
+    new = [NewTopic(t, n, copies, config={**c, **safe}) for t, (n, c) in wanted.items() if t not in present]
+    for topic, done in (admin.create_topics(new) if new else {}).items():
+        try:
+            done.result(_ASK_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise TopicsInvalid([f"{topic}: {error.args[0].str()}"], "ask for the right to create it") from error
+    _await_known(admin, wanted)
+    return [topic.topic for topic in new]
+
+
+def _await_known(admin: AdminClient, topics: Iterable[str]) -> None:
+    """A broker may not know for a moment what the controller has just created."""
+    deadline = Deadline(_ASK_S)
+    while len(describe(admin, topics)) < len(set(topics)) and not deadline.passed():
+        pause(0.05)
+
+
+def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[str, Described]:
+    """What the cluster says of the service's topics, if a worker may trust them with letters.
+
+    Raises:
+      TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
+    """
+    own = names(app_id)
+    wanted = [own.changelog, own.outcomes, own.parked, *parking]
+    present = describe(admin, wanted)
+    missing = [topic for topic in wanted if topic not in present]
+    if missing:
+        raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
+    config = present[own.changelog].config
+    wrong = {name: want for name, want in _CHANGELOG_DEMANDS.items() if config.get(name) != want}
+    if int(config.get("delete.retention.ms", "0")) < _DAY_MS:
+        wrong["delete.retention.ms"] = str(DELETE_RETENTION_MS)
+    if wrong:
+        settings = ",".join(f"{name}={want}" for name, want in wrong.items())
+        raise TopicsInvalid(
+            [f"{own.changelog}: {name} is {config.get(name)}, not {want}" for name, want in wrong.items()],
+            f"kafka-configs --alter --topic {own.changelog} --add-config {settings}",
+        )
+    return present
+
+
+def describe(admin: AdminClient, topics: Iterable[str]) -> dict[str, Described]:
+    """What the cluster says of those of `topics` that exist."""
+    wanted = sorted(set(topics))
+    described = {}
+    for topic, found in admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S).items():
+        try:
+            about = found.result(_ASK_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            raise
+        described[topic] = (str(about.topic_id), len(about.partitions))
+    configs = _configs(admin, described)
+    return {t: Described(topic_id, n, configs[t]) for t, (topic_id, n) in described.items()}
+
+
+def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    answers = admin.describe_configs(asked, request_timeout=_ASK_S) if asked else {}
+    return {r.name: {n: e.value for n, e in done.result(_ASK_S).items()} for r, done in answers.items()}
+
+
+def record_bytes_max(described: Described) -> int:
+    """How large a record this topic takes, its headers included."""
+    return int(described.config.get("max.message.bytes", "1048588")) - _BATCH_OVERHEAD
+
+
+def cluster_id(admin: AdminClient) -> str:
+    """The cluster's own name for itself."""
+    return str(admin.describe_cluster(request_timeout=_ASK_S).result(_ASK_S).cluster_id)

@@ -1,0 +1,178 @@
+"""One transactional producer, and the one place that says what each of its errors means.
+
+librdkafka speaks the first version of the transaction protocol, in which a delayed end of one transaction can hit the
+next. So after a commit of unknown outcome nothing more is begun on that producer: it is closed, and a new one with the
+same `transactional.id` makes the broker decide.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from retry.clock import Deadline, pause
+from retry.entry import Entry
+from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.kafka.clients import Config
+
+log = logging.getLogger(__name__)
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_FULL_QUEUE_S = 0.05
+_REHEARSE_S = 8.0
+_COMMIT_S = 15.0
+_ABORT_S = 10.0
+_OPEN_S = 30.0
+
+
+class Transactions:
+    """Transactions of one `transactional.id`, one after another, by one thread at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self._producer = Producer(config)
+
+    def open(self) -> None:
+        """Fence every earlier producer with this id and end the transaction that it left open.
+
+        Raises:
+          TransactionFailed: the broker could not be asked within 30 seconds.
+        """
+        self._insist(self._producer.init_transactions, Deadline(_OPEN_S))
+
+    def begin(self) -> None:
+        """Begin a transaction; whatever is written next is seen whole or not at all."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise _named(error) from error
+
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
+        """Queue records without headers for one partition: dicts with `key` and `value`, where None is a null."""
+        while rows and self._producer.produce_batch(topic, rows, partition) < len(rows):
+            rows = [row for row in rows if row.pop("_error", None) is not None]
+            self._producer.poll(_FULL_QUEUE_S)
+
+    def publish(self, entries: Iterable[Entry], now_ms: int) -> None:
+        """Queue entries for their destinations; their keys decide the partitions.
+
+        Args:
+          now_ms: timestamps are no later than this, since brokers refuse those from the future.
+        """
+        produce = self._producer.produce
+        for e in entries:
+            stamp = e.timestamp_ms
+            if stamp is None or stamp > now_ms:
+                stamp = now_ms
+            try:
+                produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
+            except BufferError:
+                self._publish_slowly(e, stamp)
+            except KafkaException as error:
+                self._undo(error)
+
+    def _publish_slowly(self, e: Entry, stamp: int) -> None:
+        while True:
+            self._producer.poll(_FULL_QUEUE_S)
+            try:
+                self._producer.produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
+            except BufferError:
+                continue
+            return
+
+    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]:
+        """Publish in a transaction that is thrown away, and say by position which entries were refused and why.
+
+        Not all refusals need to be found at once: the first one keeps the rest from being sent.
+        """
+        refused: dict[int, KafkaError] = {}
+        self.begin()
+        for n, e in enumerate(entries):
+            stamp = now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)
+            try:
+                self._producer.produce(e.destination, e.value, e.key, -1, _teller(refused, n), None, stamp, e.headers)
+            except KafkaException as error:
+                refused[n] = error.args[0]
+            except BufferError:
+                break
+        deadline = Deadline(_REHEARSE_S)
+        while len(self._producer) and not refused and not deadline.passed():
+            self._producer.poll(_FULL_QUEUE_S)
+        self.abort()
+        return refused
+
+    def read_to(self, positions: list[TopicPartition], member: object) -> None:
+        """Make the consumer group's positions part of the transaction.
+
+        Args:
+          member: the consumer's group metadata; a stale generation is refused by the broker.
+
+        Raises:
+          TransactionFailed: as `commit`.
+        """
+        self._insist(lambda s: self._producer.send_offsets_to_transaction(positions, member, s), Deadline(_COMMIT_S))
+
+    def commit(self) -> None:
+        """Make the transaction visible.
+
+        Raises:
+          TransactionAborted: it was undone.
+          CommitInDoubt: nobody knows; close this producer and open another.
+          ProducerFenced: another producer has taken over this id; close this one.
+        """
+        self._insist(self._producer.commit_transaction, Deadline(_COMMIT_S))
+
+    def abort(self) -> None:
+        """Undo the transaction.
+
+        Raises:
+          TransactionFailed: it could not be undone in time; close this producer and open another.
+        """
+        self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
+
+    def close(self) -> None:
+        """Let go of the producer without waiting for anything that is queued."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
+        """Call until it is done, refused, or the time is over."""
+        while True:
+            try:
+                call(max(0.1, deadline.remaining_s()))
+                return
+            except KafkaException as error:
+                known = error.args[0]
+                if known.retriable() and not deadline.passed():
+                    pause(_FULL_QUEUE_S)
+                    continue
+                if known.txn_requires_abort():
+                    self._undo(error)
+                raise _named(error) from error
+
+    def _undo(self, cause: KafkaException) -> None:
+        try:
+            self._producer.abort_transaction(_ABORT_S)
+        except KafkaException as error:
+            raise _named(error) from error
+        raise TransactionAborted(str(cause.args[0])) from cause
+
+
+def _teller(refused: dict[int, KafkaError], n: int) -> Callable[[KafkaError | None, object], None]:
+    def told(error: KafkaError | None, _message: object) -> None:
+        # What is thrown away with the transaction was not refused by anybody.
+        if error is not None and error.code() not in _PURGED:
+            refused[n] = error
+
+    return told
+
+
+def _named(error: KafkaException) -> TransactionFailed:
+    """The error in our terms. What is not known to be harmless counts as a commit in doubt."""
+    known = error.args[0]
+    if known.code() in _FENCED:
+        return ProducerFenced(str(known))
+    return CommitInDoubt(str(known))

@@ -1,0 +1,130 @@
+"""The letters' side of a worker: a member of the intake group, and the producer that takes its batches in.
+
+Two threads meet here. One reads batches ahead; the other takes them in. A batch that cannot be committed makes every
+later one wrong, since they follow a gap: so the epoch is raised, batches of an older epoch are dropped, and reading goes
+on from the committed offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, Message
+
+from retry import clock
+from retry.errors import RetryError, TransactionAborted, TransactionFailed
+from retry.intake import Intake, Taken
+from retry.kafka.clients import Config
+from retry.kafka.member import Member, Owned
+from retry.kafka.transactions import Transactions
+
+log = logging.getLogger(__name__)
+
+_LINGER_S = 0.02
+_DRAIN_S = 8.0
+_AGAIN_S = 1.0
+
+
+class Batch(NamedTuple):
+    """Letters in the order in which they were read, and where reading goes on after them."""
+
+    epoch: int
+    messages: list[Message]
+    positions: list[Any]
+
+
+class Letters:
+    """Reads batches (`read`, one thread) and takes them in (`take`, another)."""
+
+    def __init__(
+        self, consumer: Config, producer: Config, subscription: list[str], intake: Intake, records_max: int, bytes_max: int
+    ) -> None:
+        self._producer_config, self._intake = producer, intake
+        self._records_max, self._bytes_max = records_max, bytes_max
+        self._records = min(records_max, 1_000)
+        self._epoch, self._rewind_due = 0, False
+        self._under_way, self._changed = 0, threading.Condition()
+        self._writer = self._opened()
+        self._member = Member(consumer, subscription, gained=lambda _: None, leaving=self._drain)
+
+    def read(self) -> Batch | None:
+        """The next batch, or None if there is none within a few milliseconds."""
+        if self._rewind_due:
+            self._rewind()
+        messages = self._member.read(self._records, _LINGER_S)
+        if not messages:
+            return None
+        # Bytes are bounded by counting records: as many as would have fitted, had all been like these.
+        size = sum(map(len, messages)) // len(messages) + 1
+        self._records = max(1, min(self._records_max, self._bytes_max // size))
+        with self._changed:
+            self._under_way += 1
+        return Batch(self._epoch, messages, self._member.positions())
+
+    def take(self, batch: Batch) -> Taken | None:
+        """Take one batch in; None if it was dropped, to be read again."""
+        try:
+            return self._take(batch) if batch.epoch == self._epoch else None
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def _take(self, batch: Batch) -> Taken | None:
+        member = self._member.metadata()
+        # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the broker
+        # refuses it.
+        owned = self._member.owned
+        if not all((p.topic, p.partition) in owned for p in batch.positions):
+            self._start_over("partitions were given up")
+            return None
+        try:
+            return self._intake.take(batch.messages, batch.positions, member, self._writer, clock.wall_ms())
+        except TransactionAborted as error:
+            self._start_over(str(error))
+        except TransactionFailed as error:
+            self._start_over(f"{type(error).__name__}: {error}")
+            self._writer.close()
+            self._writer = self._opened()
+        return None
+
+    def _start_over(self, why: str) -> None:
+        log.warning("letters are read again from the committed offsets: %s", why)
+        self._epoch += 1
+        self._rewind_due = True
+
+    def _rewind(self) -> None:
+        try:
+            self._rewind_due = False
+            self._member.rewind()
+        except KafkaException as error:
+            log.warning("cannot learn the committed offsets yet: %s", error)
+            self._rewind_due = True
+            clock.pause(_AGAIN_S)
+
+    def _opened(self) -> Transactions:
+        """A producer that has fenced its own past, however long the brokers take to answer."""
+        while True:
+            writer = Transactions(self._producer_config)
+            try:
+                writer.open()
+                return writer
+            except RetryError as error:
+                log.warning("intake cannot begin yet: %s", error)
+                writer.close()
+                clock.pause(_AGAIN_S)
+
+    def _drain(self, leaving: list[Owned]) -> None:
+        """Let batches that are under way be committed before their partitions go to another worker."""
+        deadline = clock.Deadline(_DRAIN_S)
+        with self._changed:
+            while self._under_way and not deadline.passed():
+                self._changed.wait(deadline.remaining_s())
+        log.info("intake gives up %d partitions", len(leaving))
+
+    def close(self) -> None:
+        """Finish what is under way, leave the group, let go of the producer."""
+        self._member.close()
+        self._writer.close()

@@ -1,0 +1,131 @@
+"""YAML text → plain values, with the line of each. Reads what people write by hand, refuses what attackers write.
+
+Refused: anchors and aliases (a few lines of them unfold to gigabytes), a key given twice (YAML would keep the last
+one silently), keys that are not text (`on:` is a boolean to YAML), dates and tagged values, deep nesting.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from retry.errors import PolicyFileInvalid
+
+# The format needs 9 levels; each costs the parser a few stack frames.
+_DEPTH_MAX = 20
+_KEY_CHARS_MAX = 100
+_PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file says and where it says it.
+
+    Attributes:
+      name: of the file, for messages.
+      value: dicts, lists and scalars; None for an empty file.
+      lines: path, like `teams.payments.topics[0].retry_to`, to line number from 1.
+    """
+
+    name: str
+    value: object
+    lines: dict[str, int] = field(repr=False)
+
+    def refuse(self, path: str, reason: str) -> NoReturn:
+        """Say what is wrong at a path. A path that the file does not have gets the line of what would hold it.
+
+        Raises:
+          PolicyFileInvalid: always.
+        """
+        held = path
+        while held not in self.lines and held:
+            held = _parent(held)
+        raise PolicyFileInvalid(self.name, self.lines.get(held, 1), path or "file", reason)
+
+
+def read(text: str, name: str) -> Document:
+    """The values of a YAML text that holds one document.
+
+    Raises:
+      PolicyFileInvalid: it is not YAML, or uses what is refused here.
+    """
+    try:
+        node = _Composer(text).get_single_node()
+        found = _Values(name)
+        return Document(name, found.value(node, "") if node else None, found.lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise PolicyFileInvalid(name, mark.line + 1 if mark else 1, "file", f"YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        # Of this one error the position counts characters of the text, not lines.
+        line = text.count("\n", 0, error.position) + 1
+        raise PolicyFileInvalid(name, line, "file", f"YAML: character #x{error.character:04x}") from None
+
+
+class _Composer(yaml.SafeLoader):
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if event.anchor is not None:
+            raise yaml.MarkedYAMLError(problem="anchors and aliases are not allowed", problem_mark=event.start_mark)
+        if self._depth >= _DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=f"more than {_DEPTH_MAX} levels deep", problem_mark=event.start_mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _Values:
+    """Builds plain values from nodes and keeps the line of each."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._scalars = yaml.constructor.SafeConstructor()
+        self.lines: dict[str, int] = {}
+
+    def value(self, node: yaml.Node, path: str) -> object:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, f"{path}[{n}]") for n, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, object]:
+        values: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key_node.tag != "tag:yaml.org,2002:str":
+                raise PolicyFileInvalid(self._name, line, path or "file", f"the key {key!r:.60} is not text; quote it")
+            # Keys stand in messages, and messages on terminals.
+            if not key.isprintable() or len(key) > _KEY_CHARS_MAX:
+                reason = f"the key {key!r:.60} is not up to {_KEY_CHARS_MAX} printable characters"
+                raise PolicyFileInvalid(self._name, line, path or "file", reason)
+            if key in values:
+                raise PolicyFileInvalid(self._name, line, _join(path, key), "is given twice; keep one")
+            self.lines[_join(path, key)] = line
+            values[key] = self.value(value_node, _join(path, key))
+        return values
+
+    def _scalar(self, node: yaml.Node, path: str) -> object:
+        line = node.start_mark.line + 1
+        if node.tag not in _PLAIN_TAGS:
+            reason = f"{node.value!r:.60} is not plain text, a number, true or false; quote it"
+            raise PolicyFileInvalid(self._name, line, path, reason)
+        try:
+            return self._scalars.construct_object(node)
+        except (ValueError, KeyError):
+            raise PolicyFileInvalid(self._name, line, path, f"{node.value!r:.60} is not what its tag says") from None
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _parent(path: str) -> str:
+    return re.sub(r"(^|\.)[^.\[\]]*$|\[[^\[\]]*\]$", "", path)

@@ -1,0 +1,117 @@
+"""Environment → one frozen value, read once and checked whole. The only reader of `os.environ`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from retry.errors import SettingsInvalid
+
+_PREFIX = "RETRY_"
+_KAFKA_PREFIX = "RETRY_KAFKA_"
+_SECRET = re.compile(r"password|secret|token|jaas|\.key$|ssl\.key\.pem|oauthbearer\.config", re.IGNORECASE)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one worker runs. Each field is the environment variable `RETRY_<FIELD>`.
+
+    Attributes:
+      bootstrap_servers: host:port list of the brokers.
+      app_id: prefix of the service's topics, consumer groups and transactional ids.
+      policies: path of the policy file.
+      data_dir: where the tables lie; a worker needs one of its own.
+      shards: partitions of the changelog when it is created, 1 to 1,000.
+      http_addr: where health and metrics are served; port 0 picks a free one.
+      sweep_interval_ms: pause between looks for due entries, 1 to 60,000.
+      batch_records: letters or entries in one transaction, at most.
+      batch_bytes: bytes of letters in one transaction, at most; one letter may be larger.
+      table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
+      kafka: librdkafka properties, from `RETRY_KAFKA_*`.
+    """
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    app_id: str = msgspec.field(default="retry")
+    policies: Path | None = None
+    data_dir: Path = Path("retry-data")
+    shards: int = 8
+    http_addr: str = "127.0.0.1:8080"
+    sweep_interval_ms: int = 50
+    batch_records: int = 10_000
+    batch_bytes: int = 16 << 20
+    table_cache_bytes: int = 64 << 20
+    kafka: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
+            raise SettingsInvalid("RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -")
+        for name, low, high in _BOUNDS:
+            if not low <= getattr(self, name) <= high:
+                raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
+        self.http_host_port()
+
+    def http_host_port(self) -> tuple[str, int]:
+        """Host and port of `http_addr`.
+
+        Raises:
+          SettingsInvalid: it is not host:port.
+        """
+        host, _, port = self.http_addr.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise SettingsInvalid("RETRY_HTTP_ADDR", f"{self.http_addr!r} is not host:port, like 127.0.0.1:8080")
+        return host.strip("[]"), int(port)
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.kafka.items()}
+        plain = ", ".join(f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if n != "kafka")
+        return f"Settings({plain}, kafka={shown})"
+
+
+_BOUNDS = (
+    ("shards", 1, 1_000),
+    ("sweep_interval_ms", 1, 60_000),
+    ("batch_records", 1, 100_000),
+    ("batch_bytes", 1 << 10, 1 << 30),
+    ("table_cache_bytes", 8 << 20, 1 << 40),
+)
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings that the environment holds.
+
+    Raises:
+      SettingsInvalid: a variable that begins with RETRY_ is unknown, or its value cannot be used.
+    """
+    found = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(_PREFIX)}
+    kafka = {_property(k): v for k, v in found.items() if k.startswith(_KAFKA_PREFIX)}
+    plain = {k: v for k, v in found.items() if not k.startswith(_KAFKA_PREFIX) and v != ""}
+    values: dict[str, object] = {"kafka": kafka}
+    for variable, text in plain.items():
+        values[variable.removeprefix(_PREFIX).lower()] = _typed(variable, text)
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def cache_dir() -> Path:
+    """Where fetched jars are kept, shared by all checkouts of this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
+
+
+def _property(variable: str) -> str:
+    return variable.removeprefix(_KAFKA_PREFIX).lower().replace("_", ".")
+
+
+def _typed(variable: str, text: str) -> object:
+    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name != "kafka"}
+    name = variable.removeprefix(_PREFIX).lower()
+    if name not in fields:
+        known = ", ".join(_PREFIX + f.upper() for f in fields)
+        raise SettingsInvalid(variable, f"no such setting; known are {known} and RETRY_KAFKA_*")
+    if fields[name] is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise SettingsInvalid(variable, f"{text!r} is not a whole number") from None
+    return text if fields[name] is str else Path(text)

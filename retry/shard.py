@@ -1,0 +1,192 @@
+"""A shard: one changelog partition, with its table and its transactional producer, from opening to closing.
+
+Opening, in this order:
+
+1. open the producer     it fences the former owner and ends the transaction that it left open
+2. open the table        what cannot be trusted is wiped
+3. ask for the end of the changelog partition, undecided records included
+4. fold from the table's offset on; only when that end is passed may the shard be swept
+
+Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake of
+another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and unseen.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from retry import clock
+from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
+from retry.kafka.clients import producer_config
+from retry.kafka.targets import Targets
+from retry.kafka.topics import DELETE_RETENTION_MS
+from retry.kafka.transactions import Transactions
+from retry.settings import Settings
+from retry.sweep import Changelog, Swept, sweep
+from retry.table.base import Identity
+from retry.table.rocks import Memory, RocksTable, wipe
+
+log = logging.getLogger(__name__)
+
+_ASK_S = 15.0
+
+
+class Phase(Enum):
+    """Where a shard is between opening and closing."""
+
+    RESTORING = "restoring"
+    READY = "ready"
+    HALTED = "halted"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+class Surroundings(NamedTuple):
+    """What all shards of a process share."""
+
+    settings: Settings
+    admin: AdminClient
+    memory: Memory
+    targets: Targets
+    cluster_id: str
+    topic_id: str
+
+
+class Shard:
+    """One shard, owned. `fold` and `sweep` may be called from different threads; each from one at a time."""
+
+    def __init__(self, changelog: Changelog, table: RocksTable, writer: Transactions, end_offset: int) -> None:
+        self.changelog, self.table = changelog, table
+        self.end_offset, self.trouble = end_offset, ""
+        self.phase = Phase.RESTORING if table.next_offset < end_offset else Phase.READY
+        self._writer = writer
+        self._sweeping, self._folding = threading.Lock(), threading.Lock()
+
+    @classmethod
+    def open(cls, changelog: Changelog, around: Surroundings) -> Shard:
+        """Open it; the steps are those of the module's docstring.
+
+        Raises:
+          TransactionFailed: the broker did not answer; nothing is held, try again later.
+        """
+        settings = around.settings
+        writer = Transactions(producer_config(settings, f"{settings.app_id}-shard-{changelog.partition}"))
+        try:
+            writer.open()
+            identity = Identity(around.cluster_id, around.topic_id, changelog.partition)
+            start, end = _offsets(around.admin, changelog)
+            path = _path(settings, changelog)
+            table = RocksTable.open(path, identity, around.memory, clock.wall_ms(), DELETE_RETENTION_MS // 2)
+            if not (table.next_offset == 0 or start <= table.next_offset <= end):
+                log.error("%s: table at %d, log from %d to %d: wiped", path, table.next_offset, start, end)
+                table.close()
+                wipe(path)
+                table = RocksTable.open(path, identity, around.memory, clock.wall_ms(), DELETE_RETENTION_MS // 2)
+        except BaseException:
+            writer.close()
+            raise
+        log.info("shard %d: from %d to %d", changelog.partition, table.next_offset, end)
+        return cls(changelog, table, writer, end)
+
+    def fold(self, messages: Sequence[Message]) -> None:
+        """Take in changelog records, and an end of the partition where there is one."""
+        with self._folding:
+            if self.phase is Phase.CLOSED:
+                return
+            rows = [(m.key(), m.value()) for m in messages if m.error() is None]
+            last = messages[-1]
+            next_offset = last.offset() + (last.error() is None)
+            if rows or next_offset != self.table.next_offset:
+                self._guarded_fold(rows, next_offset)
+            if self.phase is Phase.RESTORING and next_offset >= self.end_offset:
+                self.phase = Phase.READY
+                log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
+
+    def _guarded_fold(self, rows: list[tuple[bytes, bytes | None]], next_offset: int) -> None:
+        try:
+            self.table.fold(rows, next_offset, clock.wall_ms())
+        except TableUnreadable as error:
+            self._break(str(error), unreadable=True)
+
+    def waiting(self) -> int:
+        """How many entries wait here."""
+        return self.table.waiting
+
+    def to_restore(self) -> int:
+        """How many changelog offsets lie between the table and being ready."""
+        return max(0, self.end_offset - self.table.next_offset) if self.phase is Phase.RESTORING else 0
+
+    def touch(self) -> None:
+        """Note in the table that it is current, so that an idle one does not grow stale."""
+        with self._folding:
+            if self.phase is Phase.READY:
+                self._guarded_fold([], self.table.next_offset)
+
+    def sweep(self, around: Surroundings, now_ms: int) -> Swept | None:
+        """Deliver one batch, or None where the shard is not ready or is being swept already.
+
+        What goes wrong changes the shard's phase; whoever owns it looks at that.
+        """
+        if not self._sweeping.acquire(blocking=False):
+            return None
+        try:
+            if self.phase is not Phase.READY:
+                return None
+            limits = around.settings.batch_records, around.settings.batch_bytes
+            return sweep(self.table, self._writer, self.changelog, around.targets.closed, now_ms, *limits)
+        except TransactionAborted as error:
+            log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
+        except TransactionFailed as error:
+            self._break(f"{type(error).__name__}: {error}")
+        except TableUnreadable as error:
+            self._break(str(error), unreadable=True)
+        except EntryUnreadable as error:
+            self.phase, self.trouble = Phase.HALTED, str(error)
+            log.error("shard %d: halted: %s", self.changelog.partition, error)
+        finally:
+            self._sweeping.release()
+        return None
+
+    def _break(self, trouble: str, *, unreadable: bool = False) -> None:
+        self.trouble = trouble
+        self.unreadable = unreadable
+        self.phase = Phase.BROKEN
+        log.warning("shard %d: to be opened again: %s", self.changelog.partition, trouble)
+
+    unreadable = False
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the table and the producer."""
+        with self._sweeping, self._folding:
+            if self.phase is not Phase.CLOSED:
+                self.phase = Phase.CLOSED
+                self.table.close()
+                self._writer.close()
+                if self.unreadable:
+                    wipe(self.table.path)
+
+
+def _path(settings: Settings, changelog: Changelog) -> Path:
+    path = settings.data_dir / "tables" / f"{changelog.topic}-{changelog.partition}"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def _offsets(admin: AdminClient, changelog: Changelog) -> tuple[int, int]:
+    """First offset and end of a partition, records of undecided transactions included."""
+    partition = TopicPartition(*changelog)
+    bounds = []
+    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+        asked = admin.list_offsets(
+            {partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S
+        )
+        bounds.append(asked[partition].result(_ASK_S).offset)
+    return bounds[0], bounds[1]

@@ -1,0 +1,1 @@
+"""What the service tells: outcomes as records, state as metrics and health."""

@@ -1,0 +1,65 @@
+"""Prometheus metrics of a worker.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+| `retry_letters_taken_total` | counter | team, decision | letters taken in and committed; decision is `retry` or `park` |
+| `retry_entries_sent_total` | counter | team | entries delivered and committed, parked letters included |
+| `retry_entries_put_back_total` | counter | target | entries that a topic refused, and that wait on |
+| `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
+| `retry_entries_waiting` | gauge | | entries in the shards of this worker |
+| `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
+| `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from retry.entry import Entry
+from retry.telemetry.lateness import Lateness
+
+
+class Metrics:
+    """The table above. Teams and targets are names from the policy file, so it bounds their number."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._taken = self._counter("retry_letters_taken", "Letters taken in and committed.", "team", "decision")
+        self._sent = self._counter("retry_entries_sent", "Entries delivered and committed.", "team")
+        self._put_back = self._counter("retry_entries_put_back", "Entries that a topic refused.", "target")
+        self._lateness = Lateness()
+        self.registry.register(self._lateness)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(name, meaning, labels, registry=self.registry)
+
+    def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+        """Add a gauge that is asked for its value whenever the metrics are read."""
+        Gauge(name, meaning, registry=self.registry).set_function(value)
+
+    def tell_taken(self, decided: Mapping[tuple[str, str], int]) -> None:
+        """Count letters by (team, decision)."""
+        for (team, decision), letters in decided.items():
+            self._taken.labels(team, decision).inc(letters)
+
+    def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
+        """Count delivered entries, in due order, and how late each was."""
+        by_team: dict[str, list[int]] = defaultdict(list)
+        for entry, due in zip(sent, due_at_ms, strict=True):
+            by_team[entry.team].append(due)
+        for team, due_of_team in by_team.items():
+            self._sent.labels(team).inc(len(due_of_team))
+            self._lateness.tell(team, due_of_team, now_ms)
+
+    def tell_put_back(self, destinations: Tally[str]) -> None:
+        """Count entries that were put back, by destination."""
+        for destination, entries in destinations.items():
+            self._put_back.labels(destination).inc(entries)
+
+    def text(self) -> bytes:
+        """What `/metrics` answers."""
+        return generate_latest(self.registry)

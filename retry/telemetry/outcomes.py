@@ -1,0 +1,51 @@
+"""What became of each letter, as one JSON record of the outcomes topic. Schema version 1:
+
+| field | meaning |
+| --- | --- |
+| `v` | 1 |
+| `id` | lineage: the same for all attempts of one original record |
+| `source` | `topic/partition/offset` of the letter |
+| `team`, `topic`, `policy` | whose letter, from which dead-letter topic, decided by which policy |
+| `attempt` | number of the retry that the decision is about; 1 is the first |
+| `exception` | class as the framework names it, or null |
+| `first_failed_ms`, `failed_ms` | when the original record failed first, and this time |
+| `taken_ms` | when the service took the letter in |
+| `decision` | `retry` or `park` |
+| `reason` | why it was parked, or null |
+| `due_ms` | when the retry is due; null where there is none |
+| `target` | topic that the retry, or the parked letter, goes to |
+
+When a retry was sent is not here: the record on the target topic says it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+
+VERSION = 1
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One letter taken in and what was decided; the fields are the table above."""
+
+    v: int = VERSION
+    id: str
+    source: str
+    team: str
+    topic: str
+    policy: str
+    attempt: int
+    exception: str | None
+    first_failed_ms: int
+    failed_ms: int
+    taken_ms: int
+    decision: str
+    reason: str | None
+    due_ms: int | None
+    target: str
+
+
+def to_json(outcome: Outcome) -> bytes:
+    """The record's value."""
+    return orjson.dumps(msgspec.structs.asdict(outcome))

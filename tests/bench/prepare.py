@@ -1,0 +1,27 @@
+"""Policy file and topics for one run of a benchmark: `prepare.py <policy file> <dead-letter topic> <retry topic>`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+POLICY = """\
+defaults:
+  backoff: {{kind: exponential, delay: 1s, factor: 2, max_delay: 1d}}
+  jitter: none
+teams:
+  bench:
+    topics:
+      - dead_letters: {dead_letters}
+        retry_to: {retry_to}
+"""
+
+
+def main(file: str, dead_letters: str, retry_to: str) -> None:
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_text(POLICY.format(dead_letters=dead_letters, retry_to=retry_to))
+    subprocess.run([sys.executable, "-m", "retry", "topics", "create"], check=True, env={**os.environ, "RETRY_POLICIES": file})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,134 @@
+"""The policy file of the documentation is parsed to what it says, and keys are looked for from the inside out."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff import Constant, Exponential, Steps
+from backoff.jitter import JITTERS
+from backoff.parse import DEFAULT
+from retry.errors import PolicyFileInvalid
+from retry.policies.file import load, parse
+
+EXAMPLE = r"""
+defaults:
+  backoff: {kind: exponential, delay: 10s, factor: 2, max_delay: 1h}
+  jitter: full                  # none | full | equal | proportional
+  max_attempts: 8
+  max_age: 3d
+  honour_retry_at: true
+teams:
+  payments:
+    topics:
+      - dead_letters: payments.orders.DLT     # or {pattern: 'payments\..*\.DLT'}
+        retry_to: payments.orders.retry       # a topic, or origin
+        park_to: payments.orders.parked
+        allowed_targets: [payments.orders.retry, payments.orders.parked]
+        rules:                                # first match wins, overrides any key above
+          - {exception: '*.ValidationException', park: true}
+          - {exception: '*Timeout*', backoff: {kind: steps, delays: [1m, 5m, 30m]}}
+"""
+LAYERS = """
+defaults: {max_attempts: 3}
+teams:
+  a:
+    max_age: 1d
+    park_to: a.parked
+    retry_to: a.retry
+    topics:
+      - dead_letters: a.one
+        jitter: none
+        rules:
+          - {exception: 'x.*', max_attempts: 5, retry_to: a.slow, park_to: a.odd, honour_retry_at: false}
+          - {exception: '*', backoff: {kind: constant, delay: 1s}}
+      - {dead_letters: {pattern: 'a\\.two[0-9]*'}, retry_to: origin, allowed_targets: [z.in, a.parked]}
+      - {dead_letters: {pattern: '^(b|c)\\..*$'}, retry_to: other}
+"""
+
+
+def test_the_example_says_what_it_says():
+    route = parse(EXAMPLE, "p.yaml").route("payments.orders.DLT")
+    assert (route.team, route.name) == ("payments", "payments/payments.orders.DLT")
+    assert (route.retry_to, route.park_to) == ("payments.orders.retry", "payments.orders.parked")
+    assert route.allowed_targets == {"payments.orders.retry", "payments.orders.parked"}
+    usual = route.plan("java.lang.IllegalStateException")
+    assert (usual.park, usual.name) == (False, route.name)
+    assert usual.policy.curve == Exponential(10_000, 2.0, 3_600_000)
+    assert usual.policy.jitter is JITTERS["full"]
+    assert (usual.policy.max_attempts, usual.policy.max_age_ms) == (8, 3 * 86_400_000)
+    assert (usual.policy.max_delay_ms, usual.policy.honour_retry_at) == (3_600_000, True)
+
+
+def test_the_rules_of_the_example_say_what_they_say():
+    route = parse(EXAMPLE, "p.yaml").route("payments.orders.DLT")
+    invalid, timeout = route.plan("com.example.ValidationException"), route.plan("java.net.SocketTimeoutException")
+    assert (invalid.park, invalid.name) == (True, route.name + "#1")
+    assert (timeout.park, timeout.name) == (False, route.name + "#2")
+    assert timeout.policy.curve == Steps((60_000, 300_000, 1_800_000), 3_600_000)
+    assert timeout.policy.max_attempts == 8
+
+
+def test_the_builtin_defaults_are_those_of_the_example():
+    assert parse(EXAMPLE, "p.yaml").default.usual.policy == DEFAULT == parse("", "p.yaml").default.usual.policy
+
+
+def test_the_inner_key_wins():
+    plan = parse(LAYERS, "p.yaml").route("a.one").plan("x.Y")
+    assert (plan.policy.max_attempts, plan.policy.max_age_ms) == (5, 86_400_000)
+    assert (plan.policy.jitter, plan.policy.honour_retry_at) == (JITTERS["none"], False)
+    assert (plan.retry_to, plan.park_to) == ("a.slow", "a.odd")
+
+
+def test_what_the_inner_levels_leave_out_comes_from_outside():
+    plan = parse(LAYERS, "p.yaml").route("a.one").plan("other")
+    assert plan.policy.curve == Constant(1_000, 3_600_000)
+    assert (plan.policy.max_attempts, plan.policy.max_age_ms) == (3, 86_400_000)
+    assert (plan.retry_to, plan.park_to, plan.name) == ("a.retry", "a.parked", "a/a.one#2")
+
+
+def test_patterns_are_anchored_for_librdkafka():
+    assert parse(LAYERS, "p.yaml").subscription() == ["a.one", r"^a\.two[0-9]*$", r"^((b|c)\..*)$"]
+
+
+def test_targets_are_every_topic_named_to_write_to():
+    assert parse(LAYERS, "p.yaml").targets() == {"a.retry", "a.slow", "a.parked", "a.odd", "other"}
+
+
+def test_what_a_topic_overrides_of_its_team_needs_no_permission():
+    text = "teams: {t: {retry_to: origin, park_to: p, topics: [{dead_letters: x, retry_to: y, park_to: z%s}]}}"
+    assert parse(text % "", "p.yaml").route("x").retry_to == "y"
+    assert parse(text % ", allowed_targets: [y, z]", "p.yaml").route("x").park_to == "z"
+
+
+def test_a_file_without_teams_reads_nothing():
+    registry = parse("defaults: {max_attempts: 1}", "p.yaml")
+    assert (registry.subscription(), registry.targets()) == ([], set())
+    assert registry.route("any").plan(None).policy.max_attempts == 1
+
+
+def test_load_reads_utf_8_with_or_without_a_mark(tmp_path):
+    for mark in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "p.yaml").write_bytes(mark + "# Grüße\n".encode() + EXAMPLE.encode())
+        assert load(tmp_path / "p.yaml").reads("payments.orders.DLT")
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        (b"teams: {}\n# \xff\n", 2, "UTF-8"),
+        (b"# " + b"x" * (1 << 20), 1, "larger than 1,048,576 bytes"),
+        (b"# " + "é".encode() * (1 << 19), 1, "larger than 1,048,576 bytes"),
+    ],
+    ids=["bytes", "large", "large within a character"],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path, content, line, reason):
+    path = tmp_path / "p.yaml"
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileInvalid, match=reason) as refused:
+        load(path)
+    assert (refused.value.file, refused.value.line, refused.value.path) == (str(path), line, "file")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PolicyFileInvalid, match="No such file"):
+        load(tmp_path / "p.yaml")

@@ -1,0 +1,171 @@
+"""Every mistake in a policy file is refused with its line, its path and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry.errors import PolicyFileInvalid
+from retry.policies.file import parse
+
+HEAD = """\
+defaults:
+  max_attempts: 8
+teams:
+  pay:
+    topics:
+      - dead_letters: pay.DLT
+        retry_to: pay.retry
+"""
+TOPIC = "teams.pay.topics[0]"
+
+
+def refused(text: str) -> PolicyFileInvalid:
+    with pytest.raises(PolicyFileInvalid) as caught:
+        parse(text, "p.yaml")
+    assert str(caught.value).startswith(f"p.yaml:{caught.value.line}: {caught.value.path}: ")
+    assert len(str(caught.value)) < 400
+    return caught.value
+
+
+# What follows HEAD, the line from 1 on which the mistake stands, its path, and a part of the reason.
+TAILS = [
+    ("        backoff: {kind: constant, delay: 30}\n", 8, f"{TOPIC}.backoff.delay", "write it like"),
+    ("        backoff:\n          kind: constant\n          delay: -30s\n", 10,
+     f"{TOPIC}.backoff.delay", "write it like"),
+    ("        backoff:\n          kind: exponential\n          delay: 1s\n          factor: 1e308\n", 11,
+     f"{TOPIC}.backoff.factor", "from 1 to 1,000"),
+    ("        backoff: {kind: exponential, delay: 1s, factor: 1.0e+308}\n", 8, f"{TOPIC}.backoff.factor", "from 1 to"),
+    ("        backoff: {kind: exponential, delay: 1s, factor: .inf}\n", 8, f"{TOPIC}.backoff.factor", "from 1 to"),
+    ("        backoff: {kind: exponential, delay: 1s, factor: .nan}\n", 8, f"{TOPIC}.backoff.factor", "from 1 to"),
+    ("        backoff: {kind: exponential, delay: 1s, factor: 0.5}\n", 8, f"{TOPIC}.backoff.factor", "from 1 to"),
+    ("        backoff: {kind: steps, delays: []}\n", 8, f"{TOPIC}.backoff.delays", "list of 1 to"),
+    ("        backoff:\n          kind: steps\n          delays:\n          - 1m\n          - 1x\n", 12,
+     f"{TOPIC}.backoff.delays[1]", "write it like"),
+    ("        backoff: {kind: constant}\n", 8, f"{TOPIC}.backoff.delay", "is missing"),
+    ("        backoff: {kind: cubic}\n", 8, f"{TOPIC}.backoff.kind", "constant, linear, exponential, steps"),
+    ("        backoff: {kind: constant, delay: 1s, step: 1s}\n", 8, f"{TOPIC}.backoff.step", "no such key"),
+    ("        backoff: {kind: constant, delay: 1s, max_delay: 3654d}\n", 8, f"{TOPIC}.backoff.max_delay", "ten years"),
+    ("        backoff: 5s\n", 8, f"{TOPIC}.backoff", "not a mapping"),
+    ("        jitter: 1.5\n", 8, f"{TOPIC}.jitter", "none, full, equal, proportional"),
+    ("        max_attempts: -1\n", 8, f"{TOPIC}.max_attempts", "whole number"),
+    ("        max_attempts:\n", 8, f"{TOPIC}.max_attempts", "nothing is not a whole number"),
+    ("        max_attempts: 0x" + "f" * 9_000 + "\n", 8, f"{TOPIC}.max_attempts", "that large"),
+    ("        max_attempts: " + "9" * 9_000 + "\n", 8, f"{TOPIC}.max_attempts", "not what its tag says"),
+    ("        max_age: 2020-01-01\n", 8, f"{TOPIC}.max_age", "quote it"),
+    ("        max_age: 1:30\n", 8, f"{TOPIC}.max_age", "write it like"),
+    ("        honour_retry_at: maybe\n", 8, f"{TOPIC}.honour_retry_at", "true or false"),
+    ("        max_attempt: 3\n", 8, f"{TOPIC}.max_attempt", "did you mean max_attempts?"),
+    ("        park: true\n", 8, f"{TOPIC}.park", "no such key here"),
+    ("        park_to: 7\n", 8, f"{TOPIC}.park_to", "expected `str`, got `int`"),
+    ("        park_to: ''\n", 8, f"{TOPIC}.park_to", "length >= 1"),
+    ("        park_to: two words\n", 8, f"{TOPIC}.park_to", "not a topic name"),
+    ("        park_to: ..\n", 8, f"{TOPIC}.park_to", "not a topic name"),
+    ("        park_to: __consumer_offsets\n", 8, f"{TOPIC}.park_to", "internal to Kafka"),
+    ("        park_to: origin\n", 8, f"{TOPIC}.park_to", "word of retry_to"),
+    ("        park_to: pay.DLT\n", 8, f"{TOPIC}.park_to", "round for ever"),
+    ("        park_to: pay.parked\n        allowed_targets: [pay.retry]\n", 8, f"{TOPIC}.park_to", "not among allowed"),
+    ("        allowed_targets: [pay.parked]\n", 7, f"{TOPIC}.retry_to", "not among allowed_targets"),
+    ("        allowed_targets:\n        - pay.retry\n        - __x\n", 10, f"{TOPIC}.allowed_targets[1]", "internal"),
+    ("        allowed_targets: [pay.retry, pay.DLT]\n", 8, f"{TOPIC}.allowed_targets[1]", "round for ever"),
+    ("        allowed_targets: [pay.retry, origin]\n", 8, f"{TOPIC}.allowed_targets[1]", "word of retry_to"),
+    ("        rules:\n        - {exception: '*', retry_to: pay.DLT}\n", 9,
+     f"{TOPIC}.rules[0].retry_to", "round for ever"),
+    ("        rules:\n        - {exception: '*', retry_to: __x}\n", 9, f"{TOPIC}.rules[0].retry_to", "internal"),
+    ("        rules:\n        - {exception: '*', retry_to: origin}\n", 9,
+     f"{TOPIC}.rules[0].retry_to", "allowed_targets"),
+    ("        allowed_targets: [pay.retry]\n        rules:\n        - {exception: x, retry_to: y}\n", 10,
+     f"{TOPIC}.rules[0].retry_to", "not among allowed_targets"),
+    ("        rules:\n        - {exception: x}\n        - {park: true}\n", 10,
+     f"{TOPIC}.rules[1]", "exception is missing"),
+    ("        rules:\n        - {exception: ''}\n", 9, f"{TOPIC}.rules[0].exception", "length >= 1"),
+    ("        rules:\n        - {exception: x, park: 1}\n", 9, f"{TOPIC}.rules[0].park", "expected `bool`"),
+    ("        rules:\n        - exception: x\n          max_age: 9\n", 10,
+     f"{TOPIC}.rules[0].max_age", "write it like"),
+    ("        rules: {exception: x}\n", 8, f"{TOPIC}.rules", "expected `list`, got `mapping`"),
+    ("      - dead_letters: x\n", 8, "teams.pay.topics[1]", "retry_to is missing"),
+    ("      - retry_to: x\n", 8, "teams.pay.topics[1]", "dead_letters is missing"),
+    ("      - {dead_letters: pay.retry, retry_to: x}\n", 7, f"{TOPIC}.retry_to", "round for ever"),
+    ("      - {dead_letters: {pattern: 'pay\\..*'}, retry_to: x}\n", 7, f"{TOPIC}.retry_to", "(teams.pay.topics[1])"),
+    ("      - {dead_letters: x, retry_to: origin}\n", 8, "teams.pay.topics[1].retry_to", "allowed_targets"),
+    ("      - {dead_letters: pay.DLT, retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "belongs to team pay"),
+    ("      - {dead_letters: '', retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "length >= 1"),
+    ("      - {dead_letters: 'a b', retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "not a topic name"),
+    ("      - {dead_letters: ' a', retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "not a topic name"),
+    ("      - {dead_letters: 'a.*', retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "not a topic name"),
+    ("      - {dead_letters: ä, retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "not a topic name"),
+    ("      - {dead_letters: " + "a" * 250 + ", retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters", "1 to 249"),
+    ("      - {dead_letters: {pattern: '(a'}, retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters.pattern",
+     "not a regular expression"),
+    ("      - {dead_letters: {pattern: '.*'}, retry_to: x}\n", 8,
+     "teams.pay.topics[1].dead_letters.pattern", "internal"),
+    ("      - {dead_letters: {patern: 'a'}, retry_to: x}\n", 8, "teams.pay.topics[1].dead_letters.patern", "pattern?"),
+    ("  fin:\n    topics:\n    - {dead_letters: pay.DLT, retry_to: x}\n", 10, "teams.fin.topics[0].dead_letters",
+     "already belongs to team pay"),
+    ("  fin:\n    topics: []\n", 9, "teams.fin.topics", "length >= 1"),
+    ("  fin:\n", 8, "teams.fin", "expected `mapping`, got `null`"),
+    ("  fin:\n    park_to: pay.DLT\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
+     "teams.fin.park_to", "for ever"),
+    ("  fin:\n    jitter: half\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.jitter", "not one of"),
+    ("  fin:\n    retry_to: a\n    topics: [{dead_letters: x, allowed_targets: [b]}]\n", 9, "teams.fin.retry_to",
+     "not among allowed_targets"),
+    ("  fin:\n    retry_to: origin\n    topics: [{dead_letters: x}]\n", 9, "teams.fin.retry_to", "in allowed_targets"),
+    ("  ' ': {topics: []}\n", 8, "teams. ", "1 to 100 printable"),
+    ("  pay: {topics: []}\n", 8, "teams.pay", "is given twice"),
+    ("  7: {topics: []}\n", 8, "teams", "'7' is not text; quote it"),
+    ("  on: {topics: []}\n", 8, "teams", "'on' is not text; quote it"),
+    ("  [a]: {topics: []}\n", 8, "teams", "is not text"),
+    ('  "a\\e[31m": {topics: []}\n', 8, "teams", "printable"),
+    ("        retry_to: other\n", 8, f"{TOPIC}.retry_to", "is given twice"),
+    ("team: {}\n", 8, "team", "did you mean teams?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tail", "line", "path", "reason"), TAILS, ids=range(len(TAILS)))
+def test_a_mistake_is_refused_where_it_stands(tail, line, path, reason):
+    error = refused(HEAD + tail)
+    assert (error.line, error.path) == (line, path)
+    assert reason in error.reason
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nteams: *b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (BOMB, 1, "anchors and aliases are not allowed"),
+        ("defaults: {}\nteams: *x\n", 2, "anchors and aliases"),
+        ("defaults: {\n", 2, "YAML: "),
+        ("defaults: {}\n\tteams: {}\n", 2, "YAML: "),
+        ("teams: {}\n---\nteams: {}\n", 2, "YAML: "),
+        ("teams: {}\n# \x07\n", 2, "character #x0007"),
+        ("[" * 5_000, 1, "20 levels deep"),
+        ("a: " * 3, 1, "YAML: "),
+    ],
+    ids=["bomb", "alias", "open", "tab", "two documents", "control character", "deep", "nested"],
+)
+def test_p48_what_is_not_plain_yaml_is_refused(text, line, reason):
+    error = refused(text)
+    assert (error.line, error.path) == (line, "file")
+    assert reason in error.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "path"),
+    [
+        ("[]", 1, "file"),
+        ("0", 1, "file"),
+        ("\n\nteams\n", 3, "file"),
+        ("teams: []", 1, "teams"),
+        ("defaults: 5", 1, "defaults"),
+        ("defaults:\n  retry_to: x\n", 2, "defaults.retry_to"),
+        ("defaults:\n  jitter: ~\n", 2, "defaults.jitter"),
+        ("defaults:\n  max_age: !!python/object/apply:os.system [id]\n", 2, "defaults.max_age"),
+        ("defaults:\n  max_age: !!binary aGk=\n", 2, "defaults.max_age"),
+        ("defaults:\n  max_attempts: !!int x\n", 2, "defaults.max_attempts"),
+        ("defaults:\n  <<: {jitter: full}\n", 2, "defaults"),
+    ],
+)
+def test_what_is_no_policy_file_is_refused(text, line, path):
+    error = refused(text)
+    assert (error.line, error.path) == (line, path)

@@ -1,0 +1,103 @@
+"""Exact names before patterns, patterns in file order, rules in order, and caches that stay small."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.policies.file import parse
+from retry.policies.registry import Registry
+
+TEXT = r"""
+teams:
+  first:
+    topics:
+      - {dead_letters: {pattern: 'a\..*'}, retry_to: r1}
+      - {dead_letters: {pattern: '.*\.DLT'}, retry_to: r2}
+  second:
+    topics:
+      - dead_letters: a.DLT
+        retry_to: r3
+        rules:
+          - {exception: 'java.*', max_attempts: 1}
+          - {exception: '*.[AB]Error', park: true}
+          - {exception: 'java.lang.Never', park: true}
+"""
+
+
+SHARED = parse(TEXT, "p.yaml")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return parse(TEXT, "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [("a.DLT", "second/a.DLT"), ("a.b", r"first/a\..*"), ("a.b.DLT", r"first/a\..*"), ("b.DLT", r"first/.*\.DLT"),
+     ("b.DLT2", "default"), ("xa.b", "default"), ("", "default"), ("A.dlt", "default")],
+)  # fmt: skip
+def test_a_topic_finds_its_route(registry, topic, name):
+    assert registry.route(topic).name == name
+    assert registry.route(topic) is registry.route(topic)
+    assert registry.reads(topic) is (name != "default")
+
+
+@pytest.mark.parametrize(
+    ("exception", "name"),
+    [("java.lang.Never", "#1"), ("x.AError", "#2"), ("x.CError", ""), ("Java.x", ""), ("", ""), (None, ""),
+     ("java.\nx", "#1"), ("x.AError ", "")],
+)  # fmt: skip
+def test_the_first_rule_that_matches_wins_and_case_counts(registry, exception, name):
+    assert registry.route("a.DLT").plan(exception).name == "second/a.DLT" + name
+
+
+def test_a_star_matches_even_an_unknown_exception():
+    text = "teams: {t: {topics: [{dead_letters: x, retry_to: y, rules: [{exception: '*', park: true}]}]}}"
+    assert parse(text, "p.yaml").route("x").plan(None).park
+
+
+def test_an_unknown_topic_has_nowhere_to_go():
+    route = Registry().route("any")
+    plan = route.plan("x")
+    assert (route.team, route.retry_to, route.park_to, route.allowed_targets) == ("default", None, None, None)
+    assert (plan.park, plan.retry_to, plan.name) == (False, None, "default")
+
+
+def test_plans_are_cached_and_the_cache_is_bounded(registry):
+    route = registry.route("a.DLT")
+    assert route.plan("java.x") is route.plan("java.x")
+    for n in range(5_000):
+        route.plan(f"x.{n}")
+    assert len(route._plans) <= 1_024
+
+
+def test_a_monstrous_class_name_is_matched_but_not_kept(registry):
+    route = registry.route("a.DLT")
+    assert route.plan("java." + "x" * 1_000_000).name == "second/a.DLT#1"
+    assert not route._plans
+
+
+def test_routes_are_cached_and_the_cache_is_bounded(registry):
+    for n in range(10_500):
+        registry.route(f"a.{n}")
+    assert len(registry._routes) <= 10_000
+
+
+def test_a_registry_cannot_be_changed(registry):
+    with pytest.raises(TypeError):
+        registry.exact["x"] = registry.default
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        registry.default = None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        registry.default.usual.park = True
+
+
+@given(st.text(max_size=300), st.none() | st.text(max_size=300))
+def test_any_topic_and_exception_find_a_plan(topic, exception):
+    assert SHARED.route("a.DLT").plan(exception).retry_to == "r3"
+    assert Registry().route(topic).plan(exception).retry_to is None
