@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from retry.commands.broker import broker
+from retry.commands.entries import entries
 from retry.commands.policies import policies
 from retry.commands.topics import topics
 from retry.commands.worker import worker
@@ -16,7 +17,7 @@ def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 
 
-for command in (worker, topics, policies, broker):
+for command in (worker, topics, policies, entries, broker):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ def _registry(settings: Settings) -> Registry:
     registry = load(settings.policies)
     own = [topic for topic in topics.names(settings.app_id)[:3] if registry.reads(topic)]
     if own:
-        raise SettingsInvalid("RETRY_POLICIES", f"the file reads letters from the service's own topics {', '.join(own)}")
+        raise SettingsInvalid(
+            "RETRY_POLICIES", f"the file reads letters from the service's own topics {', '.join(own)}"
+        )
     return registry
 
 

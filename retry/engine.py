@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 from retry import clock
-from retry.letters import Batch, Letters
+from retry.letters import Batch, Decided, Letters
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
+from retry.sweep import NOTHING
 from retry.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -25,11 +26,14 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self._watch()
 
-    def take(self, batch: Batch) -> None:
-        """Intake: one batch of letters into the changelog."""
-        taken = self._letters.take(batch)
-        if taken:
-            self.metrics.tell_taken(taken.decided)
+    def settle(self, batch: Batch) -> Decided | None:
+        """Intake, first half: what is to be written for one batch of letters."""
+        return self._letters.settle(batch)
+
+    def commit(self, decided: Decided | None) -> None:
+        """Intake, second half: into the changelog with it."""
+        if decided and self._letters.commit(decided):
+            self.metrics.tell_taken(decided.settled.decided)
 
     def fold(self, portions: Portions) -> None:
         """Table: committed changelog records into the tables of their shards."""
@@ -44,27 +48,31 @@ class Engine:
         """Sweep: what is due in one shard, a bounded number of batches."""
         for _ in range(_BATCHES_MAX):
             swept = shard.sweep(self._shards.around, clock.wall_ms())
-            if swept is None:
+            if swept is None or swept is NOTHING:
                 return
             if swept.sent:
                 self.metrics.tell_sent(swept.sent, swept.due_at_ms, clock.wall_ms())
             if swept.put_back:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
-            if not swept.more:
-                return
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether every owned shard is swept, and what each is doing."""
         shards = {s.changelog.partition: s for s in self._shards.shards()}
         owned = self._shards.owned()
         ready = owned > 0 and len(shards) == owned and all(s.phase is Phase.READY for s in shards.values())
-        phases = {str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()}
+        phases = {
+            str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
+        }
         return ready, {"ready": ready, "shards_owned": owned, "shards": phases}
 
     def _watch(self) -> None:
         shards, watch = self._shards.shards, self.metrics.watch
-        watch("retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards()))
+        watch(
+            "retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards())
+        )
         watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
         watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
-        watch("retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards()))
+        watch(
+            "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
+        )

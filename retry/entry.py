@@ -11,13 +11,15 @@ as bytes from the changelog to the table; only the sweep decodes it.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
 from retry.errors import EntryUnreadable
 
-Headers = list[tuple[str, bytes | None]]
+Header = tuple[str, bytes | None]
+Headers = list[Header]
 
 _BIAS = 1 << 63
 _HEAD = struct.Struct(">BQ")
@@ -72,6 +74,7 @@ def decode(envelope: bytes) -> Entry:
         raise EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}") from error
 
 
+@lru_cache(10_000)
 def key_stem(topic: str, partition: int) -> bytes:
     """The part of the key that all letters of one partition share; `key` takes it ready-made."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
@@ -79,12 +82,15 @@ def key_stem(topic: str, partition: int) -> bytes:
 
 def key(due_at_ms: int, stem: bytes, offset: int) -> bytes:
     """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
-    return _HEAD.pack(_ENTRY_KIND, _clamped(due_at_ms) + _BIAS) + stem + offset.to_bytes(8, "big")
+    return due_bound(due_at_ms) + stem + offset.to_bytes(8, "big")
 
 
 def due_bound(due_at_ms: int) -> bytes:
     """The smallest possible key of an entry due at `due_at_ms`: for the ends of a scan."""
-    return _HEAD.pack(_ENTRY_KIND, _clamped(due_at_ms) + _BIAS)
+    try:
+        return _HEAD.pack(_ENTRY_KIND, due_at_ms + _BIAS)
+    except struct.error:
+        return _HEAD.pack(_ENTRY_KIND, max(-_BIAS, min(due_at_ms, DUE_MS_MAX)) + _BIAS)
 
 
 def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
@@ -122,10 +128,6 @@ def key_from_text(text: str) -> bytes:
     """
     due, topic, partition, offset = text.split("/")
     return key(int(due), key_stem(topic, int(partition)), int(offset))
-
-
-def _clamped(moment_ms: int) -> int:
-    return max(-_BIAS, min(moment_ms, DUE_MS_MAX))
 
 
 FIRST_KEY = due_bound(-_BIAS)

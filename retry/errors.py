@@ -1,18 +1,18 @@
 """Everything that can go wrong, and what the operator does next.
 
-    RetryError
-    ├── SettingsInvalid        correct the named environment variable and start again
-    ├── PolicyFileInvalid      correct the named line; a running service keeps the old file
-    ├── TopicsInvalid          run the command that the message names
-    ├── DataDirInUse           stop the other worker, or give this one a directory of its own
-    ├── JarsUnavailable        look at the network and at the registry's client settings
-    ├── BrokerNotStarted       read the broker's log, whose path the message names
-    ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
-    ├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
-    └── TransactionFailed      nothing: the batch is read or swept again
-        ├── TransactionAborted     the broker undid it; nothing was written
-        ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
-        └── ProducerFenced         another worker took over; this one lets go
+RetryError
+├── SettingsInvalid        correct the named environment variable and start again
+├── PolicyFileInvalid      correct the named line; a running service keeps the old file
+├── TopicsInvalid          run the command that the message names
+├── DataDirInUse           stop the other worker, or give this one a directory of its own
+├── JarsUnavailable        look at the network and at the registry's client settings
+├── BrokerNotStarted       read the broker's log, whose path the message names
+├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
+├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
+└── TransactionFailed      nothing: the batch is read or swept again
+    ├── TransactionAborted     the broker undid it; nothing was written
+    ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
+    └── ProducerFenced         another worker took over; this one lets go
 """
 
 from __future__ import annotations

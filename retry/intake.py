@@ -15,7 +15,7 @@ same entry.
 from __future__ import annotations
 
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -26,7 +26,7 @@ from retry import entry as entries
 from retry.entry import Entry, Headers
 from retry.policies.registry import ORIGIN, Plan, Registry, Route
 from retry.sources import headers as names
-from retry.sources.dead_letter import Letter, Message, moment, read
+from retry.sources.dead_letter import NO_TIME, Letter, read
 from retry.telemetry.outcomes import Outcome, to_json
 
 _RECORD_BYTES = 1_048_588 - 256
@@ -38,20 +38,30 @@ _DRAWS = 1 << 32
 class Writer(Protocol):
     """The part of a transaction that intake uses; see `retry.kafka.transactions`."""
 
-    def begin(self) -> None: ...  # noqa: D102
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...  # noqa: D102
-    def read_to(self, positions: list[Any], member: object) -> None: ...  # noqa: D102
-    def commit(self) -> None: ...  # noqa: D102
+    def begin(self) -> None: ...
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
+    def read_to(self, positions: list[Any], member: object) -> None: ...
+    def commit(self) -> None: ...
 
 
-class Taken(NamedTuple):
-    """How one batch went: letters taken in, by (team, decision)."""
-
-    letters: int
-    decided: Mapping[tuple[str, str], int]
+Rows = list[dict[str, Any]]
 
 
-class _Case(NamedTuple):
+class Settled(NamedTuple):
+    """What to write for one batch of letters.
+
+    Attributes:
+      entries: changelog rows by shard.
+      outcomes: one row a letter.
+      decided: letters by (team, decision).
+    """
+
+    entries: dict[int, Rows]
+    outcomes: Rows
+    decided: Counter[tuple[str, str]]
+
+
+class _Case(msgspec.Struct, frozen=True, gc=False):
     """A letter and what was decided; `reason` says why it parks, and is None where it is retried."""
 
     letter: Letter
@@ -74,42 +84,48 @@ class Intake:
     """
 
     def __init__(
-        self, registry: Registry, *, changelog: str, shards: int, outcomes: str, parked: str, bytes_max: Mapping[str, int]
+        self,
+        registry: Registry,
+        *,
+        changelog: str,
+        shards: int,
+        outcomes: str,
+        parked: str,
+        bytes_max: Mapping[str, int],
     ) -> None:
         self._registry, self._changelog, self._shards = registry, changelog, shards
         self._outcomes, self._parked, self._bytes_max = outcomes, parked, bytes_max
         # Nearly every letter is smaller than what any topic takes, and needs no closer look.
         self._safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
 
-    def take(self, messages: Iterable[Message], positions: list[Any], member: object, writer: Writer, now_ms: int) -> Taken:
-        """Take in one batch; the steps are those of the module's docstring.
+    def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
+        """What to write for a batch of letters; nothing is written yet."""
+        settled = Settled({}, [], Counter())
+        for message in messages:
+            case = self._case(read(message), now_ms)
+            entry, envelope, reason = self._packed(case)
+            outcome = _outcome(case, entry.destination, reason, now_ms)
+            settled.entries.setdefault(self._shard(case.letter), []).append({"key": _key(case), "value": envelope})
+            settled.outcomes.append({"key": case.letter.id, "value": to_json(outcome)})
+            settled.decided[case.route.team, outcome.decision] += 1
+        return settled
+
+    def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
+        """Write it; the steps are those of the module's docstring.
+
+        Args:
+          positions: where reading goes on after these letters.
+          member: proof that the reader is still in its group.
 
         Raises:
           TransactionFailed: nothing was taken in; the letters must be read again.
         """
-        rows, outcomes, decided = self.settle(messages, now_ms)
         writer.begin()
-        for shard, entries_of_shard in rows.items():
+        for shard, entries_of_shard in settled.entries.items():
             writer.write(self._changelog, shard, entries_of_shard)
-        writer.write(self._outcomes, _ANY_PARTITION, outcomes)
+        writer.write(self._outcomes, _ANY_PARTITION, settled.outcomes)
         writer.read_to(positions, member)
         writer.commit()
-        return Taken(len(outcomes), decided)
-
-    def settle(
-        self, messages: Iterable[Message], now_ms: int
-    ) -> tuple[dict[int, list[dict[str, Any]]], list[dict[str, Any]], Counter[tuple[str, str]]]:
-        """What to write for a batch: changelog rows by shard, outcome rows, and counts by (team, decision)."""
-        rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        outcomes: list[dict[str, Any]] = []
-        decided: Counter[tuple[str, str]] = Counter()
-        for message in messages:
-            case = self._case(read(message), now_ms)
-            entry, envelope, reason = self._packed(case)
-            rows[self._shard(case.letter)].append({"key": _key(case), "value": envelope})
-            outcomes.append({"key": case.letter.id, "value": to_json(_outcome(case, entry.destination, reason, now_ms))})
-            decided[case.route.team, "park" if reason else "retry"] += 1
-        return rows, outcomes, decided
 
     def _case(self, letter: Letter, now_ms: int) -> _Case:
         route = self._registry.route(letter.topic)
@@ -124,7 +140,7 @@ class Intake:
                 failed_at_ms=failed_at_ms,
                 now_ms=now_ms,
                 draw=zlib.crc32(letter.source) / _DRAWS,
-                retry_at_ms=moment(letter.wish),
+                retry_at_ms=letter.retry_at_ms,
             )
             if isinstance(decision, RetryAt):
                 return _Case(letter, route, plan, None, decision.due_at_ms, failed_at_ms, first_ms)
@@ -169,7 +185,7 @@ def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
         return "rule"
     if letter.retries_made is None:
         return "bad_attempt"
-    if letter.wish is not None and plan.policy.honour_retry_at and moment(letter.wish) is None:
+    if letter.retry_at_ms == NO_TIME and plan.policy.honour_retry_at:
         return "bad_due"
     if plan.retry_to is None:
         return "no_policy"
@@ -201,7 +217,8 @@ def _ours(case: _Case) -> Headers:
 
 
 def _key(case: _Case) -> bytes:
-    return entries.key(case.due_at_ms, entries.key_stem(case.letter.topic, case.letter.partition), case.letter.offset)
+    letter = case.letter
+    return entries.key(case.due_at_ms, entries.key_stem(letter.topic, letter.partition), letter.offset)
 
 
 def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outcome:

@@ -37,7 +37,9 @@ def jars(name: str) -> list[Path]:
     wrong = sorted(f for f, sha in pinned.items() if not (folder / f).is_file() or _sha256(folder / f) != sha)
     if wrong:
         shutil.rmtree(folder)
-        raise JarsUnavailable(f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again")
+        raise JarsUnavailable(
+            f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again"
+        )
     return [folder / f for f in sorted(pinned)]
 
 
@@ -56,7 +58,9 @@ def _fetch(name: str, folder: Path) -> None:
             if done.returncode == 0 and target.is_dir():
                 break
         else:
-            raise JarsUnavailable(f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}")
+            raise JarsUnavailable(
+                f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}"
+            )
         if not folder.is_dir():
             target.rename(folder)
 

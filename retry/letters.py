@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Message
 
 from retry import clock
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
-from retry.intake import Intake, Taken
+from retry.intake import Intake, Settled
 from retry.kafka.clients import Config
 from retry.kafka.member import Member, Owned
 from retry.kafka.transactions import Transactions
@@ -35,24 +35,40 @@ class Batch(NamedTuple):
     positions: list[Any]
 
 
+class Decided(NamedTuple):
+    """A batch and what is to be written for it."""
+
+    batch: Batch
+    settled: Settled
+
+
 class Letters:
-    """Reads batches (`read`, one thread) and takes them in (`take`, another)."""
+    """Reads batches (`read`, one thread), and takes them in (`settle`, then `commit`, each from one thread at a time)."""
 
     def __init__(
-        self, consumer: Config, producer: Config, subscription: list[str], intake: Intake, records_max: int, bytes_max: int
+        self,
+        consumer: Config,
+        producer: Config,
+        subscription: list[str],
+        intake: Intake,
+        records_max: int,
+        bytes_max: int,
     ) -> None:
         self._producer_config, self._intake = producer, intake
         self._records_max, self._bytes_max = records_max, bytes_max
         self._records = min(records_max, 1_000)
-        self._epoch, self._rewind_due = 0, False
+        # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
+        self._epoch = self._read_epoch = 0
+        self._closing = threading.Event()
         self._under_way, self._changed = 0, threading.Condition()
+        self._committing = threading.Lock()
         self._writer = self._opened()
         self._member = Member(consumer, subscription, gained=lambda _: None, leaving=self._drain)
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
-        if self._rewind_due:
-            self._rewind()
+        if self._read_epoch != self._epoch and not self._rewound():
+            return None
         messages = self._member.read(self._records, _LINGER_S)
         if not messages:
             return None
@@ -61,48 +77,63 @@ class Letters:
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
-        return Batch(self._epoch, messages, self._member.positions())
+        return Batch(self._read_epoch, messages, self._member.positions())
 
-    def take(self, batch: Batch) -> Taken | None:
-        """Take one batch in; None if it was dropped, to be read again."""
+    def settle(self, batch: Batch) -> Decided | None:
+        """What to write for a batch; None if it was dropped, to be read again."""
+        if batch.epoch == self._epoch:
+            return Decided(batch, self._intake.settle(batch.messages, clock.wall_ms()))
+        self._done()
+        return None
+
+    def commit(self, decided: Decided) -> bool:
+        """Write it; False if it was dropped or undone, to be read again."""
         try:
-            return self._take(batch) if batch.epoch == self._epoch else None
+            with self._committing:
+                return decided.batch.epoch == self._epoch and self._commit(decided)
         finally:
-            with self._changed:
-                self._under_way -= 1
-                self._changed.notify_all()
+            self._done()
 
-    def _take(self, batch: Batch) -> Taken | None:
+    def _commit(self, decided: Decided) -> bool:
+        positions = decided.batch.positions
         member = self._member.metadata()
         # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the broker
         # refuses it.
         owned = self._member.owned
-        if not all((p.topic, p.partition) in owned for p in batch.positions):
+        if not all((p.topic, p.partition) in owned for p in positions):
             self._start_over("partitions were given up")
-            return None
+            return False
         try:
-            return self._intake.take(batch.messages, batch.positions, member, self._writer, clock.wall_ms())
+            self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
+            return False
         except TransactionFailed as error:
             self._start_over(f"{type(error).__name__}: {error}")
             self._writer.close()
             self._writer = self._opened()
-        return None
+            return False
+        return True
+
+    def _done(self) -> None:
+        with self._changed:
+            self._under_way = max(0, self._under_way - 1)
+            self._changed.notify_all()
 
     def _start_over(self, why: str) -> None:
         log.warning("letters are read again from the committed offsets: %s", why)
         self._epoch += 1
-        self._rewind_due = True
 
-    def _rewind(self) -> None:
+    def _rewound(self) -> bool:
+        epoch = self._epoch
         try:
-            self._rewind_due = False
             self._member.rewind()
         except KafkaException as error:
             log.warning("cannot learn the committed offsets yet: %s", error)
-            self._rewind_due = True
             clock.pause(_AGAIN_S)
+            return False
+        self._read_epoch = epoch
+        return True
 
     def _opened(self) -> Transactions:
         """A producer that has fenced its own past, however long the brokers take to answer."""
@@ -113,8 +144,9 @@ class Letters:
                 return writer
             except RetryError as error:
                 log.warning("intake cannot begin yet: %s", error)
+                if self._closing.wait(_AGAIN_S):
+                    return writer
                 writer.close()
-                clock.pause(_AGAIN_S)
 
     def _drain(self, leaving: list[Owned]) -> None:
         """Let batches that are under way be committed before their partitions go to another worker."""
@@ -125,6 +157,11 @@ class Letters:
         log.info("intake gives up %d partitions", len(leaving))
 
     def close(self) -> None:
-        """Finish what is under way, leave the group, let go of the producer."""
+        """Finish the batch that is being committed, drop those that were read ahead, leave the group."""
+        self._closing.set()
+        with self._committing:
+            self._epoch += 1
+        with self._changed:
+            self._under_way = 0
         self._member.close()
         self._writer.close()

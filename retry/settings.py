@@ -40,14 +40,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: int = 8
     http_addr: str = "127.0.0.1:8080"
     sweep_interval_ms: int = 50
-    batch_records: int = 10_000
+    batch_records: int = 5_000
     batch_bytes: int = 16 << 20
     table_cache_bytes: int = 64 << 20
     kafka: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
-            raise SettingsInvalid("RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -")
+            raise SettingsInvalid(
+                "RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -"
+            )
         for name, low, high in _BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -103,14 +103,14 @@ class Shard:
                 return
             rows = [(m.key(), m.value()) for m in messages if m.error() is None]
             last = messages[-1]
-            next_offset = last.offset() + (last.error() is None)
+            next_offset = (last.offset() or 0) + (last.error() is None)
             if rows or next_offset != self.table.next_offset:
                 self._guarded_fold(rows, next_offset)
             if self.phase is Phase.RESTORING and next_offset >= self.end_offset:
                 self.phase = Phase.READY
                 log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
-    def _guarded_fold(self, rows: list[tuple[bytes, bytes | None]], next_offset: int) -> None:
+    def _guarded_fold(self, rows: list[Any], next_offset: int) -> None:
         try:
             self.table.fold(rows, next_offset, clock.wall_ms())
         except TableUnreadable as error:

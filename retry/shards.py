@@ -56,7 +56,7 @@ class Shards:
         self._touch_idle()
         found: dict[int, list[Message]] = {}
         for message in self._member.read(_RECORDS_MAX, _LINGER_S):
-            found.setdefault(message.partition(), []).append(message)
+            found.setdefault(message.partition() or 0, []).append(message)
         return [(self._open[p], messages) for p, messages in found.items() if p in self._open]
 
     def _gained(self, gained: list[Owned]) -> None:

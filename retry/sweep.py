@@ -31,11 +31,11 @@ _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE,)
 class Writer(Protocol):
     """The part of a transaction that a sweep uses; see `retry.kafka.transactions`."""
 
-    def begin(self) -> None: ...  # noqa: D102
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...  # noqa: D102
-    def publish(self, entries: Iterable[Entry], now_ms: int) -> None: ...  # noqa: D102
-    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]: ...  # noqa: D102
-    def commit(self) -> None: ...  # noqa: D102
+    def begin(self) -> None: ...
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
+    def publish(self, entries: Iterable[Entry], now_ms: int) -> None: ...
+    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]: ...
+    def commit(self) -> None: ...
 
 
 class Changelog(NamedTuple):
@@ -53,17 +53,15 @@ class Swept(NamedTuple):
       due_at_ms: when each of them was due.
       put_back: how many each destination refused; they wait on.
       trouble: what the destinations said.
-      more: whether as many were due as one batch takes, so that there may be more.
     """
 
     sent: list[Entry]
     due_at_ms: list[int]
     put_back: Counter[str]
     trouble: list[str]
-    more: bool
 
 
-_NOTHING = Swept([], [], Counter(), [], more=False)
+NOTHING = Swept([], [], Counter(), [])
 
 Closed = Callable[[set[str]], dict[str, str]]
 
@@ -83,7 +81,7 @@ def sweep(
     """
     rows = table.due(now_ms, rows_max, bytes_max)
     if not rows:
-        return _NOTHING
+        return NOTHING
     batch = [entries.decode(envelope) for _, envelope in rows]
     refused = _unreachable(batch, closed({entry.destination for entry in batch}))
     try:
@@ -99,7 +97,7 @@ def sweep(
     sent = [n for n in range(len(batch)) if n not in refused] if refused else range(len(batch))
     due_at_ms = [entries.due_at_ms(keys[n]) for n in sent]
     put_back = Counter(batch[n].destination for n in refused)
-    return Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(refused.values())), more=len(rows) == rows_max)
+    return Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(refused.values())))
 
 
 def _unreachable(batch: list[Entry], closed: dict[str, str]) -> dict[int, str]:

@@ -1,13 +1,12 @@
-"""The Faust shell: two agents on channels, one timer, and the services that feed the channels. The only importer of faust.
+"""The Faust shell: two agents on channels, one timer, and the services that feed the channels.
 
-Faust hosts; librdkafka carries. The app runs with Kafka off, which takes three things: no wait for the recovery of tables
-that it does not have, its flow control opened by hand, and no web server of its own.
+The only importer of faust. Faust hosts; librdkafka carries. The app runs with Kafka off, which takes three things: no wait
+for the recovery of tables that it does not have, its flow control opened by hand, and no web server of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncIterable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import faust
 from faust.app.base import BootStrategy
 from mode import Service
 
+from retry import allocator
 from retry.control.http import Http
 from retry.engine import Engine
 from retry.settings import Settings
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # Batches that wait in a channel; a full one stops the reading thread, and that is all the back-pressure there is.
 _AHEAD = 2
+_THREADS = 16
 
 
 class _Boot(BootStrategy):
@@ -50,7 +51,7 @@ class _Feed(Service):
     It stops before the agents do, so that what it read can still be taken in while it leaves its group.
     """
 
-    def __init__(self, read: Callable[[], Any], close: Callable[[], None], channel: faust.Channel) -> None:
+    def __init__(self, read: Callable[[], Any], close: Callable[[], None], channel: faust.ChannelT[Any]) -> None:
         super().__init__()
         self._read, self._close, self._channel = read, close, channel
         self._thread = ThreadPoolExecutor(1, "feed")
@@ -87,57 +88,78 @@ for _service in (_App, _Feed, _Endpoint):
     _service.logger = logging.getLogger("mode.services")
 
 
+class _Threads:
+    """Runs the engine's blocking steps in threads. What the engine does not expect ends the process."""
+
+    def __init__(self, app: faust.App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
+        self._pool = ThreadPoolExecutor(_THREADS, "engine")
+        self._sweeps: dict[Shard, asyncio.Future[None]] = {}
+
+    async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
+        """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, step, argument)
+        except Exception as error:
+            log.exception("cannot go on")
+            await self._app.crash(error)
+            raise
+
+    def sweep(self) -> None:
+        """Begin a sweep of every shard but those that are still busy: a slow one holds up nobody but itself."""
+        for shard in [shard for shard, done in self._sweeps.items() if done.done()]:
+            del self._sweeps[shard]
+        for shard in self._engine.shards():
+            if shard not in self._sweeps:
+                self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
+
+
 def assemble(engine: Engine, settings: Settings) -> faust.App:
     """The Faust app around an engine."""
     app = _App(
-        settings.app_id, broker="kafka://unused", datadir=str(settings.data_dir / "faust"), web_enabled=False,
-        topic_disable_leader=True, topic_allow_declare=False, worker_redirect_stdouts=False,
-    )  # fmt: skip
+        settings.app_id,
+        broker="kafka://unused",
+        datadir=str(settings.data_dir / "faust"),
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        worker_redirect_stdouts=False,
+    )
     letters, changelog = app.channel(maxsize=_AHEAD), app.channel(maxsize=_AHEAD)
-    threads = ThreadPoolExecutor(16, "engine")
-
-    async def run(step: Callable[[Any], None], argument: Any) -> None:
-        """One blocking step in a thread. What the engine does not expect ends the process: a restart is always safe."""
-        try:
-            await asyncio.get_running_loop().run_in_executor(threads, step, argument)
-        except Exception as error:
-            log.exception("cannot go on")
-            await app.crash(error)
-            raise
+    threads = _Threads(app, engine)
 
     @app.agent(letters, name="intake")
     async def intake(batches: AsyncIterable[Any]) -> None:
+        committing: asyncio.Future[None] | None = None
         async for batch in batches:
-            await run(engine.take, batch)
+            settled = await threads.run(engine.settle, batch)
+            # While the brokers commit one batch, the next is worked out; there is one transaction at a time.
+            if committing:
+                await committing
+            committing = app.add_future(threads.run(engine.commit, settled))
 
     @app.agent(changelog, name="table")
     async def table(portions: AsyncIterable[Any]) -> None:
         async for portion in portions:
-            await run(engine.fold, portion)
-
-    sweeps: dict[Shard, asyncio.Future[None]] = {}
+            await threads.run(engine.fold, portion)
 
     @app.timer(settings.sweep_interval_ms / 1_000)
     async def sweep() -> None:
-        for shard in [shard for shard, done in sweeps.items() if done.done()]:
-            del sweeps[shard]
-        for shard in engine.shards():
-            # A shard that is still busy holds up nobody but itself.
-            if shard not in sweeps:
-                sweeps[shard] = app.add_future(run(engine.sweep, shard))
+        threads.sweep()
 
-    app.service(_Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port()))
-    app.service(_Feed(engine.read_letters, engine.close_letters, letters))
-    app.service(_Feed(engine.read_changelog, engine.close_shards, changelog))
+    services: list[Any] = [
+        _Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port()),
+        _Feed(engine.read_letters, engine.close_letters, letters),
+        _Feed(engine.read_changelog, engine.close_shards, changelog),
+    ]
+    for service in services:
+        app.service(service)
     return app
 
 
 def run(engine: Engine, settings: Settings) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process."""
-    # Batches are lists of thousands of short-lived tuples: collecting the youngest generation every 700 of them would
-    # take longer than the work itself.
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
+    allocator.calm_collector()
     faust.Worker(
         assemble(engine, settings), loglevel="INFO", logging_config=_LOGGING, redirect_stdouts=False
     ).execute_from_commandline()

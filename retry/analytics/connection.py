@@ -13,6 +13,7 @@ Everything else is left out: it tunes a client that is not this one. Spark is to
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 # For `spark.redaction.regex` and its two siblings: what Spark must not show in plans, logs and pages.
 SECRETS_PATTERN = "(?i)secret|password|token|access[.]?key|jaas|sasl|credential"
@@ -22,7 +23,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# A broker that does not answer is said to be so in seconds; the Java client's own limit is a minute, several times over.
+# A broker that does not answer is said to be so in seconds; the Java client would try for minutes.
 _ANSWER_MS = 15_000
 
 
@@ -49,7 +50,7 @@ def _security(kafka: Mapping[str, str]) -> dict[str, str]:
     if mechanism := kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms"):
         mapped |= {"sasl.mechanism": mechanism, **_login(mechanism, kafka)}
     if authority := kafka.get("ssl.ca.location"):
-        mapped |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+        mapped |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(Path(authority).absolute())}
     return mapped
 
 

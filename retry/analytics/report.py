@@ -1,4 +1,4 @@
-"""The report: what became of every letter, by team and policy. Reads Kafka once, asks each transform, returns numbers."""
+"""The report: what became of every letter, by team and policy. Reads Kafka once and asks each transform."""
 
 from __future__ import annotations
 

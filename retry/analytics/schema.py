@@ -29,7 +29,6 @@ RETRY = StructType(
     [
         StructField("topic", StringType(), nullable=False),
         StructField("id", StringType(), nullable=False),
-        StructField("source", StringType(), nullable=False),
         StructField("attempt", LongType(), nullable=False),
         StructField("due_ms", LongType(), nullable=True),
         StructField("sent_ms", LongType(), nullable=True),

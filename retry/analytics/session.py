@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,11 +30,19 @@ def session() -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[*]").appName("retry-report")
     for name, value in _config().items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
+    with chdir(_scratch().name):
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Removed when this process ends, as late as the Java process, which a second session shares with the first."""
+    return tempfile.TemporaryDirectory(prefix="retry-report-")
 
 
 def _config() -> dict[str, str]:
@@ -42,6 +52,7 @@ def _config() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_QUICK_START}",
+        "spark.local.dir": _scratch().name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

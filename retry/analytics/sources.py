@@ -60,12 +60,11 @@ def retries(records: DataFrame) -> DataFrame:
         records.select(
             "topic",
             _header("retry-id").alias("id"),
-            _header("retry-source").alias("source"),
             _header("retry-attempt").try_cast("long").alias("attempt"),
             _header("retry-due-ms").try_cast("long").alias("due_ms"),
             sent_ms.alias("sent_ms"),
         )
-        .where(F.col("id").isNotNull() & F.col("source").isNotNull() & F.col("attempt").isNotNull())
+        .where(F.col("id").isNotNull() & F.col("attempt").isNotNull())
         .select(*RETRY.names)
     )
 

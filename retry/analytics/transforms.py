@@ -30,12 +30,14 @@ def letters(outcomes: DataFrame) -> DataFrame:
 
 def sent(outcomes: DataFrame, retries: DataFrame) -> DataFrame:
     """The retries that lie on the topic that their outcome names, with the outcome's team and policy."""
-    decided = outcomes.where(F.col("decision") == "retry").select(
-        "team", "policy", "id", "source", "attempt", F.col("target").alias("topic")
+    key = ["topic", "id", "attempt"]
+    decided = (
+        outcomes.where(F.col("decision") == "retry")
+        .select("team", "policy", F.col("target").alias("topic"), "id", "attempt")
+        # A consumer that loses `retry-attempt` has the same retry decided twice; each must count once.
+        .dropDuplicates(key)
     )
-    return decided.join(retries, on=["topic", "id", "source", "attempt"], how="inner").select(
-        "team", "policy", "topic", "id", "source", "attempt", "due_ms", "sent_ms"
-    )
+    return decided.join(retries, on=key, how="inner").select("team", "policy", *key, "due_ms", "sent_ms")
 
 
 def retries_sent(sent: DataFrame) -> DataFrame:
@@ -51,15 +53,15 @@ def retries_sent(sent: DataFrame) -> DataFrame:
 def fates(outcomes: DataFrame, sent: DataFrame) -> DataFrame:
     """What became of each lineage: `recovered`, `parked` or `waiting`."""
     newest_first = Window.partitionBy("id").orderBy(F.desc("taken_ms"), F.desc("attempt"), F.desc("source"))
-    columns = ("id", "source", "team", "policy", "attempt", "decision", "reason")
+    columns = ("id", "team", "policy", "attempt", "decision", "reason")
     latest = (
         outcomes.select(*columns, F.row_number().over(newest_first).alias("rank"))
         .where(F.col("rank") == 1)
         .select(*columns)
     )
-    found = sent.select("id", "source", F.lit(True).alias("was_sent")).distinct()
+    found = sent.select("id", "attempt", F.lit(True).alias("was_sent")).distinct()
     fate = F.when(F.col("decision") == "park", "parked").when(F.col("was_sent"), "recovered").otherwise("waiting")
-    return latest.join(found, on=["id", "source"], how="left").select(
+    return latest.join(found, on=["id", "attempt"], how="left").select(
         "id", "team", "policy", "attempt", "reason", fate.alias("fate")
     )
 

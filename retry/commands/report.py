@@ -12,7 +12,7 @@ from retry.errors import RetryError
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-@click.option("--retry-topic", multiple=True, help="Look for retries here, not where the outcomes say; may be repeated.")
+@click.option("--retry-topic", multiple=True, help="Look for retries here, not where outcomes say; repeatable.")
 def report(as_json: bool, retry_topic: tuple[str, ...]) -> None:
     """Count letters, retries, recovered and parked, and how late retries were, by team and policy."""
     try:

@@ -10,6 +10,7 @@ import click
 @click.command()
 def worker() -> None:
     """Run one worker until it is told to stop. Settings come from the environment, RETRY_*; see the README."""
+    from retry import allocator
     from retry import settings as environment
     from retry import worker as shell
     from retry.app import build
@@ -17,6 +18,7 @@ def worker() -> None:
 
     try:
         settings = environment.from_environment()
+        allocator.settle()
         engine = build(settings)
     except RetryError as error:
         click.echo(str(error), err=True)

@@ -6,7 +6,6 @@ import base64
 import shutil
 import socket
 import subprocess
-
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,5 +146,7 @@ class LocalBroker:
     def __enter__(self) -> LocalBroker:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()

@@ -6,6 +6,7 @@ The operator's `RETRY_KAFKA_*` properties come after our preferences and before 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 16 << 20
 
-Config = dict[str, object]
+Config = dict[str, Any]
 
 
 def admin(settings: Settings) -> AdminClient:

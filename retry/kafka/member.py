@@ -32,6 +32,7 @@ class Member:
         self._gained, self._leaving = gained, leaving
         self._consumer = Consumer(config)
         self._complained: set[int] = set()
+        self._gave_up = False
         self._consumer.subscribe(
             list(subscription), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
@@ -42,14 +43,17 @@ class Member:
         Raises:
           KafkaException: the consumer cannot go on, for example since another process uses its instance id.
         """
+        self._gave_up = False
         messages = self._consumer.consume(records_max, wait_s)
+        usable = [m for m in messages if m.error() is None or self._ends(m)]
         # Partitions may have been given up while the batch was being gathered.
-        return [m for m in messages if self._usable(m)]
+        return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
-    def _usable(self, message: Message) -> bool:
+    def _ends(self, message: Message) -> bool:
+        """Whether this is the end of a partition; any other error is told, or raised where nothing helps."""
         error = message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
-            return (message.topic(), message.partition()) in self.owned
+            return True
         if error.fatal():
             raise KafkaException(error)
         if error.code() not in self._complained:
@@ -102,3 +106,4 @@ class Member:
     def _give_up(self, given_up: list[Owned]) -> None:
         self._leaving(given_up)
         self.owned -= set(given_up)
+        self._gave_up = True

@@ -68,7 +68,7 @@ def create(admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] 
     """
     own = names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
-    wanted |= {topic: (shards, _PARKING_CONFIG) for topic in (own.parked, *parking)}
+    wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     present = describe(admin, wanted)
     copies = min(3, len(admin.list_topics(timeout=_ASK_S).brokers))
     # With three copies one broker may be down and every acknowledged write is still on two.

@@ -51,10 +51,27 @@ class Transactions:
             raise _named(error) from error
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """Queue records without headers for one partition: dicts with `key` and `value`, where None is a null."""
-        while rows and self._producer.produce_batch(topic, rows, partition) < len(rows):
+        """Queue records without headers: dicts with `key` and `value`, where None is a null.
+
+        Args:
+          partition: of all of them; -1 lets their keys decide.
+
+        Raises:
+          TransactionFailed: the transaction was undone, or the producer is of no more use.
+        """
+        while rows and self._queued(topic, partition, rows) < len(rows):
+            refused = {row["_error"] for row in rows if row.get("_error") is not None}
+            if fault := next((error for error in refused if error.code() != KafkaError._QUEUE_FULL), None):
+                self._undo(KafkaException(fault))
             rows = [row for row in rows if row.pop("_error", None) is not None]
             self._producer.poll(_FULL_QUEUE_S)
+
+    def _queued(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
+        try:
+            return self._producer.produce_batch(topic, rows, partition)
+        except KafkaException as error:
+            self._undo(error)
+            raise
 
     def publish(self, entries: Iterable[Entry], now_ms: int) -> None:
         """Queue entries for their destinations; their keys decide the partitions.
@@ -62,7 +79,7 @@ class Transactions:
         Args:
           now_ms: timestamps are no later than this, since brokers refuse those from the future.
         """
-        produce = self._producer.produce
+        produce: Any = self._producer.produce
         for e in entries:
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
@@ -75,10 +92,11 @@ class Transactions:
                 self._undo(error)
 
     def _publish_slowly(self, e: Entry, stamp: int) -> None:
+        produce: Any = self._producer.produce
         while True:
             self._producer.poll(_FULL_QUEUE_S)
             try:
-                self._producer.produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
+                produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
             except BufferError:
                 continue
             return
@@ -88,12 +106,13 @@ class Transactions:
 
         Not all refusals need to be found at once: the first one keeps the rest from being sent.
         """
+        produce: Any = self._producer.produce
         refused: dict[int, KafkaError] = {}
         self.begin()
         for n, e in enumerate(entries):
             stamp = now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)
             try:
-                self._producer.produce(e.destination, e.value, e.key, -1, _teller(refused, n), None, stamp, e.headers)
+                produce(e.destination, e.value, e.key, -1, _teller(refused, n), None, stamp, e.headers)
             except KafkaException as error:
                 refused[n] = error.args[0]
             except BufferError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,18 +16,19 @@ _ID_BYTES_MAX = 512
 # 2001-09-09 and 9999-12-31: outside lies what was meant as seconds, microseconds or nothing.
 _PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
 _CREATE_OR_APPEND = (1, 2)
+NO_TIME = -1
 
 
 class Message(Protocol):
     """The part of a consumed record that is read here; confluent_kafka.Message has it."""
 
-    def topic(self) -> str: ...  # noqa: D102
-    def partition(self) -> int: ...  # noqa: D102
-    def offset(self) -> int: ...  # noqa: D102
-    def key(self) -> bytes | None: ...  # noqa: D102
-    def value(self) -> bytes | None: ...  # noqa: D102
-    def headers(self) -> Headers | None: ...  # noqa: D102
-    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
 
 
 class Letter(msgspec.Struct, frozen=True, gc=False):
@@ -35,14 +37,14 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     Attributes:
       kept: the headers that are not ours, in their order, duplicates and nulls included.
       timestamp_ms: the record's own; None where it has none or one before 1970.
-      id: the lineage: what came back with the letter, else its own coordinates.
       source: the letter's coordinates, `topic/partition/offset`.
-      retries_made: 0 for a first failure; None where the header is there but is no count.
       exception: class as the framework names it.
+      origin: topic that the framework names, or that the dead-letter topic's name implies.
+      id: the lineage: what came back with the letter, else its own coordinates.
+      retries_made: 0 for a first failure; None where the header is there but is no count.
       first_failed_at_ms: None for a first failure.
       sent_at_ms: no later than this failure: the due time of the retry that failed. None for a first failure.
-      wish: raw value of `retry-at-ms`; None where the header is not there.
-      origin: topic that the framework names, or that the dead-letter topic's name implies.
+      retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
     """
 
     topic: str
@@ -52,14 +54,14 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     kept: Headers
     timestamp_ms: int | None
-    id: bytes
     source: bytes
-    retries_made: int | None
     exception: str | None
+    origin: str | None
+    id: bytes
+    retries_made: int | None
     first_failed_at_ms: int | None
     sent_at_ms: int | None
-    wish: bytes | None
-    origin: str | None
+    retry_at_ms: int | None
 
     def failed_at_ms(self, now_ms: int) -> int:
         """When this failure happened, as far as the record can tell.
@@ -71,40 +73,48 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         return stamp if self.sent_at_ms is None else max(stamp, self.sent_at_ms)
 
 
-def read(message: Message) -> Letter:
+def read(message: Message | Any) -> Letter:
     """The letter in a consumed record."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    found: dict[str, bytes | None] = {}
+    ours: dict[str, bytes | None] = {}
+    told: dict[str, bytes | None] = {}
     kept: Headers = []
     for header in message.headers() or ():
         name = header[0]
-        if name in names.READ:
-            found[name] = header[1]  # Of duplicates the last is the newest.
-            if name in names.OURS:
-                continue
-        kept.append(header)
+        if name in names.OURS:
+            ours[name] = header[1]  # Of duplicates the last is the newest.
+        else:
+            kept.append(header)
+            if name in names.TOLD:
+                told[name] = header[1]
     kind, stamp = message.timestamp()
-    source = f"{topic}/{partition}/{offset}".encode()
+    source = b"%b/%d/%d" % (topic.encode(), partition, offset)
     return Letter(
-        topic, partition, offset, message.key(), message.value(), kept,
-        stamp if kind in _CREATE_OR_APPEND and stamp > 0 else None,
-        *(_ours(found, source) if found else (source, source, 0, None, None, None, None, _implied(topic))),
-    )  # fmt: skip
-
-
-def _ours(found: dict[str, bytes | None], source: bytes) -> tuple[object, ...]:
-    attempt = found.get(names.ATTEMPT, b"0")
-    due_ms, first_ms = found.get(names.DUE_MS), found.get(names.FIRST_FAILED_MS)
-    wish = (found[names.RETRY_AT_MS] or b"") if names.RETRY_AT_MS in found else None
-    return (
-        _lineage(found.get(names.ID)) or source,
+        topic,
+        partition,
+        offset,
+        message.key(),
+        message.value(),
+        kept,
+        stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
-        integer(attempt, _ATTEMPT_DIGITS_MAX),
-        _text(found, names.EXCEPTION),
-        moment(first_ms),
-        moment(due_ms),
-        wish,
-        _text(found, names.ORIGIN_TOPIC) or _implied(source.decode().rsplit("/", 2)[0]),
+        _text(told, names.EXCEPTION) if told else None,
+        (told and _text(told, names.ORIGIN_TOPIC)) or _implied(topic),
+        *(_history(ours, source) if ours else (source, 0, None, None, None)),
+    )
+
+
+def _history(
+    ours: dict[str, bytes | None], source: bytes
+) -> tuple[bytes, int | None, int | None, int | None, int | None]:
+    """What a letter that was retried before brings back: id, retries made, first failure, due time, wish."""
+    wish = ours.get(names.RETRY_AT_MS)
+    return (
+        _lineage(ours.get(names.ID)) or source,
+        integer(ours.get(names.ATTEMPT, b"0"), _ATTEMPT_DIGITS_MAX),
+        moment(ours.get(names.FIRST_FAILED_MS)),
+        moment(ours.get(names.DUE_MS)),
+        (moment(wish) or NO_TIME) if names.RETRY_AT_MS in ours else None,
     )
 
 
@@ -115,7 +125,7 @@ def integer(raw: bytes | None, digits_max: int) -> int | None:
 
 def moment(raw: bytes | None) -> int | None:
     """Milliseconds since 1970 in ASCII digits, if they fall between 2001 and 9999; else None."""
-    number = integer(raw, _TIME_DIGITS_MAX)
+    number = integer(raw, _TIME_DIGITS_MAX) if raw else None
     return number if number is not None and _PLAUSIBLE_MS[0] <= number <= _PLAUSIBLE_MS[1] else None
 
 
@@ -131,6 +141,7 @@ def _text(found: dict[str, bytes | None], candidates: tuple[str, ...]) -> str | 
     return None
 
 
+@lru_cache(10_000)
 def _implied(topic: str) -> str | None:
     for suffix in names.DEAD_LETTER_SUFFIXES:
         if topic.endswith(suffix):

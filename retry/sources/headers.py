@@ -56,4 +56,4 @@ ORIGIN_TOPIC = (
 # Where no header tells: names that frameworks derive from the origin's.
 DEAD_LETTER_SUFFIXES = (".DLT", "-dlt", ".dlt", ".DLQ", "-dlq", ".dlq", "-dead-letter", ".dead-letter", "_error")
 
-READ = OURS | frozenset(EXCEPTION) | frozenset(ORIGIN_TOPIC)
+TOLD = frozenset(EXCEPTION) | frozenset(ORIGIN_TOPIC)

@@ -20,7 +20,8 @@ teams:
 def main(file: str, dead_letters: str, retry_to: str) -> None:
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_text(POLICY.format(dead_letters=dead_letters, retry_to=retry_to))
-    subprocess.run([sys.executable, "-m", "retry", "topics", "create"], check=True, env={**os.environ, "RETRY_POLICIES": file})
+    create = [sys.executable, "-m", "retry", "topics", "create"]
+    subprocess.run(create, check=True, env={**os.environ, "RETRY_POLICIES": file})
 
 
 if __name__ == "__main__":

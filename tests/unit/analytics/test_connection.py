@@ -22,7 +22,11 @@ def test_without_properties_only_the_address_the_isolation_and_the_patience_are_
 
 @pytest.mark.parametrize(
     ("mechanism", "module"),
-    [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-256", "scram.ScramLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")],
+    [
+        ("PLAIN", "plain.PlainLoginModule"),
+        ("SCRAM-SHA-256", "scram.ScramLoginModule"),
+        ("SCRAM-SHA-512", "scram.ScramLoginModule"),
+    ],
 )
 @pytest.mark.parametrize("spelling", ["sasl.mechanism", "sasl.mechanisms"])
 def test_name_and_password_become_a_login(spelling: str, mechanism: str, module: str) -> None:

@@ -1,0 +1,103 @@
+"""The truth of the demo: what must happen to each order, and what Kafka says did happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from examples.orders import FOR_EVER, failures, retries_made
+from retry.clock import Deadline
+
+# As examples/policies.yaml has it.
+MAX_ATTEMPTS = 4
+KINDS = ("DLT", "retry", "parked", "processed")
+_SHOWN_MAX = 5
+# (kind, order id, retries made before it, or for a parked one the reason)
+Event = tuple[str, str, int | str]
+
+
+def expected(order_ids: Iterable[str]) -> Counter[Event]:
+    """Everything that must happen, each once."""
+    return Counter(event for order_id in order_ids for event in _expected(order_id))
+
+
+def _expected(order_id: str) -> Iterator[Event]:
+    kind, times = failures(order_id)
+    if kind == "ValidationException":
+        yield from (("DLT", order_id, 0), ("parked", order_id, "rule"))
+        return
+    yield from (("DLT", order_id, made) for made in range(min(times, MAX_ATTEMPTS + 1)))
+    yield from (("retry", order_id, made) for made in range(1, min(times, MAX_ATTEMPTS) + 1))
+    yield ("parked", order_id, "max_attempts") if times == FOR_EVER else ("processed", order_id, times)
+
+
+class Ledger:
+    """What lies on the demo's topics, as a reader sees it who ignores transactions that were undone.
+
+    Args:
+      bootstrap_servers: of the broker.
+      topics: names to numbers of partitions.
+    """
+
+    def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
+        self.events: Counter[Event] = Counter()
+        self._consumer = Consumer({
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "demo-ledger",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        })  # fmt: skip
+        self._unread = {(topic, p) for topic, partitions in topics.items() for p in range(partitions)}
+        self._consumer.assign([TopicPartition(topic, p, 0) for topic, p in self._unread])
+
+    def read(self, seconds: float) -> None:
+        """Write down what comes within `seconds`."""
+        for message in self._consumer.consume(2_000, seconds):
+            error = message.error()
+            if error is None:
+                self.events[_event(message)] += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._unread.discard((message.topic(), message.partition()))
+            else:
+                raise KafkaException(error)
+
+    def read_to_end(self, deadline: Deadline) -> Counter[Event]:
+        """Write down everything that is there, and return it."""
+        while self._unread and not deadline.passed():
+            self.read(0.2)
+        self._consumer.close()
+        return self.events
+
+    def counts(self) -> dict[str, int]:
+        """How many of each kind; `recovered` are those that were processed after a retry."""
+        kinds: Counter[str] = Counter()
+        for (kind, _, made), times in self.events.items():
+            kinds[kind] += times
+            kinds["recovered"] += times * (kind == "processed" and made != 0)
+        return dict.fromkeys((*KINDS, "recovered"), 0) | kinds
+
+
+def differences(wanted: Counter[Event], found: Counter[Event]) -> list[str]:
+    """What is missing and what there is too much of, in words; nothing where all is well."""
+    missing, surplus = wanted - found, found - wanted
+    return [*_told("missing", missing), *_told("too many", surplus)]
+
+
+def _told(what: str, events: Counter[Event]) -> Iterator[str]:
+    for kind in KINDS:
+        of_kind = sorted((event for event in events if event[0] == kind), key=str)
+        if of_kind:
+            few = ", ".join(f"{order_id} ({about})" for _, order_id, about in of_kind[:_SHOWN_MAX])
+            yield f"{what} on .{kind}: {sum(events[event] for event in of_kind)}, such as {few}"
+
+
+def _event(message: Message) -> Event:
+    kind = str(message.topic()).rpartition(".")[2]
+    order_id = (message.key() or b"").decode()
+    if kind == "parked":
+        reason = dict(message.headers() or []).get("retry-parked-reason")
+        return kind, order_id, str(reason or b"", "utf-8")
+    return kind, order_id, retries_made(message)

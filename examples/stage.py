@@ -1,0 +1,115 @@
+"""The processes of the demo, each with its log, all ended whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from retry.clock import Deadline, pause
+
+_STOP_S = 12.0
+_TAIL_LINES = 15
+_ADDRESS = re.compile(r"http on (127\.0\.0\.1:\d+)")
+
+
+class DemoFailed(Exception):
+    """Something did not go as it must; the message says what."""
+
+
+class Stage:
+    """Starts Python modules as processes of their own.
+
+    Args:
+      folder: where their logs go.
+      settings: the `RETRY_*` variables that they get; those of the caller's environment are not passed on.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self._folder = folder
+        # What Java and Python need from the environment passes; what would change the demo does not.
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RETRY_")} | dict(settings)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self, *arguments: str, deadline: Deadline) -> str:
+        """Run one command of the service to its end and return what it printed."""
+        command = [sys.executable, "-m", "retry", *arguments]
+        limits = {"timeout": deadline.remaining_s(), "check": False}
+        try:
+            done = subprocess.run(command, env=self._environment, capture_output=True, text=True, **limits)
+        except subprocess.TimeoutExpired:
+            raise DemoFailed(f"time is up: `retry {' '.join(arguments)}` was still at work") from None
+        if done.returncode != 0:
+            raise DemoFailed(f"`retry {' '.join(arguments)}` said: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start a module in the background."""
+        with self.log_file(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def log_file(self, name: str) -> Path:
+        """Where the output of a process is."""
+        return self._folder / f"{name}.log"
+
+    def tail(self, name: str) -> str:
+        """The last lines of a process's log."""
+        file = self.log_file(name)
+        return "\n".join(file.read_text(errors="replace").splitlines()[-_TAIL_LINES:]) if file.exists() else ""
+
+    def check(self) -> None:
+        """Raise DemoFailed if a process has ended by itself."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise DemoFailed(f"{name} ended by itself with code {process.returncode}: {self.tail(name)}")
+
+    def await_ready(self, name: str, deadline: Deadline) -> None:
+        """Return when the process says over HTTP that it is ready."""
+        while not self._is_ready(name):
+            self.check()
+            if deadline.passed():
+                raise DemoFailed(f"{name} was not ready in time")
+            pause(0.1)
+
+    def _is_ready(self, name: str) -> bool:
+        address = _ADDRESS.search(self.log_file(name).read_text(errors="replace"))
+        if address is None:
+            return False
+        try:
+            with urllib.request.urlopen(f"http://{address[1]}/health/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """End every process, the last one started first: with SIGTERM, or where that does not help, with SIGKILL."""
+        stubborn = [name for name in reversed(list(self._processes)) if not self._ended(self._processes[name])]
+        self._processes.clear()
+        if stubborn:
+            raise DemoFailed(f"{', '.join(stubborn)} did not stop within {_STOP_S:.0f} s")
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> bool:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return False
+        return True
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        for process in self._processes.values():
+            self._ended(process)

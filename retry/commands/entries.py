@@ -1,0 +1,123 @@
+"""`retry entries`: what is waiting, and one entry in full."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from retry.entry import Entry, Source
+
+
+class _Moment(click.ParamType):
+    name = "moment"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds since 1970 from an ISO 8601 date and time, from milliseconds, or from a duration from now."""
+        from backoff import duration_ms
+        from retry.clock import wall_ms
+
+        if value.isdigit():
+            return int(value)
+        try:
+            return wall_ms() + duration_ms(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return self.fail(
+                f"{value!r} is no moment; give 2026-01-31T12:00:00+00:00, 1767225600000 or 10m", param, ctx
+            )
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--due-before", type=_Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now."
+)
+@click.option("--topic", help="Only letters from this dead-letter topic.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_context
+def entries(ctx: click.Context, due_before: int | None, topic: str | None, limit: int, as_json: bool) -> None:
+    """List what is waiting, soonest first, read from the changelog. No worker needs to run."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from retry import settings as environment
+    from retry.control import waiting
+    from retry.errors import RetryError
+
+    try:
+        with waiting.folded(environment.from_environment()) as table:
+            found = waiting.entries(table, due_before, topic)
+            for where, entry in islice(found, limit):
+                click.echo(orjson.dumps(_row(where, entry)) if as_json else _line(where, entry))
+            click.echo(f"{table.waiting} waiting", err=True)
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+
+
+@entries.command()
+@click.argument("key")
+def show(key: str) -> None:
+    """Show one entry in full, as JSON; KEY is as `retry entries` prints it."""
+    from retry import settings as environment
+    from retry.control import waiting
+    from retry.entry import decode, key_from_text, source
+    from retry.errors import RetryError
+
+    try:
+        wanted = key_from_text(key)
+        with waiting.folded(environment.from_environment()) as table:
+            envelope = table.get(wanted)
+    except ValueError:
+        raise click.BadParameter(f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>", param_hint="KEY") from None
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    if envelope is None:
+        click.echo(f"{key} is not waiting: it was delivered, or never was", err=True)
+        sys.exit(1)
+    click.echo(orjson.dumps(_whole(source(wanted), decode(envelope)), option=orjson.OPT_INDENT_2))
+
+
+def _row(where: Source, entry: Entry) -> dict[str, object]:
+    ours = {name: value for name, value in entry.headers if name.startswith("retry-") and value is not None}
+    told = {
+        name.removeprefix("retry-").replace("-", "_"): value.decode("utf-8", "replace") for name, value in ours.items()
+    }
+    size = len(entry.value or b"")
+    return {"key": str(where), "due": _iso(where.due_at_ms), "target": entry.destination, "team": entry.team,
+            "attempt": told.get("attempt"), "policy": told.get("policy"), "id": told.get("id"), "bytes": size}  # fmt: skip
+
+
+def _line(where: Source, entry: Entry) -> str:
+    row = _row(where, entry)
+    return (
+        f"{row['due']}  {where}  attempt {row['attempt']} to {row['target']}  ({row['policy']}, {row['bytes']} bytes)"
+    )
+
+
+def _whole(where: Source, entry: Entry) -> dict[str, object]:
+    headers = [[name, _base64(value)] for name, value in entry.headers]
+    return {**_row(where, entry), "timestamp_ms": entry.timestamp_ms, "record_key": _base64(entry.key),
+            "record_value": _base64(entry.value), "headers": headers}  # fmt: skip
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def _iso(moment_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{moment_ms} ms"

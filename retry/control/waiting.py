@@ -1,0 +1,82 @@
+"""What is waiting, read from the changelog by any process, whether a worker runs or not.
+
+The changelog is folded into a table of its own in a temporary directory, so memory stays bounded however much waits, and
+nothing that a worker holds is touched.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from retry import clock
+from retry.entry import FIRST_KEY, Entry, Source, decode, source
+from retry.errors import TopicsInvalid
+from retry.kafka import clients, topics
+from retry.settings import Settings
+from retry.table.base import Identity, Table
+from retry.table.rocks import Memory, RocksTable
+
+_BATCH = 10_000
+_PAGE = 1_000
+_MEMORY_BYTES = 32 << 20
+_SILENCE_S = 30.0
+
+
+@contextmanager
+def folded(settings: Settings) -> Iterator[Table]:
+    """The changelog as it is committed now, as one table.
+
+    Raises:
+      TopicsInvalid: there is no changelog, or it cannot be read.
+    """
+    name = topics.names(settings.app_id).changelog
+    described = topics.describe(clients.admin(settings), [name]).get(name)
+    if described is None:
+        raise TopicsInvalid([f"{name} is missing"], "retry topics create")
+    with tempfile.TemporaryDirectory(prefix="retry-entries-") as scratch:
+        table = RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))
+        _fold_all(settings, name, described.partitions, table)
+        yield table
+        table.close()
+
+
+def _fold_all(settings: Settings, name: str, partitions: int, table: Table) -> None:
+    reader = Consumer(clients.reader_config(settings))
+    reader.assign([TopicPartition(name, p, 0) for p in range(partitions)])
+    ended: set[int] = set()
+    deadline = clock.Deadline(_SILENCE_S)
+    while len(ended) < partitions:
+        messages = reader.consume(_BATCH, 0.5)
+        rows = [(m.key(), m.value()) for m in messages if m.error() is None]
+        table.fold(rows, 0, 0)  # type: ignore[arg-type]
+        ended |= {_ended(m) for m in messages if m.error() is not None}
+        if messages:
+            deadline = clock.Deadline(_SILENCE_S)
+        elif deadline.passed():
+            raise TopicsInvalid([f"{name}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
+    reader.close()
+
+
+def _ended(message: Message) -> int:
+    error = message.error()
+    if error is None or error.code() != KafkaError._PARTITION_EOF:
+        raise TopicsInvalid([f"{message.topic()}: {error}"], "look at the brokers and at this user's rights")
+    return message.partition() or 0
+
+
+def entries(table: Table, due_before_ms: int | None, topic: str | None) -> Iterator[tuple[Source, Entry]]:
+    """Waiting entries in due order: those due before a moment, and from one dead-letter topic, where asked for."""
+    after = FIRST_KEY
+    while page := table.page(after, _PAGE):
+        for key, envelope in page:
+            where = source(key)
+            if due_before_ms is not None and where.due_at_ms >= due_before_ms:
+                return
+            if topic is None or where.topic == topic:
+                yield where, decode(envelope)
+        after = page[-1][0]

@@ -1,0 +1,1 @@
+"""Tests, laid out by what they need: nothing, one real thing, or the whole service."""

@@ -1,0 +1,122 @@
+"""One deployment of the service: topics, policy file, state and a worker of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from retry.kafka.broker import LocalBroker
+from retry.kafka.topics import names
+
+from . import check
+from .letters import PARTITIONS, WARM, Incorrect, Reader, fill
+from .machine import Usage
+from .worker import ROOT, Worker
+
+_WARM_LETTERS = 20_000
+_ASK_S = 20
+
+
+class Service:
+    """Leaving the context ends the worker and deletes topics and state."""
+
+    def __init__(self, broker: LocalBroker, work: Path) -> None:
+        tag = uuid.uuid4().hex[:8]
+        self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
+        self.bootstrap, self._broker = broker.bootstrap_servers, broker
+        self.folder, self._admin = work / tag, AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        self.data_dir = self.folder / "data"
+        self.folder.mkdir(parents=True)
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RETRY_")},
+            "RETRY_BOOTSTRAP_SERVERS": self.bootstrap,
+            "RETRY_APP_ID": f"bench-{tag}",
+            "RETRY_SHARDS": str(PARTITIONS),
+            "RETRY_POLICIES": str(self.folder / "policies.yaml"),
+            "RETRY_DATA_DIR": str(self.data_dir),
+        }
+        self._make_topics(environment)
+        self.worker = Worker(environment, self.folder / "worker.log")
+        self.reader = Reader(self.bootstrap, self.retries)
+
+    def _make_topics(self, environment: dict[str, str]) -> None:
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        new = [NewTopic(self.letters, PARTITIONS, 1), NewTopic(self.retries, PARTITIONS, 1, config=stamped)]
+        for made in self._admin.create_topics(new).values():
+            made.result(_ASK_S)
+        prepare = [sys.executable, str(Path(__file__).with_name("prepare.py")), environment["RETRY_POLICIES"]]
+        subprocess.run(
+            [*prepare, self.letters, self.retries], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+        )
+
+    def fill(self, letters: int, due_ms: int) -> None:
+        """Write that many letters, all due at one time."""
+        fill(self.bootstrap, self.letters, range(letters), due_ms)
+
+    def warmed(self) -> Service:
+        """Start the worker, and send letters through the whole of it until code and connections are warm."""
+        self.worker.start()
+        self.worker.ready()
+        fill(self.bootstrap, self.letters, range(_WARM_LETTERS), now_ms() - 1_000, WARM)
+        self.reader.await_count(_WARM_LETTERS, 120, self.worker.running)
+        self.worker.until_waiting(0, 30)
+        time.sleep(0.5)
+        check.retries(self.reader.batches, _WARM_LETTERS, WARM)
+        self.reader.forget()
+        return self
+
+    def usage(self) -> Usage:
+        """What the worker uses from here on."""
+        return Usage(self.worker.pid, self._broker.pid)
+
+    def until_committed(self, timeout_s: float) -> float:
+        """When the intake group has committed the ends of all dead-letter partitions."""
+        partitions = [TopicPartition(self.letters, n) for n in range(PARTITIONS)]
+        asked = self._admin.list_offsets({p: OffsetSpec.latest() for p in partitions})
+        ends = {p.partition: answer.result(_ASK_S).offset for p, answer in asked.items()}
+        group = ConsumerGroupTopicPartitions(self.names.intake_group, partitions)
+
+        def reached() -> bool:
+            found = next(iter(self._admin.list_consumer_group_offsets([group]).values())).result(_ASK_S)
+            return all(p.offset >= ends[p.partition] for p in found.topic_partitions)
+
+        return self.worker.until("commit of all letters", reached, timeout_s, 0.02)
+
+    def check_retries(self, letters: int) -> None:
+        """After a moment for late doubles: every letter came back exactly once."""
+        time.sleep(1.0)
+        check.retries(self.reader.batches, letters)
+
+    def check_waiting(self, letters: int) -> None:
+        """Every letter waits exactly once, and none came back."""
+        if self.reader.count:
+            raise Incorrect(f"{self.reader.count:,} letters came back before they were due")
+        check.waiting(self.bootstrap, self.names.changelog, letters)
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.worker.kill()
+        if isinstance(error, Incorrect):
+            error.add_note(self.worker.log_tail())
+        self.reader.close()
+        for gone in self._admin.delete_topics([self.letters, self.retries, *self.names[:3]]).values():
+            gone.exception(_ASK_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,57 @@
+"""One broker for the whole session, and deployments on it; nothing of the developer's own settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from retry.kafka.broker import LocalBroker
+from tests.support.deployment import Deployment
+
+for _name in [name for name in os.environ if name.startswith("RETRY_")]:
+    del os.environ[_name]
+
+Deploy = Callable[..., Deployment]
+_DEPLOYMENTS = pytest.StashKey[list[Deployment]]()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A real broker. Where there is no Java this fails, and does not skip: nothing else here says what is promised."""
+    with LocalBroker(tmp_path_factory.mktemp("broker"), heap_mb=512) as local:
+        yield local
+
+
+@pytest.fixture
+def deploy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploy]:
+    """Makes deployments: `deploy({"orders": 3}, shards=2)`; on the session's broker or on `on`. All end with the test."""
+    deployments = request.node.stash.setdefault(_DEPLOYMENTS, [])
+
+    def make(dead_letters: dict[str, int], *, on: LocalBroker | None = None, **options: object) -> Deployment:
+        local = on or request.getfixturevalue("broker")
+        folder = tmp_path / f"deployment-{len(deployments)}"
+        made = Deployment(local.bootstrap_servers, folder, dead_letters, **options)  # type: ignore[arg-type]
+        deployments.append(made)
+        return made.prepare()
+
+    yield make
+    for made in deployments:
+        made.close()
+
+
+@pytest.fixture
+def deployment(deploy: Deploy) -> Deployment:
+    """A deployment with one dead-letter topic of three partitions, no worker started."""
+    return deploy({"orders": 3})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        for made in item.stash.get(_DEPLOYMENTS, []):
+            report.sections += made.logs()
+    return report

@@ -1,0 +1,216 @@
+"""The checker: what was sent, beside what a reader finds on the topics and on disk when all is over.
+
+| finding | meaning |
+| --- | --- |
+| lost | a letter without a retry or a parked record |
+| duplicate | one lineage and attempt more than once |
+| early | appended, by the broker's clock, before it was due; broker, workers and tests share one clock, so no tolerance |
+| phantom | a record that goes back to no letter of ours |
+| wrong_topic | a record on another topic than the policy says |
+| changed | key, value or headers are not the letter's |
+| torn | a delivery without its delete in the changelog, or a delete without its delivery |
+| taken_twice | an entry or an outcome written twice |
+| waiting | an entry that the changelog's fold still has |
+| table | a row on disk that differs from the fold up to the table's own offset |
+
+A read_uncommitted reader sees in addition what was undone. That proves nothing wrong, but it must not be early either,
+nor come from nowhere; `Findings.undone` counts it and says whether faults have hit anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from retry import entry as entries
+from retry.entry import END_KEY
+from retry.errors import EntryUnreadable
+from retry.kafka import topics
+from retry.sources import headers as names
+from retry.table.base import Identity
+from retry.table.rocks import Memory, RocksTable
+from tests.support.deployment import Deployment
+from tests.support.letters import Letter
+from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
+
+_SHOWN = 3
+_WRITTEN = (names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.POLICY, names.FIRST_FAILED_MS)
+
+
+@dataclass
+class Findings:
+    """What is wrong, by kind, each with what tells where; `undone` and `tables` say what was looked at."""
+
+    lost: list[str] = field(default_factory=list)
+    duplicate: list[str] = field(default_factory=list)
+    early: list[str] = field(default_factory=list)
+    phantom: list[str] = field(default_factory=list)
+    wrong_topic: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    taken_twice: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    table: list[str] = field(default_factory=list)
+    undone: int = 0
+    tables: int = 0
+
+    def wrong(self) -> dict[str, tuple[int, list[str]]]:
+        """How many of each kind there are, and some of them; empty when all is well."""
+        kinds = {kind: found for kind, found in vars(self).items() if isinstance(found, list) and found}
+        return {kind: (len(found), found[:_SHOWN]) for kind, found in kinds.items()}
+
+
+def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
+    """Compare everything; the workers have ended, and each letter was to be retried once.
+
+    Letters whose retry is parked count as come back where they are parked.
+    """
+    found = Findings()
+    servers, targets = deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.parked, deployment.names.parked]
+    committed = read(servers, targets, COMMITTED)
+    uncommitted = read(servers, targets, UNCOMMITTED)
+    found.undone = len(uncommitted) - len(committed)
+    _check_deliveries(found, deployment, sent, committed)
+    _check_undone(found, sent, uncommitted)
+    changelog = read(servers, [deployment.names.changelog], COMMITTED)
+    _check_changelog(found, sent, committed, changelog)
+    _check_outcomes(found, sent, read(servers, [deployment.names.outcomes], COMMITTED))
+    _check_tables(found, deployment, changelog)
+    return found
+
+
+def _check_deliveries(
+    found: Findings, deployment: Deployment, sent: Mapping[str, Letter], committed: list[Record]
+) -> None:
+    came = Counter((record.header(names.ID), record.header(names.ATTEMPT)) for record in committed)
+    found.duplicate = [f"{lineage} attempt {attempt}: {n} times" for (lineage, attempt), n in came.items() if n > 1]
+    back = {record.header(names.SOURCE) for record in committed}
+    found.lost = [source for source in sent if source not in back]
+    for record in committed:
+        letter = sent.get(record.header(names.SOURCE))
+        if letter is None:
+            found.phantom.append(_place(record))
+            continue
+        expected = deployment.parked if record.header(names.PARKED_REASON) else deployment.retry_of(letter.topic)
+        if record.topic != expected:
+            found.wrong_topic.append(f"{_place(record)} of {letter.source}")
+        found.changed += _changes(record, letter)
+        found.early += _earliness(record, letter)
+
+
+def _check_undone(found: Findings, sent: Mapping[str, Letter], uncommitted: list[Record]) -> None:
+    for record in uncommitted:
+        letter = sent.get(record.header(names.SOURCE))
+        if letter is None:
+            found.phantom.append(f"undone: {_place(record)}")
+        else:
+            found.early += [f"undone: {early}" for early in _earliness(record, letter)]
+
+
+def _changes(record: Record, letter: Letter) -> list[str]:
+    kept = [header for header in letter.headers if header[0] not in names.OURS]
+    ours = [header for header, _ in record.headers[len(kept) :]]
+    wanted = [*_WRITTEN, names.PARKED_REASON] if names.PARKED_REASON in ours else list(_WRITTEN)
+    pairs = {
+        "key": (record.key, letter.key),
+        "value": (record.value, letter.value),
+        "headers": (record.headers[: len(kept)], kept),
+        "our headers": (ours, wanted),
+    }
+    return [f"{_place(record)}: {what}: {is_!r}, not {was!r}"[:300] for what, (is_, was) in pairs.items() if is_ != was]
+
+
+def _earliness(record: Record, letter: Letter) -> list[str]:
+    due_ms = int(record.header(names.DUE_MS))
+    wrong = []
+    if record.timestamp_ms < due_ms:
+        wrong.append(f"{_place(record)}: {due_ms - record.timestamp_ms} ms before it was due")
+    if letter.due_ms and not letter.due_ms[0] <= due_ms <= letter.due_ms[1]:
+        wrong.append(f"{_place(record)}: due {due_ms}, not within {letter.due_ms}")
+    return wrong
+
+
+def _check_changelog(found: Findings, sent: Mapping[str, Letter], committed: list[Record], changelog: list[Record]) -> None:
+    puts: Counter[bytes] = Counter(record.key or b"" for record in changelog if record.value is not None)
+    deletes: Counter[bytes] = Counter(record.key or b"" for record in changelog if record.value is None)
+    found.waiting = [_named(key) for key, value in fold(changelog).items() if value is not None]
+    found.taken_twice = [f"{_named(key)}: {n} times" for key, n in puts.items() if n > 1]
+    for key in puts:
+        try:
+            where = entries.source(key)
+        except EntryUnreadable as error:
+            found.phantom.append(str(error))
+            continue
+        if f"{where.topic}/{where.partition}/{where.offset}" not in sent:
+            found.phantom.append(f"entry {where}")
+    delivered = Counter((record.header(names.SOURCE), int(record.header(names.DUE_MS))) for record in committed)
+    deleted = Counter(_delivery(key) for key in deletes.elements())
+    found.torn = [f"{what}: delivered {delivered[what]}, deleted {deleted[what]}" for what in delivered | deleted
+                  if delivered[what] != deleted[what]]  # fmt: skip
+
+
+def _delivery(key: bytes) -> tuple[str, int]:
+    where = entries.source(key)
+    return f"{where.topic}/{where.partition}/{where.offset}", where.due_at_ms
+
+
+def _check_outcomes(found: Findings, sent: Mapping[str, Letter], outcomes: list[Record]) -> None:
+    told: Counter[str] = Counter(orjson.loads(record.value or b"{}").get("source", "") for record in outcomes)
+    found.taken_twice += [f"outcome of {source}: {n} times" for source, n in told.items() if n > 1]
+    found.phantom += [f"outcome of {source}" for source in told if source not in sent]
+    found.lost += [f"outcome of {source}" for source in sent if source not in told]
+
+
+def fold(changelog: Iterable[Record], end: int | None = None) -> dict[bytes, bytes | None]:
+    """The last value of each key, None for a deleted one; of the records before `end`."""
+    return {record.key or b"": record.value for record in changelog if end is None or record.offset < end}
+
+
+def _check_tables(found: Findings, deployment: Deployment, changelog: list[Record]) -> None:
+    own = topics.describe(deployment.admin, [deployment.names.changelog])[deployment.names.changelog]
+    cluster_id = topics.cluster_id(deployment.admin)
+    by_partition: dict[int, list[Record]] = defaultdict(list)
+    for record in changelog:
+        by_partition[record.partition].append(record)
+    for worker in deployment.workers.values():
+        for path in sorted((worker.data_dir / "tables").glob(f"{deployment.names.changelog}-*")):
+            partition = int(path.name.rsplit("-", 1)[1])
+            identity = Identity(cluster_id, own.topic_id, partition)
+            found.tables += 1
+            found.table += [f"{path}: {wrong}" for wrong in _differences(path, identity, by_partition[partition])]
+
+
+def _differences(path: Path, identity: Identity, records: list[Record]) -> list[str]:
+    table = RocksTable(path, identity, Memory(8 << 20))
+    try:
+        rows, next_offset, waiting = dict(table.page(b"", 1 << 40)), table.next_offset, table.waiting
+        state: Any = table._state
+        last = dict(table._scan(b"", b"\xff", 1 << 40, 1 << 62)[0])
+    finally:
+        table.close()
+    expected = {key: value for key, value in fold(records, next_offset).items() if value is not None}
+    deleted_later = {record.key for record in records if record.value is None and record.offset >= next_offset}
+    wrong = [f"row that the fold has not: {_named(key)}" for key in rows if rows[key] != expected.get(key)]
+    wrong += [f"row missing: {_named(key)}" for key in expected if key not in rows and key not in deleted_later]
+    wrong += [f"row outside the entries: {key!r}" for key in last if key not in rows and key != b"\0"]
+    if waiting != len(rows):
+        wrong.append(f"counts {waiting} rows and has {len(rows)}")
+    if tuple(state.identity) != tuple(identity):
+        wrong.append(f"is the table of {state.identity}, not of {identity}")
+    return wrong
+
+
+def _named(key: bytes) -> str:
+    try:
+        return str(entries.source(key))
+    except EntryUnreadable:
+        return key[: len(END_KEY) + 30].hex()
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"

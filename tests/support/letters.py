@@ -1,0 +1,93 @@
+"""Letters for a test: sent, acknowledged, and remembered as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from retry.clock import Deadline, pause, wall_ms
+from tests.support.reading import QUIET
+
+Headers = Sequence[tuple[str, bytes | None]]
+_FLUSH_S = 120.0
+
+
+class Letter(NamedTuple):
+    """A record that a broker acknowledged on a dead-letter topic, and between which times its retry is due."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    due_ms: tuple[int, int] | None
+
+    @property
+    def source(self) -> str:
+        """Its coordinates, as `retry-source` has them."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Sender:
+    """Sends letters, idempotently, and remembers every one that was acknowledged."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.sent: dict[str, Letter] = {}
+        self.refused: list[str] = []
+        self._producer = Producer({
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "partitioner": "murmur2_random",
+            "reconnect.backoff.max.ms": 500,
+            "logger": QUIET,
+        })
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        *,
+        timestamp_ms: int | None = None,
+        delays_ms: tuple[int, int] | None = None,
+        partition: int = -1,
+    ) -> None:
+        """Send one letter.
+
+        Args:
+          delays_ms: shortest and longest time, from the letter's timestamp, after which its retry may be due.
+        """
+        stamp_ms = wall_ms() if timestamp_ms is None else timestamp_ms
+        due_ms = (stamp_ms + delays_ms[0], stamp_ms + delays_ms[1]) if delays_ms else None
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.refused.append(str(error))
+                return
+            place = message.topic(), message.partition(), message.offset()
+            letter = Letter(*place, key, value, list(headers), stamp_ms, due_ms)
+            self.sent[letter.source] = letter
+
+        self._producer.produce(topic, value, key, partition, told, timestamp=stamp_ms, headers=list(headers))
+        self._producer.poll(0)
+
+    def paced(self, count: int, seconds: float, send: Callable[[int], None]) -> None:
+        """Call `send` with 0 … count - 1, spread evenly over a time."""
+        deadline = Deadline(seconds)
+        for n in range(count):
+            while deadline.remaining_s() > seconds * (count - n) / count:
+                self._producer.poll(0)
+                pause(0.005)
+            send(n)
+
+    def finish(self) -> dict[str, Letter]:
+        """Wait until all are acknowledged, and return them by their coordinates."""
+        left = self._producer.flush(_FLUSH_S)
+        assert left == 0 and not self.refused, f"{left} letters not acknowledged, refused: {self.refused[:3]}"
+        return self.sent

@@ -1,0 +1,35 @@
+"""Load for fault tests: letters of all kinds, evenly spread over a time."""
+
+from __future__ import annotations
+
+import random
+
+from retry.clock import wall_ms
+from tests.support.deployment import Deployment
+from tests.support.letters import Headers, Sender
+
+_SEED = 4_711
+
+
+def send(sender: Sender, deployment: Deployment, count: int, seconds: float, delay_ms: int, wishes: float = 0.5) -> None:
+    """Send letters in turn to every dead-letter topic.
+
+    Args:
+      delay_ms: the longest delay; the deployment's policy has the same, with full jitter.
+      wishes: the share of letters that ask for their own time; the others take what the policy gives them.
+    """
+    draw, topics = random.Random(_SEED), list(deployment.dead_letters)
+
+    def one(n: int) -> None:
+        stamp_ms = wall_ms()
+        key = b"key-%d" % draw.randrange(500) if draw.random() < 0.9 else None
+        headers: Headers = [("trace", b"%d" % n), ("none", None), ("trace", b"again")]
+        delays_ms = 0, delay_ms
+        if draw.random() < wishes:
+            wish_ms = draw.randrange(delay_ms)
+            delays_ms = wish_ms, wish_ms
+            headers = [headers[0], ("retry-at-ms", b"%d" % (stamp_ms + wish_ms)), *headers[1:]]
+        value = b"letter %d " % n + bytes(draw.randrange(300))
+        sender.send(topics[n % len(topics)], key, value, headers, timestamp_ms=stamp_ms, delays_ms=delays_ms)
+
+    sender.paced(count, seconds, one)

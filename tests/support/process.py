@@ -1,0 +1,140 @@
+"""A worker as a real process, which tests start, watch, freeze and kill."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from retry.clock import Deadline, monotonic_s, pause
+
+ROOT = Path(__file__).parents[2]
+WORKER = ("-m", "retry", "worker")
+
+_HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)")
+_POLL_S = 0.05
+
+
+def await_that(what: str, holds: object, timeout_s: float = 30.0) -> None:
+    """Ask `holds` until it says yes; the only way in which tests wait."""
+    deadline = Deadline(timeout_s)
+    while not holds():  # type: ignore[operator]
+        if deadline.passed():
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
+        pause(_POLL_S)
+
+
+class WorkerProcess:
+    """One worker: a data directory, a log, and at any time at most one process.
+
+    Args:
+      environ: the whole environment; `RETRY_DATA_DIR` is added.
+    """
+
+    def __init__(self, name: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self.name, self.data_dir, self.log_file = name, folder / name, folder / f"{name}.log"
+        self.log_file.touch()
+        self._environ = {**environ, "RETRY_DATA_DIR": str(self.data_dir)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def start(self, *program: str, **environ: str) -> WorkerProcess:
+        """Start `python -m retry worker`, or another program, with more in its environment if need be."""
+        assert not self.running(), f"{self.name} is running"
+        self._log_start = self.log_file.stat().st_size
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *(program or WORKER)],
+                cwd=ROOT, env={**self._environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        return self
+
+    def await_ready(self, timeout_s: float = 45.0) -> WorkerProcess:
+        """Wait until every shard that it owns is swept."""
+        await_that(f"{self.name} is ready", self.ready, timeout_s)
+        return self
+
+    def ready(self) -> bool:
+        """Whether `/health/ready` says so; fails if the process has ended."""
+        assert self.running(), f"{self.name} ended with {self.exit_code()}:\n{self.tail()}"
+        return self.get("/health/ready")[0] == http.client.OK
+
+    def port(self) -> int:
+        """Where it serves health and metrics; 0 if it does not yet."""
+        found = _HTTP.findall(self.log())
+        return int(found[-1]) if found else 0
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of one answer; status 0 if there is none."""
+        if not (port := self.port()):
+            return 0, ""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels; 0 where it is not there."""
+        lines = [line.rsplit(" ", 1) for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
+        return sum(float(value) for label, value in lines if label.split("{")[0] == name)
+
+    @property
+    def pid(self) -> int:
+        """The process, running or ended; 0 before the first start."""
+        return self._process.pid if self._process else 0
+
+    def running(self) -> bool:
+        """Whether the process is there; a frozen one is."""
+        return self._process is not None and self._process.poll() is None
+
+    def exit_code(self) -> int | None:
+        """As `subprocess` has it: negative for a signal, None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        if self.running():
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.signal(signal.SIGKILL)
+        if self._process:
+            self._process.wait()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the process to end by itself, and return its exit code."""
+        assert self._process
+        return self._process.wait(timeout_s)
+
+    def terminate(self, timeout_s: float = 10.0) -> float:
+        """SIGTERM; returns how many seconds it took to end, and fails if these are too many or the end is a failure."""
+        began_s = monotonic_s()
+        self.signal(signal.SIGTERM)
+        try:
+            code = self.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs {timeout_s:.0f} s after SIGTERM:\n{self.tail()}") from None
+        assert code == 0, f"{self.name} ended with {code}:\n{self.tail()}"
+        return monotonic_s() - began_s
+
+    def log(self) -> str:
+        """What this incarnation has logged."""
+        with self.log_file.open("rb") as file:
+            file.seek(self._log_start)
+            return file.read().decode(errors="replace")
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines of all incarnations."""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,137 @@
+"""Whole topics, read once from the first record to the end that they have when reading begins."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from retry.clock import Deadline, pause
+
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+_ASK_S = 20.0
+# What librdkafka says of brokers that a test ends on purpose.
+QUIET = logging.getLogger("tests.clients")
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+
+    def header(self, name: str) -> str:
+        """The last value of a header as text; empty where it is not there."""
+        found = [value for header, value in self.headers if header == name]
+        return (found[-1] or b"").decode() if found else ""
+
+
+def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consumer:
+    """A reader outside every group."""
+    return Consumer({
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": f"reader-{uuid.uuid4().hex}",
+        "isolation.level": isolation_level,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 100,
+        "logger": QUIET,
+    })
+
+
+def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicPartition]:
+    """All partitions of some topics, from their beginning."""
+    found = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=_ASK_S).topics
+    return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in topics for n in found[topic].partitions]
+
+
+def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 60.0) -> list[Record]:
+    """Every record of some topics.
+
+    Read is up to the end that counts undecided records, so a transaction that stays open makes this fail and not pass.
+    """
+    wanted = partitions(bootstrap_servers, topics)
+    ends = _ends(bootstrap_servers, wanted)
+    open_ends = {place for place, end in ends.items() if end}
+    found: list[Record] = []
+    reader = consumer(bootstrap_servers, isolation_level)
+    try:
+        reader.assign(wanted)
+        deadline = Deadline(timeout_s)
+        while open_ends:
+            for message in reader.consume(10_000, 0.2):
+                _note(message, found, ends, open_ends)
+            assert not deadline.passed(), f"{isolation_level}: cannot be read to the end: {sorted(open_ends)}"
+    finally:
+        reader.close()
+    return found
+
+
+def _note(message: Message, found: list[Record], ends: dict[tuple[str, int], int], open_ends: set[tuple[str, int]]) -> None:
+    place = message.topic(), message.partition()
+    error = message.error()
+    if error is None:
+        found.append(_record(message))
+    elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= ends[place]:
+        open_ends.discard(place)
+
+
+def _record(m: Message) -> Record:
+    return Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers() or [], m.timestamp()[1])
+
+
+def _ends(bootstrap_servers: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    asked = admin.list_offsets(
+        {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in wanted},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
+    )  # fmt: skip
+    return {(p.topic, p.partition): done.result(_ASK_S).offset for p, done in asked.items()}
+
+
+class Tail:
+    """Follows topics as they grow, read_committed, and counts distinct values of one header."""
+
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], header: str = "retry-source") -> None:
+        self.records: list[Record] = []
+        self.seen: set[str] = set()
+        self._header = header
+        self._consumer = consumer(bootstrap_servers)
+        self._consumer.assign(partitions(bootstrap_servers, topics))
+
+    def read(self, wait_s: float = 0.1) -> list[Record]:
+        """What is new."""
+        new = [_record(m) for m in self._consumer.consume(10_000, wait_s) if m.error() is None]
+        self.records += new
+        self.seen |= {record.header(self._header) for record in new}
+        return new
+
+    def await_seen(self, count: int, timeout_s: float) -> None:
+        """Read until so many different ones were seen."""
+        deadline = Deadline(timeout_s)
+        while len(self.seen) < count:
+            assert not deadline.passed(), f"{len(self.seen)} of {count} came back within {timeout_s:.0f} s"
+            self.read()
+
+    def quiet(self, seconds: float) -> list[Record]:
+        """What comes within a time in which nothing should come."""
+        deadline = Deadline(seconds)
+        found = []
+        while not deadline.passed():
+            found += self.read()
+            pause(0.01)
+        return found
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close()
