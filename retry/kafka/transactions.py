@@ -154,8 +154,12 @@ class Transactions:
 
     def close(self) -> None:
         """Let go of the producer without waiting for anything that is queued."""
-        self._producer.purge()
-        self._producer.flush(0)
+        try:
+            self._producer.purge()
+            self._producer.flush(0)
+        except KafkaException as error:
+            # A producer that was fenced says so once more.
+            log.debug("closed: %s", error)
 
     def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
         """Call until it is done, refused, or the time is over."""

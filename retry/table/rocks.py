@@ -67,6 +67,7 @@ class RocksTable:
         self._lowest_put = END_KEY
         self._scanned_to = FIRST_KEY
         self._forgotten = 0
+        self._gone: list[bytes] = []
         self._state = self._read_state()
 
     @classmethod
@@ -132,6 +133,9 @@ class RocksTable:
                 elif key >= low and get(key) is not None:
                     delete(key)
                     change -= 1
+                    if key < self._scanned_to:
+                        # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
+                        self._gone.append(key)
                 # A delete below the watermark is our own, read back: `forget` has done it already.
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._low, self._lowest_put = min(low, lowest), min(self._lowest_put, lowest)
@@ -143,6 +147,7 @@ class RocksTable:
             if self._low >= end:
                 return []
             self._lowest_put = END_KEY
+            self._gone.clear()
             found, complete = self._scan(self._low, end, rows_max, bytes_max)
             self._scanned_to = end if complete else found[-1][0] + b"\0"
             if not found:
@@ -161,7 +166,8 @@ class RocksTable:
             if self._forgotten >= _RECLAIM_EVERY:
                 batch.delete_range(FIRST_KEY, self._low)
                 self._forgotten = 0
-            self._write(batch, self.next_offset, self.waiting - len(keys), self._state.folded_at_ms)
+            twice = len(set(keys).intersection(self._gone)) if self._gone else 0
+            self._write(batch, self.next_offset, self.waiting - len(keys) + twice, self._state.folded_at_ms)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

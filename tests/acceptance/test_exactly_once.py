@@ -54,6 +54,7 @@ def afflict(deployment: Deployment, draw: random.Random) -> None:
     for kill in range(KILLS):
         _wait(draw.uniform(1.5, 4.5))
         victim = draw.choice(workers)
+        assert victim.running(), f"{victim.name} ended by itself:\n{victim.tail()}"
         victim.kill()
         if kill in WIPES:
             deployment.wipe(victim)
