@@ -40,9 +40,11 @@ class Stage:
     def run(self, *arguments: str, deadline: Deadline) -> str:
         """Run one command of the service to its end and return what it printed."""
         command = [sys.executable, "-m", "retry", *arguments]
-        limits = {"timeout": deadline.remaining_s(), "check": False}
+        left_s = deadline.remaining_s()
         try:
-            done = subprocess.run(command, env=self._environment, capture_output=True, text=True, **limits)
+            done = subprocess.run(
+                command, env=self._environment, capture_output=True, text=True, timeout=left_s, check=False
+            )
         except subprocess.TimeoutExpired:
             raise DemoFailed(f"time is up: `retry {' '.join(arguments)}` was still at work") from None
         if done.returncode != 0:

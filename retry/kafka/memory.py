@@ -1,8 +1,8 @@
 """A log in memory, with transactions: for tests of users and our own. Passes the same contract suite as the real one.
 
 Readers see what read_committed readers of a broker see: nothing of an aborted transaction, nothing behind an open one,
-a gap in the offsets where one ended. One thread at a time; nothing is ever compacted or deleted. Topics are made first, as
-with a broker: `log.create("orders.retry", partitions=3)`.
+a gap in the offsets where one ended. Topics are made first: `log.create("orders.retry", partitions=3)`. One thread at a
+time; nothing is ever compacted or deleted.
 """
 
 from __future__ import annotations
@@ -197,5 +197,4 @@ def murmur2(key: bytes) -> int:
         mixed = (mixed * _MIX & _WORD) ^ ((scaled ^ scaled >> 24) * _MIX & _WORD)
     if rest := key[whole:]:
         mixed = (mixed ^ int.from_bytes(rest, "little")) * _MIX & _WORD
-    mixed = (mixed ^ mixed >> 13) * _MIX & _WORD
-    return mixed ^ mixed >> 15
+    return (mixed := (mixed ^ mixed >> 13) * _MIX & _WORD) ^ mixed >> 15

@@ -1,0 +1,399 @@
+"""What a table promises, whichever way it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from retry import entry as entries
+from retry.table.base import Identity, Table
+from retry.table.memory import MemoryTable
+from retry.table.rocks import Memory, RocksTable, wipe
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+ALL = 1 << 30
+IDENTITY = Identity("cluster", "topic", 0)
+MEMORY = Memory(8 << 20)
+
+Make = Callable[[], Table]
+
+
+def rocks(path: Path) -> RocksTable:
+    return RocksTable.open(path, IDENTITY, MEMORY, NOW_MS, DAY_MS)
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    made = MemoryTable() if request.param == "memory" else rocks(tmp_path / "table")
+    yield made
+    made.close()
+
+
+def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
+    return entries.key(due_ms, entries.key_stem(topic, 0), offset)
+
+
+def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
+    rows = [(key(due), b"%d" % due) for due in due_ms]
+    table.fold(rows, table.next_offset + len(rows) if next_offset is None else next_offset, NOW_MS)
+
+
+def due(table: Table, now_ms: int, rows_max: int = ALL, bytes_max: int = ALL) -> list[int]:
+    return [entries.due_at_ms(found) for found, _ in table.due(now_ms, rows_max, bytes_max)]
+
+
+def deliver(table: Table, now_ms: int, rows_max: int = ALL) -> list[int]:
+    found = [found for found, _ in table.due(now_ms, rows_max, ALL)]
+    table.forget(found)
+    return [entries.due_at_ms(each) for each in found]
+
+
+def held(table: Table) -> list[int]:
+    return [entries.due_at_ms(found) for found, _ in table.page(b"", ALL)]
+
+
+def test_a_new_table_is_empty(table: Table) -> None:
+    assert (table.next_offset, table.waiting) == (0, 0)
+    assert table.due(NOW_MS, ALL, ALL) == table.page(b"", ALL) == []
+
+
+def test_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
+    put(table, 300, 100, -5, 200, 0)
+    assert due(table, 1_000) == [-5, 0, 100, 200, 300]
+
+
+def test_rows_of_one_due_time_come_in_the_order_of_their_letters(table: Table) -> None:
+    letters = [(topic, offset) for topic in ("a.DLT", "b.DLT") for offset in (0, 1, 255, 256, 70_000)]
+    table.fold([(key(100, offset, topic), b"") for topic, offset in reversed(letters)], 10, NOW_MS)
+    assert [entries.source(found)[1::2] for found, _ in table.due(100, ALL, ALL)] == letters
+
+
+@pytest.mark.parametrize(("now_ms", "expected"), [(99, []), (100, [100]), (101, [100, 101]), (1 << 62, [100, 101, 102])])
+def test_due_is_what_is_due_at_or_before_now(table: Table, now_ms: int, expected: list[int]) -> None:
+    put(table, 100, 101, 102)
+    assert due(table, now_ms) == expected
+
+
+def test_the_far_ends_of_time_are_kept_apart(table: Table) -> None:
+    put(table, -(1 << 63), entries.DUE_MS_MAX)
+    assert due(table, NOW_MS) == [-(1 << 63)]
+    assert due(table, entries.DUE_MS_MAX - 1) == [-(1 << 63)]
+    assert held(table) == [-(1 << 63), entries.DUE_MS_MAX]
+
+
+def test_what_is_due_changes_nothing(table: Table) -> None:
+    put(table, 100, 200)
+    assert due(table, 500) == due(table, 500) == [100, 200]
+    assert table.waiting == 2
+
+
+def test_rows_max_bounds_a_batch(table: Table) -> None:
+    put(table, 1, 2, 3)
+    assert [deliver(table, 10, rows_max=2) for _ in range(3)] == [[1, 2], [3], []]
+
+
+def test_bytes_max_bounds_a_batch_once_it_is_reached(table: Table) -> None:
+    table.fold([(key(n), b"x" * 100) for n in range(5)], 5, NOW_MS)
+    assert [len(due(table, 10, bytes_max=limit)) for limit in (1, 100, 101, 200, 201, 1_000)] == [1, 1, 2, 2, 3, 5]
+
+
+def test_an_envelope_larger_than_bytes_max_still_goes_out_alone(table: Table) -> None:
+    table.fold([(key(1), b"x" * 5_000), (key(2), b"y")], 2, NOW_MS)
+    assert due(table, 10, bytes_max=1_024) == [1]
+
+
+def test_what_is_forgotten_is_gone_and_the_rest_is_not(table: Table) -> None:
+    put(table, 1, 2, 3)
+    assert deliver(table, 2) == [1, 2]
+    assert held(table) == due(table, 10) == [3]
+    assert table.waiting == 1
+
+
+def test_forgetting_moves_no_offset(table: Table) -> None:
+    put(table, 1, next_offset=41)
+    deliver(table, 10)
+    assert table.next_offset == 41
+
+
+def test_what_is_put_below_the_last_row_swept_is_found(table: Table) -> None:
+    put(table, 500, 600)
+    assert deliver(table, 1_000) == [500, 600]
+    put(table, 400)
+    assert deliver(table, 1_000) == [400]
+
+
+def test_what_is_put_below_an_empty_scan_is_found(table: Table) -> None:
+    assert due(table, 1_000) == []
+    put(table, 400)
+    assert due(table, 1_000) == [400]
+
+
+@pytest.mark.parametrize("late", [50, 100, 150, 250, 900, 1_000])
+def test_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table, late: int) -> None:
+    put(table, 100, 200, 300)
+    batch = [found for found, _ in table.due(1_000, 2, ALL)]
+    table.fold([(key(late, 7), b"late")], 9, NOW_MS)
+    table.forget(batch)
+    assert due(table, 1_000) == sorted([late, 300])
+
+
+def test_what_is_put_between_two_looks_is_found_after_the_second_is_forgotten(table: Table) -> None:
+    put(table, 100, 200)
+    table.due(1_000, ALL, ALL)  # Its delivery was aborted: nothing is forgotten.
+    put(table, 50)
+    batch = [found for found, _ in table.due(1_000, 1, ALL)]
+    put(table, 40)
+    table.forget(batch)
+    assert due(table, 1_000) == [40, 100, 200]
+
+
+def test_a_clock_that_steps_back_loses_nothing(table: Table) -> None:
+    put(table, 100, 900)
+    assert deliver(table, 1_000, rows_max=1) == [100]
+    assert due(table, 500) == []
+    put(table, 400)
+    assert due(table, 500) == [400]
+    assert due(table, 1_000) == [400, 900]
+
+
+def test_a_null_deletes_its_key_and_no_other(table: Table) -> None:
+    put(table, 100, 200)
+    table.fold([(key(100), None)], 3, NOW_MS)
+    assert held(table) == [200]
+    assert (table.waiting, table.next_offset) == (1, 3)
+
+
+def test_a_null_of_a_foreign_key_deletes_nothing(table: Table) -> None:
+    put(table, 100)
+    table.fold([(key(100, 1), None), (key(100, 0, "other.DLT"), None), (key(99), None), (b"\xff", None)], 5, NOW_MS)
+    assert held(table) == [100]
+    assert (table.waiting, table.next_offset) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([b"a", None], None), ([b"a", None, b"b"], b"b"), ([None, b"a"], b"a"), ([b"a", b"b"], b"b"), ([b"a", b"b", None], None)],
+)
+def test_of_one_key_in_one_batch_the_last_counts(table: Table, values: list[bytes | None], expected: bytes | None) -> None:
+    table.fold([(key(100), value) for value in values], len(values), NOW_MS)
+    assert table.get(key(100)) == expected
+    assert table.waiting == len(held(table)) == (expected is not None)
+
+
+def test_the_same_records_folded_again_change_nothing(table: Table) -> None:
+    for _ in range(2):
+        put(table, 100, 200, next_offset=2)
+    assert held(table) == [100, 200]
+    assert (table.waiting, table.next_offset) == (2, 2)
+
+
+def test_a_letter_taken_in_twice_waits_once(table: Table) -> None:
+    put(table, 100)
+    put(table, 100)
+    assert (table.waiting, table.next_offset) == (1, 2)
+
+
+def test_a_row_put_again_within_a_batch_that_deleted_it_waits_once(table: Table) -> None:
+    put(table, 100)
+    table.fold([(key(100), None), (key(100), b"again")], 3, NOW_MS)
+    assert table.get(key(100)) == b"again"
+    assert table.waiting == 1
+
+
+def test_deletes_read_back_after_they_are_forgotten_count_once(table: Table) -> None:
+    put(table, 100, 200)
+    batch = [found for found, _ in table.due(150, ALL, ALL)]
+    table.forget(batch)
+    table.fold([(found, None) for found in batch], 4, NOW_MS)
+    assert (table.waiting, held(table)) == (1, [200])
+
+
+def test_deletes_read_back_before_they_are_forgotten_count_once(table: Table) -> None:
+    """The commit is visible before the sweep has had the time to forget: two threads, either order."""
+    put(table, 100, 200)
+    batch = [found for found, _ in table.due(150, ALL, ALL)]
+    table.fold([(found, None) for found in batch], 4, NOW_MS)
+    table.forget(batch)
+    assert (table.waiting, held(table)) == (1, [200])
+
+
+def test_an_empty_fold_moves_the_offset(table: Table) -> None:
+    table.fold([], 17, NOW_MS)
+    assert (table.next_offset, table.waiting) == (17, 0)
+
+
+def test_pages_go_on_after_a_key(table: Table) -> None:
+    put(table, 1, 2, 3, 4, 5)
+    first = table.page(b"", 2)
+    second = table.page(first[-1][0], 2)
+    assert [value for _, value in first + second + table.page(second[-1][0], 2)] == [b"1", b"2", b"3", b"4", b"5"]
+    assert table.page(key(5), 2) == []
+
+
+def test_a_page_holds_what_is_not_due_and_begins_below_the_watermark(table: Table) -> None:
+    put(table, 100, 1 << 50)
+    deliver(table, 1_000)
+    put(table, 50)
+    assert held(table) == [50, 1 << 50]
+
+
+def test_get_answers_with_the_envelope_or_nothing(table: Table) -> None:
+    table.fold([(key(1), b""), (key(2), b"\0\xff")], 2, NOW_MS)
+    assert [table.get(key(n)) for n in (1, 2, 3)] == [b"", b"\0\xff", None]
+
+
+def test_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    put(table, 100, 200, 300)
+    assert deliver(table, 150) == [100]
+    table.close()
+    again = rocks(tmp_path / "table")
+    assert (again.next_offset, again.waiting, held(again)) == (3, 2, [200, 300])
+    # The watermark is not stored; what was put below the old one must be found all the same.
+    put(again, 10)
+    assert deliver(again, 1_000) == [10, 200, 300]
+    again.close()
+
+
+def test_a_table_on_disk_that_was_not_closed_opens_with_rows_and_offset_in_step(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    for n in range(10):
+        put(table, n)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in (tmp_path / "table").iterdir():
+        if file.is_file() and file.name != "LOCK":
+            (copy / file.name).write_bytes(file.read_bytes())
+    found = rocks(copy)
+    assert found.next_offset == found.waiting == len(held(found)) == 10
+    found.close()
+    table.close()
+
+
+def test_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200,000 rows go out; every scan on the way begins where the last one ended, and the last one has nowhere to look."""
+    table = rocks(tmp_path / "table")
+    table.fold([(key(n), b"") for n in range(200_000)], 200_000, NOW_MS)
+    starts: list[bytes] = []
+    scan = table._scan
+
+    def watched(start: bytes, *rest: object) -> object:
+        starts.append(start)
+        return scan(start, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(table, "_scan", watched)
+    while deliver(table, 300_000, rows_max=10_000):
+        pass
+    assert table.waiting == 0
+    assert starts == [entries.FIRST_KEY, *(key(n) + b"\0" for n in range(9_999, 200_000, 10_000))]
+    assert table.due(300_000, ALL, ALL) == []
+    assert len(starts) == 21  # Below its watermark a table does not look at all.
+    # What is behind the watermark was reclaimed with ranges, and not left as 200,000 tombstones to step over.
+    assert table._forgotten < 50_000
+    table.close()
+
+
+_DUE = st.integers(0, 40)
+_VALUE = st.binary(max_size=30)
+
+
+class Fold(RuleBasedStateMachine):
+    """Any order of folds, sweeps and re-openings, beside a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: dict[bytes, bytes] = {}
+        self.table: Table = self.make()
+        self.offset = 0
+        self.batch: list[bytes] = []
+
+    def make(self) -> Table:
+        return MemoryTable()
+
+    @rule(rows=st.lists(st.tuples(_DUE, st.integers(0, 2), _VALUE | st.none()), max_size=6))
+    def fold(self, rows: list[tuple[int, int, bytes | None]]) -> None:
+        records = [(key(due_ms, offset), value) for due_ms, offset, value in rows]
+        # A key that is being delivered is never put again: its due time is past, and its letter was taken in once.
+        records = [(found, value) for found, value in records if value is None or found not in self.batch]
+        self.offset += len(records)
+        self.table.fold(records, self.offset, NOW_MS)
+        for found, value in records:
+            if value is None:
+                self.model.pop(found, None)
+            else:
+                self.model[found] = value
+
+    @rule(now_ms=_DUE, rows_max=st.integers(1, 5), bytes_max=st.integers(1, 60))
+    def look(self, now_ms: int, rows_max: int, bytes_max: int) -> None:
+        expected = []
+        for found in sorted(self.model):
+            if entries.due_at_ms(found) > now_ms or len(expected) == rows_max or bytes_max <= 0:
+                break
+            expected.append((found, self.model[found]))
+            bytes_max -= len(self.model[found])
+        given = bytes_max + sum(len(value) for _, value in expected)
+        assert self.table.due(now_ms, rows_max, given) == expected
+        self.batch = [found for found, _ in expected]
+
+    @rule()
+    def forget(self) -> None:
+        if self.batch:
+            self.table.forget(self.batch)
+        for found in self.batch:
+            self.model.pop(found, None)
+        self.batch = []
+
+    @invariant()
+    def same(self) -> None:
+        assert self.table.page(b"", ALL) == sorted(self.model.items())
+        assert self.table.waiting == len(self.model)
+        assert self.table.next_offset == self.offset
+
+    def teardown(self) -> None:
+        self.table.close()
+
+
+class FoldOnDisk(Fold):
+    """The same, and closed and opened again at any time."""
+
+    folder: Path
+    made = 0
+
+    def make(self) -> Table:
+        type(self).made += 1
+        self.path = self.folder / str(self.made)
+        return rocks(self.path)
+
+    @rule()
+    def reopen(self) -> None:
+        self.table.close()
+        self.table = rocks(self.path)
+        self.batch = []
+
+    def teardown(self) -> None:
+        super().teardown()
+        wipe(self.path)
+
+
+_RUN = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_any_history_in_memory() -> None:
+    run(Fold)
+
+
+def test_any_history_on_disk(tmp_path: Path) -> None:
+    FoldOnDisk.folder = tmp_path
+    run(FoldOnDisk)
+
+
+def run(machine: type[Fold]) -> None:
+    case = machine.TestCase()
+    case.settings = _RUN
+    case.runTest()
