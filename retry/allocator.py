@@ -1,8 +1,8 @@
 """Keeps the C allocator from spreading a worker's memory over dozens of arenas.
 
-glibc gives every thread a heap of its own, up to eight per core, and each keeps what its busiest moment needed. A worker
-has some fifty threads of librdkafka and RocksDB that pass large buffers on to each other: with one arena its memory
-halved (694 to 337 MB at 160,000 waiting entries), and intake no longer gave pages back and took them again all the time.
+glibc gives every thread a heap of its own, up to eight per core, and each keeps what its busiest moment needed. A
+worker has some fifty threads of librdkafka and RocksDB that pass large buffers on to each other: with one arena its
+memory halved (694 to 337 MB at 160,000 waiting entries), and intake no longer gave pages back only to take them again.
 """
 
 from __future__ import annotations

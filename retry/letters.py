@@ -1,8 +1,8 @@
 """The letters' side of a worker: a member of the intake group, and the producer that takes its batches in.
 
 Two threads meet here. One reads batches ahead; the other takes them in. A batch that cannot be committed makes every
-later one wrong, since they follow a gap: so the epoch is raised, batches of an older epoch are dropped, and reading goes
-on from the committed offsets.
+later one wrong, since they follow a gap: so the epoch is raised, batches of an older epoch are dropped, and reading
+goes on from the committed offsets.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decided(NamedTuple):
 
 
 class Letters:
-    """Reads batches (`read`, one thread), and takes them in (`settle`, then `commit`, each from one thread at a time)."""
+    """Reads batches (`read`), then takes them in (`settle`, `commit`); each from one thread at a time."""
 
     def __init__(
         self,

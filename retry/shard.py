@@ -7,8 +7,9 @@ Opening, in this order:
 3. ask for the end of the changelog partition, undecided records included
 4. fold from the table's offset on; only when that end is passed may the shard be swept
 
-Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake of
-another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and unseen.
+Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake
+of another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and
+unseen.
 """
 
 from __future__ import annotations

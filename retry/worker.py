@@ -1,7 +1,7 @@
 """The Faust shell: two agents on channels, one timer, and the services that feed the channels.
 
-The only importer of faust. Faust hosts; librdkafka carries. The app runs with Kafka off, which takes three things: no wait
-for the recovery of tables that it does not have, its flow control opened by hand, and no web server of its own.
+The only importer of faust. Faust hosts; librdkafka carries. The app runs with Kafka off, which takes three things: no
+wait for the recovery of tables that it does not have, its flow control opened by hand, and no web server of its own.
 """
 
 from __future__ import annotations

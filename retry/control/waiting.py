@@ -1,7 +1,7 @@
 """What is waiting, read from the changelog by any process, whether a worker runs or not.
 
-The changelog is folded into a table of its own in a temporary directory, so memory stays bounded however much waits, and
-nothing that a worker holds is touched.
+The changelog is folded into a table of its own in a temporary directory, so memory stays bounded however much waits,
+and nothing that a worker holds is touched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table on disk. The only importer of rocksdict, and the only place where one of its iterators lives.
 
 What RocksDB does not tell by itself is asked for here: a scan checks `status()`, since iteration ends silently at a
-corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock; a scan starts at the
-low watermark, since stepping over the tombstones of delivered entries costs more than delivering them.
+corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock; a scan starts at
+the low watermark, since stepping over the tombstones of delivered entries costs more than delivering them.
 """
 
 from __future__ import annotations

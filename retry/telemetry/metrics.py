@@ -2,7 +2,7 @@
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
-| `retry_letters_taken_total` | counter | team, decision | letters taken in and committed; decision is `retry` or `park` |
+| `retry_letters_taken_total` | counter | team, decision | letters taken in; decision is `retry` or `park` |
 | `retry_entries_sent_total` | counter | team | entries delivered and committed, parked letters included |
 | `retry_entries_put_back_total` | counter | target | entries that a topic refused, and that wait on |
 | `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
