@@ -104,7 +104,8 @@ def _perform(
     deadline: Deadline,
 ) -> None:  # fmt: skip
     """Produce at an even pace and watch, until as many things happened as must."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    # Quiet: where the demo is interrupted, the broker goes first.
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 2})
     begun_s = monotonic_s()
     produced = dict.fromkeys(order_ids, 0)
     with screen:

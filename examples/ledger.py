@@ -46,6 +46,7 @@ class Ledger:
         self._consumer = Consumer({
             "bootstrap.servers": bootstrap_servers,
             "group.id": "demo-ledger",
+            "log_level": 2,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",

@@ -91,12 +91,18 @@ def show(key: str) -> None:
 
 def _row(where: Source, entry: Entry) -> dict[str, object]:
     ours = {name: value for name, value in entry.headers if name.startswith("retry-") and value is not None}
-    told = {
-        name.removeprefix("retry-").replace("-", "_"): value.decode("utf-8", "replace") for name, value in ours.items()
-    }
+    told = {name[6:]: value.decode("utf-8", "replace") for name, value in ours.items()}
     size = len(entry.value or b"")
-    return {"key": str(where), "due": _iso(where.due_at_ms), "target": entry.destination, "team": entry.team,
-            "attempt": told.get("attempt"), "policy": told.get("policy"), "id": told.get("id"), "bytes": size}  # fmt: skip
+    return {
+        "key": str(where),
+        "due": _iso(where.due_at_ms),
+        "target": entry.destination,
+        "team": entry.team,
+        "attempt": told.get("attempt"),
+        "policy": told.get("policy"),
+        "id": told.get("id"),
+        "bytes": size,
+    }
 
 
 def _line(where: Source, entry: Entry) -> str:

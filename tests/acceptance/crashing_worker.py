@@ -13,7 +13,6 @@ from threading import Lock, Thread
 from typing import Any
 
 from retry import shard as shards
-from retry.intake import Intake
 from retry.kafka.transactions import Transactions
 from retry.shard import Phase, Shard
 from retry.table.rocks import RocksTable
@@ -109,8 +108,7 @@ def arm(crash: Crash) -> None:
             end()
 
     def committed(writer: Transactions) -> None:
-        if stage(writer) == "sweep":
-            crash.pass_by("sweep-after-commit")
+        crash.pass_by(f"{stage(writer)}-after-commit")
         publishing.discard(id(writer))
 
     def folding(shard: Shard, *_: Any) -> None:
@@ -120,7 +118,6 @@ def arm(crash: Crash) -> None:
     after(Transactions, "publish", published)
     before(Transactions, "commit", commits)
     after(Transactions, "commit", committed)
-    after(Intake, "take", lambda *_: crash.pass_by("intake-after-commit"))
     after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
     before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))
     after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))

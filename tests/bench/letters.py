@@ -44,8 +44,8 @@ def parsed(value: bytes) -> tuple[bytes, int, int]:
 def producer(bootstrap: str, **more: Any) -> Producer:
     """A producer that fills topics as fast as it can."""
     return Producer({
-        "bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 1 << 20, "retry.backoff.ms": 5,
-        "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20, **more,
+        "bootstrap.servers": bootstrap, "log_level": 3, "acks": "all", "linger.ms": 5, "batch.size": 1 << 20,
+        "retry.backoff.ms": 5, "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20, **more,
     })  # fmt: skip
 
 

@@ -23,13 +23,14 @@ def memory(service: Service, letters: int) -> list[Figure]:
     entries, worker = letters * _SHARE, service.worker
     worker.start()
     worker.ready()
-    usage = service.usage()
+    usage, empty_mb = service.usage(), rss_mb(worker.pid)
     service.fill(entries, now_ms() + HOUR_MS)
     worker.until_waiting(entries, _PATIENCE_S)
     usage.stop()
     time.sleep(_SETTLE_S)
     figures = [
         Figure("memory, entries waiting", worker.waiting(), "entries"),
+        Figure("memory, RSS before", empty_mb, "MB"),
         Figure("memory, RSS settled", rss_mb(worker.pid), "MB", most=_RSS_MB),
         Figure("memory, RSS peak", rss_mb(worker.pid, "VmHWM"), "MB"),
         Figure("memory, state on disk", disk_mb(service.data_dir), "MB"),

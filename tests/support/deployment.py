@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from retry.kafka import topics
 from tests.support.process import ROOT, WorkerProcess, await_that
+from tests.support.reading import admin
 
 __all__ = ["ROOT", "Deployment", "WorkerProcess", "await_that"]
 
@@ -51,7 +52,7 @@ class Deployment:
         self.bootstrap_servers, self.folder = bootstrap_servers, folder
         self.app_id = f"t{uuid.uuid4().hex[:8]}"
         self.names = topics.names(self.app_id)
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self.admin = admin(bootstrap_servers)
         self.shards, self.retry_partitions = shards, retry_partitions
         self.dead_letters = {f"{self.app_id}.{name}.DLT": count for name, count in dead_letters.items()}
         self.parked = f"{self.app_id}.parked"

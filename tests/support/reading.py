@@ -35,6 +35,11 @@ class Record(NamedTuple):
         return (found[-1] or b"").decode() if found else ""
 
 
+def admin(bootstrap_servers: str) -> AdminClient:
+    """A client for topics."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "logger": QUIET})
+
+
 def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consumer:
     """A reader outside every group."""
     return Consumer({
@@ -51,7 +56,7 @@ def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consum
 
 def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicPartition]:
     """All partitions of some topics, from their beginning."""
-    found = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=_ASK_S).topics
+    found = admin(bootstrap_servers).list_topics(timeout=_ASK_S).topics
     return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in topics for n in found[topic].partitions]
 
 
@@ -91,8 +96,7 @@ def _record(m: Message) -> Record:
 
 
 def _ends(bootstrap_servers: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    asked = admin.list_offsets(
+    asked = admin(bootstrap_servers).list_offsets(
         {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in wanted},
         isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
     )  # fmt: skip

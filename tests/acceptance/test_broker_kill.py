@@ -1,0 +1,45 @@
+"""The broker dies as in a power cut, twice, while letters arrive and come back; then the workers go on by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+from retry.kafka.broker import LocalBroker
+from tests.conftest import Deploy
+from tests.support.checker import check
+from tests.support.letters import Sender
+from tests.support.load import send
+from tests.support.process import await_that
+from tests.support.reading import Tail
+
+LETTERS = 5_000
+LOAD_S = 20.0
+DELAY_MS = 3_000
+KILLS_AFTER = (LETTERS // 4, LETTERS // 2)
+
+
+def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "broker", heap_mb=512) as own:
+        policy = "{backoff: {kind: constant, delay: 3s}, jitter: full}"
+        deployment = deploy({"one": 1, "three": 3}, on=own, shards=4, defaults=policy)
+        workers = [deployment.worker(name).start() for name in ("a", "b")]
+        for worker in workers:
+            worker.await_ready()
+        sender = Sender(own.bootstrap_servers)
+        load = Thread(target=send, args=(sender, deployment, LETTERS, LOAD_S, DELAY_MS))
+        load.start()
+        for letters in KILLS_AFTER:
+            await_that(f"{letters} letters are acknowledged", lambda letters=letters: len(sender.sent) >= letters, 60)
+            own.kill()
+            own.start()
+        load.join()
+        sent = sender.finish()
+        assert len(sent) == LETTERS
+        tail = Tail(own.bootstrap_servers, deployment.retry_topics())
+        tail.await_seen(LETTERS, 90.0)
+        tail.close()
+        for worker in workers:
+            worker.await_ready()
+            worker.terminate()
+        assert check(deployment, sent).wrong() == {}

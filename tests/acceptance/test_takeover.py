@@ -1,0 +1,74 @@
+"""A shard is taken over while a transaction of somebody else is open in its changelog partition.
+
+Such a transaction holds back every read_committed reader: the deletes of the former owner lie behind it, committed and
+unseen. Whoever restores only up to what it can see delivers everything a second time.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from retry import entry as entries
+from retry.clock import wall_ms
+from retry.entry import Entry
+from tests.conftest import Deploy
+from tests.support.checker import check
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import QUIET, Tail
+
+LETTERS = 300
+DELAY_MS = 6_000
+# So long nothing may come back: many sweeps, and longer than any pause between two tries to open a shard.
+QUIET_S = 3.0
+
+
+def test_nothing_is_delivered_twice_behind_a_transaction_that_stays_open(deploy: Deploy) -> None:
+    deployment = deploy({"one": 1}, shards=1, defaults="{backoff: {kind: constant, delay: 6s}, jitter: none}")
+    first, second = deployment.worker("first").start().await_ready(), deployment.worker("second")
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(LETTERS):
+        sender.send(*deployment.dead_letters, b"key-%d" % n, b"letter %d" % n, delays_ms=(DELAY_MS, DELAY_MS))
+    sent = sender.finish()
+    await_that("all entries wait", lambda: first.metric("retry_entries_waiting") == LETTERS)
+    stranger = _open_transaction(deployment)
+
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    tail.await_seen(LETTERS, 30.0)
+    first.kill()
+    second.start()
+    await_that("the second worker has restored what it can see", lambda: _restored(second) == LETTERS, 45.0)
+    assert tail.quiet(QUIET_S) == []
+    assert not second.ready()
+    assert second.metric("retry_restore_records") > 0
+
+    stranger.abort_transaction(10.0)
+    second.await_ready()
+    await_that("the deletes are seen", lambda: second.metric("retry_entries_waiting") == 0)
+    assert tail.quiet(QUIET_S) == []
+    tail.close()
+    second.terminate()
+    assert check(deployment, sent).wrong() == {}
+
+
+def _restored(worker: WorkerProcess) -> float:
+    return worker.metric("retry_entries_waiting")
+
+
+def _open_transaction(deployment: Deployment) -> Producer:
+    """As the intake of another worker would: one entry in the changelog, undecided for up to a minute."""
+    stranger = Producer({
+        "bootstrap.servers": deployment.bootstrap_servers,
+        "transactional.id": f"{deployment.app_id}-intake-stranger",
+        "transaction.timeout.ms": 60_000,
+        "logger": QUIET,
+    })
+    stranger.init_transactions(20.0)
+    stranger.begin_transaction()
+    [dead_letters] = deployment.dead_letters
+    never = Entry(deployment.retry_of(dead_letters), b"stranger", b"never committed", [], None, "testers")
+    key = entries.key(wall_ms(), entries.key_stem(dead_letters, 0), 1_000_000)
+    stranger.produce(deployment.names.changelog, entries.encode(never), key, 0)
+    assert stranger.flush(20.0) == 0
+    return stranger
