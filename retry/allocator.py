@@ -20,7 +20,7 @@ def settle() -> None:
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 16 << 20)
         mallopt(_M_TOP_PAD, 4 << 20)
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
-import uuid
+import socket
 from pathlib import Path
 
 from retry.engine import Engine
@@ -34,7 +35,8 @@ def build(settings: Settings) -> Engine:
       DataDirInUse: another worker holds the data directory.
     """
     registry, names = _registry(settings), topics.names(settings.app_id)
-    instance = claim(settings.data_dir)
+    claim(settings.data_dir)
+    name = instance(settings)
     admin = clients.admin(settings)
     own = topics.check(admin, settings.app_id)
     known = own | topics.describe(admin, registry.targets())
@@ -48,8 +50,8 @@ def build(settings: Settings) -> Engine:
         bytes_max={topic: topics.record_bytes_max(about) for topic, about in known.items()},
     )
     letters = Letters(
-        clients.consumer_config(settings, names.intake_group, instance),
-        clients.producer_config(settings, f"{settings.app_id}-intake-{instance}"),
+        clients.consumer_config(settings, names.intake_group, name),
+        clients.producer_config(settings, f"{settings.app_id}-intake-{name}"),
         registry.subscription(),
         intake,
         settings.batch_records,
@@ -57,7 +59,7 @@ def build(settings: Settings) -> Engine:
     )
     memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
     around = Surroundings(settings, admin, memory, Targets(admin), cluster_id, changelog.topic_id)
-    changelog_reader = clients.consumer_config(settings, names.table_group, instance) | {"enable.partition.eof": True}
+    changelog_reader = clients.consumer_config(settings, names.table_group, name) | {"enable.partition.eof": True}
     return Engine(letters, Shards(changelog_reader, names.changelog, around), Metrics())
 
 
@@ -70,11 +72,14 @@ def _registry(settings: Settings) -> Registry:
         raise SettingsInvalid(
             "RETRY_POLICIES", f"the file reads letters from the service's own topics {', '.join(own)}"
         )
+    internal = registry.targets() & set(topics.names(settings.app_id)[:2])
+    if internal:
+        raise SettingsInvalid("RETRY_POLICIES", f"the file sends letters to the service's own {', '.join(internal)}")
     return registry
 
 
-def claim(data_dir: Path) -> str:
-    """Lock the data directory for this process, and return the stable name of whoever runs on it.
+def claim(data_dir: Path) -> None:
+    """Lock the data directory for this process.
 
     Raises:
       DataDirInUse: another process has it.
@@ -90,10 +95,12 @@ def claim(data_dir: Path) -> str:
     file.write(str(os.getpid()))
     file.flush()
     _HELD.append(file)
-    name = data_dir / "instance"
-    if not name.exists():
-        name.write_text(uuid.uuid4().hex[:12])
-    return name.read_text()
+
+
+def instance(settings: Settings) -> str:
+    """The stable name of whoever runs on this data directory, even after the directory was lost."""
+    place = f"{socket.gethostname()}:{settings.data_dir.absolute()}"
+    return settings.instance or hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 # Locks live as long as the process: a closed file would give its lock back.

@@ -3,6 +3,7 @@
 RetryError
 ├── SettingsInvalid        correct the named environment variable and start again
 ├── PolicyFileInvalid      correct the named line; a running service keeps the old file
+├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
 ├── JarsUnavailable        look at the network and at the registry's client settings
@@ -36,6 +37,16 @@ class PolicyFileInvalid(RetryError):
     def __init__(self, file: str, line: int, path: str, reason: str) -> None:
         super().__init__(f"{file}:{line}: {path}: {reason}")
         self.file, self.line, self.path, self.reason = file, line, path, reason
+
+
+class BrokersUnreachable(RetryError):
+    """No broker answered."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            f"no broker answered at {address} ({reason}); is it RETRY_BOOTSTRAP_SERVERS, or RETRY_KAFKA_*?"
+        )
+        self.address, self.reason = address, reason
 
 
 class TopicsInvalid(RetryError):

@@ -24,6 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       app_id: prefix of the service's topics, consumer groups and transactional ids.
       policies: path of the policy file.
       data_dir: where the tables lie; a worker needs one of its own.
+      instance: the worker's own name in its groups; "" takes one from host name and data directory.
       shards: partitions of the changelog when it is created, 1 to 1,000.
       http_addr: where health and metrics are served; port 0 picks a free one.
       sweep_interval_ms: pause between looks for due entries, 1 to 60,000.
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     app_id: str = msgspec.field(default="retry")
     policies: Path | None = None
     data_dir: Path = Path("retry-data")
+    instance: str = ""
     shards: int = 8
     http_addr: str = "127.0.0.1:8080"
     sweep_interval_ms: int = 50
@@ -50,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsInvalid(
                 "RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -"
             )
+        if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", self.instance):
+            raise SettingsInvalid("RETRY_INSTANCE", f"{self.instance!r} is no name; use letters, digits, . _ -")
         for name, low, high in _BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")

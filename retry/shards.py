@@ -21,7 +21,7 @@ from retry.sweep import Changelog
 log = logging.getLogger(__name__)
 
 _LINGER_S = 0.02
-_RECORDS_MAX = 10_000
+_RECORDS_MAX = 5_000
 _AGAIN_S = 2.0
 _OPENERS = 8
 _TOUCH_EVERY_S = 60.0

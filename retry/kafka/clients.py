@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from retry.errors import BrokersUnreachable
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -18,13 +20,23 @@ log = logging.getLogger(__name__)
 # read_committed reader of the partitions that it touched.
 SESSION_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 16 << 20
+_REACH_S = 10.0
 
 Config = dict[str, Any]
 
 
 def admin(settings: Settings) -> AdminClient:
-    """A client for topics and configurations."""
-    return AdminClient({**_common(settings), **settings.kafka})
+    """A client for topics and configurations, connected.
+
+    Raises:
+      BrokersUnreachable: nobody answered within 10 seconds.
+    """
+    client = AdminClient({**_common(settings), **settings.kafka})
+    try:
+        client.list_topics(timeout=_REACH_S)
+    except KafkaException as error:
+        raise BrokersUnreachable(settings.bootstrap_servers, error.args[0].str()) from error
+    return client
 
 
 def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
@@ -33,8 +45,8 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 1_000,
         "queued.min.messages": 50_000,
-        "queued.max.messages.kbytes": 16 << 10,
-        "fetch.message.max.bytes": 4 << 20,
+        "queued.max.messages.kbytes": 8 << 10,
+        "fetch.message.max.bytes": 2 << 20,
         "fetch.max.bytes": MESSAGE_BYTES_MAX,
         # An end of a partition is told with the answer to a fetch; waiting long for that would make every start slow.
         "fetch.wait.max.ms": 100,

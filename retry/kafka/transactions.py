@@ -26,7 +26,7 @@ _FULL_QUEUE_S = 0.05
 _REHEARSE_S = 8.0
 _COMMIT_S = 15.0
 _ABORT_S = 10.0
-_OPEN_S = 30.0
+_OPEN_S = 8.0
 
 
 class Transactions:
@@ -39,7 +39,7 @@ class Transactions:
         """Fence every earlier producer with this id and end the transaction that it left open.
 
         Raises:
-          TransactionFailed: the broker could not be asked within 30 seconds.
+          TransactionFailed: the broker could not be asked within 8 seconds.
         """
         self._insist(self._producer.init_transactions, Deadline(_OPEN_S))
 
