@@ -37,7 +37,8 @@ class Policy:
       curve: attempt (1 is the first retry) to delay in ms, before jitter.
       jitter: (delay in ms, draw in [0, 1)) to delay in ms.
       max_attempts: the last retry that is still made; 0 means none is.
-      max_age_ms: how long after its first failure a letter may still be retried.
+      max_age_ms: how long after its first failure a letter may still be retried; counts to the retry, or to now
+        where that is later.
       max_delay_ms: the longest wait from now, jitter and a letter's own wish included.
       honour_retry_at: whether a letter may ask for its own time.
     """
@@ -78,6 +79,7 @@ class Policy:
             due_at_ms = failed_at_ms + min(self.jitter(self.curve(attempt), draw), self.max_delay_ms)
         if due_at_ms > (latest_ms := now_ms + self.max_delay_ms):
             due_at_ms = latest_ms
-        if due_at_ms - first_failed_at_ms > self.max_age_ms:
+        # Overdue, it would be made now.
+        if max(due_at_ms, now_ms) - first_failed_at_ms > self.max_age_ms:
             return _MAX_AGE
         return RetryAt(due_at_ms)

@@ -13,6 +13,7 @@ from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.intake import Intake
 from retry.kafka import clients, topics
+from retry.kafka.orphans import Orphans
 from retry.kafka.targets import Targets
 from retry.letters import Letters
 from retry.policies.file import load
@@ -49,10 +50,12 @@ def build(settings: Settings) -> Engine:
         parked=names.parked,
         bytes_max={topic: topics.record_bytes_max(about) for topic, about in known.items()},
     )
+    letter_reader = clients.consumer_config(settings, names.intake_group, name)
     letters = Letters(
-        clients.consumer_config(settings, names.intake_group, name),
+        letter_reader,
         clients.producer_config(settings, f"{settings.app_id}-intake-{name}"),
         registry.subscription(),
+        Orphans(admin, letter_reader, registry.subscription()),
         intake,
         settings.batch_records,
         settings.batch_bytes,
@@ -60,7 +63,8 @@ def build(settings: Settings) -> Engine:
     memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
     around = Surroundings(settings, admin, memory, Targets(admin), cluster_id, changelog.topic_id)
     changelog_reader = clients.consumer_config(settings, names.table_group, name) | {"enable.partition.eof": True}
-    return Engine(letters, Shards(changelog_reader, names.changelog, around), Metrics())
+    orphans = Orphans(admin, changelog_reader, [names.changelog])
+    return Engine(letters, Shards(changelog_reader, names.changelog, orphans, around), Metrics())
 
 
 def _registry(settings: Settings) -> Registry:

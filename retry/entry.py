@@ -112,10 +112,10 @@ def source(entry_key: bytes) -> Source:
     try:
         kind, biased = _HEAD.unpack_from(entry_key)
         partition, offset = _TAIL.unpack(entry_key[-_TAIL.size :])
-        topic = entry_key[_HEAD.size : -_TAIL.size - 1].decode()
-    except (struct.error, UnicodeDecodeError) as error:
+        topic, end = entry_key[_HEAD.size : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if kind != _ENTRY_KIND or not topic:
+    if kind != _ENTRY_KIND or not topic or end != 0:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
     return Source(biased - _BIAS, topic, partition, offset)
 
@@ -127,7 +127,10 @@ def key_from_text(text: str) -> bytes:
       ValueError: not of that form.
     """
     due, topic, partition, offset = text.split("/")
-    return key(int(due), key_stem(topic, int(partition)), int(offset))
+    try:
+        return key(int(due), key_stem(topic, int(partition)), int(offset))
+    except OverflowError as error:
+        raise ValueError(f"{text}: {error}") from error
 
 
 FIRST_KEY = due_bound(-_BIAS)

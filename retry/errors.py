@@ -6,6 +6,7 @@ RetryError
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
+├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
 ├── JarsUnavailable        look at the network and at the registry's client settings
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
@@ -63,6 +64,14 @@ class DataDirInUse(RetryError):
     def __init__(self, path: str, owner: str) -> None:
         super().__init__(f"{path} is in use by process {owner}; stop it, or set RETRY_DATA_DIR to another directory")
         self.path, self.owner = path, owner
+
+
+class InstanceNameInUse(RetryError):
+    """Another process joins the groups under this worker's name."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} is also the name of another worker ({reason}); set RETRY_INSTANCE to another name")
+        self.name, self.reason = name, reason
 
 
 class JarsUnavailable(RetryError):

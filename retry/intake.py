@@ -151,22 +151,28 @@ class Intake:
         """The entry, its envelope, and why it is parked: in a form that its topic and the changelog take."""
         letter, ours = case.letter, _ours(case)
         target = self._parking(case.plan) if case.reason else _target(letter, case.plan)
+        if not letter.copyable():
+            reference = self._reference(case, ours)
+            return reference, entries.encode(reference), case.reason
         whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
         envelope = entries.encode(whole)
         if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
             return whole, envelope, case.reason
-        lean = _changed(whole, headers=letter.kept + [h for h in ours if h[0] in names.ESSENTIAL])
+        essential = [header for header in ours if header[0] in names.ESSENTIAL]
+        lean = msgspec.structs.replace(whole, headers=letter.kept + essential)
         envelope = entries.encode(lean)
         if len(envelope) <= self._limit(target):
             return lean, envelope, case.reason
-        reference = self._reference(whole, case, ours)
-        return reference, entries.encode(reference), case.reason or "too_large"
+        reason = case.reason or "too_large"
+        told = ours if case.reason else [*ours, (names.PARKED_REASON, reason.encode())]
+        reference = self._reference(case, told)
+        return reference, entries.encode(reference), reason
 
-    def _reference(self, whole: Entry, case: _Case, ours: Headers) -> Entry:
+    def _reference(self, case: _Case, ours: Headers) -> Entry:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
-        told = [h for h in ours if h[0] != names.PARKED_REASON] + [(names.PARKED_REASON, b"too_large")]
-        key = whole.key if whole.key is not None and len(whole.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        return _changed(whole, destination=self._parking(case.plan), key=key, value=None, headers=told)
+        letter = case.letter
+        key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
+        return Entry(self._parking(case.plan), key, None, ours, letter.timestamp_ms, case.route.team)
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
@@ -181,6 +187,8 @@ class Intake:
 
 def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
     """Why this letter must not be retried, whatever its number and age; None where it may."""
+    if not letter.copyable():
+        return "unreadable_headers"
     if plan.park:
         return "rule"
     if letter.retries_made is None:
@@ -239,7 +247,3 @@ def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outco
         due_ms=None if reason else case.due_at_ms,
         target=target,
     )
-
-
-def _changed(entry: Entry, **fields: Any) -> Entry:
-    return msgspec.structs.replace(entry, **fields)

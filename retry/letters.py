@@ -17,7 +17,8 @@ from retry import clock
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
 from retry.intake import Intake, Settled
 from retry.kafka.clients import Config
-from retry.kafka.member import Member, Owned
+from retry.kafka.member import Member
+from retry.kafka.orphans import Orphans, Partition
 from retry.kafka.transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Letters:
         consumer: Config,
         producer: Config,
         subscription: list[str],
+        orphans: Orphans,
         intake: Intake,
         records_max: int,
         bytes_max: int,
@@ -63,7 +65,7 @@ class Letters:
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
-        self._member = Member(consumer, subscription, gained=lambda _: None, leaving=self._drain)
+        self._member = Member(consumer, subscription, orphans, gained=lambda _: None, leaving=self._drain)
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
@@ -96,14 +98,13 @@ class Letters:
 
     def _commit(self, decided: Decided) -> bool:
         positions = decided.batch.positions
-        member = self._member.metadata()
-        # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the broker
-        # refuses it.
-        owned = self._member.owned
-        if not all((p.topic, p.partition) in owned for p in positions):
-            self._start_over("partitions were given up")
-            return False
         try:
+            member = self._member.metadata()
+            # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
+            # broker refuses it.
+            owned = self._member.owned
+            if not all((p.topic, p.partition) in owned for p in positions):
+                raise TransactionAborted("partitions were given up")
             self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
@@ -148,12 +149,16 @@ class Letters:
                     return writer
                 writer.close()
 
-    def _drain(self, leaving: list[Owned]) -> None:
+    def _drain(self, leaving: list[Partition]) -> None:
         """Let batches that are under way be committed before their partitions go to another worker."""
         deadline = clock.Deadline(_DRAIN_S)
         with self._changed:
             while self._under_way and not deadline.passed():
                 self._changed.wait(deadline.remaining_s())
+            late = self._under_way
+        if late:
+            # These partitions may come back, and be read again, before those batches have their turn.
+            self._start_over(f"{late} batches were not committed before their partitions had to go")
         log.info("intake gives up %d partitions", len(leaving))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from retry.errors import SettingsInvalid
 
 _PREFIX = "RETRY_"
 _KAFKA_PREFIX = "RETRY_KAFKA_"
-_SECRET = re.compile(r"password|secret|token|jaas|\.key$|ssl\.key\.pem|oauthbearer\.config", re.IGNORECASE)
+_SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaException, Message
 from retry import clock
 from retry.errors import RetryError
 from retry.kafka.clients import Config
-from retry.kafka.member import Member, Owned
+from retry.kafka.member import Member
+from retry.kafka.orphans import Orphans, Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
 
@@ -32,14 +33,14 @@ Portions = list[tuple[Shard, list[Message]]]
 class Shards:
     """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them."""
 
-    def __init__(self, consumer: Config, topic: str, around: Surroundings) -> None:
+    def __init__(self, consumer: Config, topic: str, orphans: Orphans, around: Surroundings) -> None:
         self.around = around
         self._open: dict[int, Shard] = {}
         self._to_open: dict[int, float] = {}
         self._openers = ThreadPoolExecutor(_OPENERS, "open-shard")
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
-        self._member = Member(consumer, [topic], self._gained, self._leaving)
+        self._member = Member(consumer, [topic], orphans, self._gained, self._leaving)
 
     def shards(self) -> list[Shard]:
         """Those that are open just now."""
@@ -59,11 +60,11 @@ class Shards:
             found.setdefault(message.partition() or 0, []).append(message)
         return [(self._open[p], messages) for p, messages in found.items() if p in self._open]
 
-    def _gained(self, gained: list[Owned]) -> None:
+    def _gained(self, gained: list[Partition]) -> None:
         self._member.hold(gained)
         self._to_open |= {partition: 0.0 for _, partition in gained}
 
-    def _leaving(self, leaving: list[Owned]) -> None:
+    def _leaving(self, leaving: list[Partition]) -> None:
         for _, partition in leaving:
             self._to_open.pop(partition, None)
             shard = self._open.pop(partition, None)
@@ -91,7 +92,7 @@ class Shards:
     def _opened(self, partition: int) -> Shard | None:
         try:
             return Shard.open(Changelog(self._topic, partition), self.around)
-        except (RetryError, KafkaException) as error:
+        except (RetryError, KafkaException, TimeoutError) as error:
             log.warning("shard %d: cannot be opened yet: %s", partition, error)
             return None
 

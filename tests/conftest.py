@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def deploy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploy]:
-    """Makes deployments: `deploy({"orders": 3}, shards=2)`; on the session's broker or on `on`. All end with the test."""
+    """Makes deployments: `deploy({"orders": 3}, shards=2)`, on the session's broker or on `on`."""
     deployments = request.node.stash.setdefault(_DEPLOYMENTS, [])
 
     def make(dead_letters: dict[str, int], *, on: LocalBroker | None = None, **options: object) -> Deployment:

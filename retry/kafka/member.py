@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from retry import clock
+from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka.clients import Config
+from retry.kafka.orphans import Orphans, Partition
 
 log = logging.getLogger(__name__)
 
-Owned = tuple[str, int]
-Told = Callable[[list[Owned]], None]
+Told = Callable[[list[Partition]], None]
 
 _COMMITTED_S = 15.0
+_AGAIN_S = 1.0
+# A broker that dies while it answers can leave a member fenced by its own ghost. More often means a real namesake.
+_FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 # What a subscription to a topic that is not there yet says, again and again.
 _QUIET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -27,39 +32,60 @@ class Member:
       leaving: told of partitions before they are given up; it may finish what is under way.
     """
 
-    def __init__(self, config: Config, subscription: Sequence[str], gained: Told, leaving: Told) -> None:
-        self.owned: set[Owned] = set()
+    def __init__(
+        self, config: Config, subscription: Sequence[str], orphans: Orphans, gained: Told, leaving: Told
+    ) -> None:
+        self.owned: set[Partition] = set()
+        self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
-        self._consumer = Consumer(config)
         self._complained: set[int] = set()
         self._gave_up = False
-        self._consumer.subscribe(
-            list(subscription), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+        self._fatal_at_s: list[float] = []
+        self._consumer = self._joined()
+
+    def _joined(self) -> Consumer:
+        consumer = Consumer(self._config)
+        consumer.subscribe(
+            self._subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
+        return consumer
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
         """The next records and, where configured, ends of partitions; only of partitions that are owned.
 
         Raises:
-          KafkaException: the consumer cannot go on, for example since another process uses its instance id.
+          InstanceNameInUse: another process keeps taking this member's place.
         """
+        self._orphans.look()
         self._gave_up = False
         messages = self._consumer.consume(records_max, wait_s)
+        fatal = next((m.error() for m in messages if m.error() is not None and _is_fatal(m)), None)
+        if fatal is not None:
+            self._join_again(fatal)
         usable = [m for m in messages if m.error() is None or self._ends(m)]
         # Partitions may have been given up while the batch was being gathered.
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
     def _ends(self, message: Message) -> bool:
-        """Whether this is the end of a partition; any other error is told, or raised where nothing helps."""
+        """Whether this is the end of a partition; any other error is told, once."""
         error = message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             return True
-        if error.fatal():
-            raise KafkaException(error)
         if error.code() not in self._complained:
             self._complained.add(error.code())
             log.log(logging.WARNING if error.code() in _QUIET else logging.ERROR, "consumer: %s", error.str())
         return False
+
+    def _join_again(self, fatal: KafkaError | None) -> None:
+        """Give everything up and begin as a new consumer; this one is of no more use."""
+        now_s = clock.monotonic_s()
+        self._fatal_at_s = [at_s for at_s in self._fatal_at_s if now_s - at_s < _FENCED_WITHIN_S] + [now_s]
+        if len(self._fatal_at_s) >= _FENCED_MAX:
+            raise InstanceNameInUse(self._config["group.instance.id"], str(fatal))
+        log.warning("joining the group again: %s", fatal)
+        self.close()
+        clock.pause(_AGAIN_S)
+        self._consumer = self._joined()
 
     def positions(self) -> list[TopicPartition]:
         """Where reading goes on, of all owned partitions from which something was read."""
@@ -67,8 +93,15 @@ class Member:
         return [p for p in self._consumer.position(owned) if p.offset >= 0]
 
     def metadata(self) -> object:
-        """The proof of membership that goes into a transaction; safe in any thread."""
-        return self._consumer.consumer_group_metadata()
+        """The proof of membership that goes into a transaction; safe in any thread.
+
+        Raises:
+          TransactionAborted: there is no membership just now.
+        """
+        try:
+            return self._consumer.consumer_group_metadata()
+        except RuntimeError as error:
+            raise TransactionAborted(f"no member of the group: {error}") from error
 
     def rewind(self) -> None:
         """Read on from the committed offsets; waits for transactions that are about to commit some."""
@@ -78,7 +111,7 @@ class Member:
                 partition.offset = OFFSET_BEGINNING
             self._consumer.seek(partition)
 
-    def hold(self, owned: list[Owned]) -> None:
+    def hold(self, owned: list[Partition]) -> None:
         """Read nothing of these partitions until `resume`."""
         self._consumer.pause([TopicPartition(*partition) for partition in owned])
 
@@ -103,7 +136,13 @@ class Member:
         self._give_up([(p.topic, p.partition) for p in partitions])
         consumer.incremental_unassign(partitions)
 
-    def _give_up(self, given_up: list[Owned]) -> None:
+    def _give_up(self, given_up: list[Partition]) -> None:
         self._leaving(given_up)
         self.owned -= set(given_up)
         self._gave_up = True
+
+
+def _is_fatal(message: Message) -> bool:
+    # A consumer hands its fatal errors on under one code, without the flag.
+    error = message.error()
+    return error is not None and (error.fatal() or error.code() == KafkaError._FATAL)

@@ -35,6 +35,8 @@ class Targets:
         answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_S)[topic]
         try:
             answer.result(_ASK_S)
+        except TimeoutError:
+            return None
         except KafkaException as error:
             known = error.args[0]
             # Anything else is said of the cluster, not of the topic: the transaction will tell.

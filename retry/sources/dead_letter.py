@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from retry.entry import Headers
+from retry.entry import Header, Headers
 from retry.sources import headers as names
 
 _ATTEMPT_DIGITS_MAX = 10
@@ -17,6 +17,8 @@ _ID_BYTES_MAX = 512
 _PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
 _CREATE_OR_APPEND = (1, 2)
 NO_TIME = -1
+# Stands for headers that cannot be told; no real one can have a NUL in its name, since the client cuts names there.
+_UNREADABLE: tuple[Header, ...] = (("\0", None),)
 
 
 class Message(Protocol):
@@ -63,13 +65,19 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     sent_at_ms: int | None
     retry_at_ms: int | None
 
+    def copyable(self) -> bool:
+        """Whether all of it can be written again; its headers may be beyond the client."""
+        return not self.kept or self.kept[0] is not _UNREADABLE[0]
+
     def failed_at_ms(self, now_ms: int) -> int:
         """When this failure happened, as far as the record can tell.
 
-        Its timestamp, where it has one; not before the retry that failed was due, since some consumers copy the
-        timestamp from the record that they could not process.
+        Its timestamp, where it has a likely one; not before the retry that failed was due, since some consumers copy
+        the timestamp from the record that they could not process.
         """
-        stamp = now_ms if self.timestamp_ms is None else self.timestamp_ms
+        stamp = self.timestamp_ms
+        if stamp is None or stamp < _PLAUSIBLE_MS[0]:
+            stamp = now_ms
         return stamp if self.sent_at_ms is None else max(stamp, self.sent_at_ms)
 
 
@@ -79,7 +87,7 @@ def read(message: Message | Any) -> Letter:
     ours: dict[str, bytes | None] = {}
     told: dict[str, bytes | None] = {}
     kept: Headers = []
-    for header in message.headers() or ():
+    for header in _headers(message):
         name = header[0]
         if name in names.OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
@@ -102,6 +110,14 @@ def read(message: Message | Any) -> Letter:
         (told and _text(told, names.ORIGIN_TOPIC)) or _implied(topic),
         *(_history(ours, source) if ours else (source, 0, None, None, None)),
     )
+
+
+def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
+    try:
+        return message.headers() or ()
+    except SystemError:
+        # A name that is no UTF-8: the client can neither tell it nor write it again.
+        return _UNREADABLE
 
 
 def _history(

@@ -1,4 +1,6 @@
-"""A worker that kills itself with SIGKILL at a named point: `CRASH_AT=<point>:<n> python -m tests.acceptance.crashing_worker`.
+"""A worker that kills itself with SIGKILL at a named point.
+
+    CRASH_AT=<point>:<n> python -m tests.acceptance.crashing_worker
 
 The points are patched in from outside, so that the product has no switch for them. `n` counts how often the point is
 passed before the end comes.
@@ -64,8 +66,8 @@ def after(owner: Any, method: str, told: Callable[..., None]) -> None:
     """Call `told` with the arguments of a method each time when it has returned."""
     original = getattr(owner, method)
 
-    def patched(*arguments: Any) -> Any:
-        answer = original(*arguments)
+    def patched(*arguments: Any, **named: Any) -> Any:
+        answer = original(*arguments, **named)
         told(*arguments)
         return answer
 
@@ -76,9 +78,9 @@ def before(owner: Any, method: str, told: Callable[..., None]) -> None:
     """Call `told` with the arguments of a method each time before it runs."""
     original = getattr(owner, method)
 
-    def patched(*arguments: Any) -> Any:
+    def patched(*arguments: Any, **named: Any) -> Any:
         told(*arguments)
-        return original(*arguments)
+        return original(*arguments, **named)
 
     setattr(owner, method, patched)
 

@@ -1,4 +1,4 @@
-"""A worker without transactions, for the test that the checker would notice: `python -m tests.acceptance.mutant_worker`.
+"""A worker without transactions, for the test that the checker would notice.
 
 Everything is written idempotently and acknowledged; only, nothing is undone, and offsets are committed afterwards. With
 `CRASH_AT=sweep-after-publish:<n>` it dies between a delivery and its delete.

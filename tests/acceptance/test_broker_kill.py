@@ -1,4 +1,4 @@
-"""The broker dies as in a power cut, twice, while letters arrive and come back; then the workers go on by themselves."""
+"""The broker dies as in a power cut, twice, while letters arrive and come back; the workers go on by themselves."""
 
 from __future__ import annotations
 

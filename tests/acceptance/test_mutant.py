@@ -13,11 +13,12 @@ from tests.support.reading import Tail
 
 LETTERS = 1_000
 LOAD_S = 2.0
+POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
 MUTANT = ("-m", "tests.acceptance.mutant_worker")
 
 
 def test_the_checker_catches_a_worker_without_transactions(deploy: Deploy) -> None:
-    deployment = deploy({"one": 1, "three": 3}, shards=2, defaults="{backoff: {kind: constant, delay: 2s}, jitter: full}")
+    deployment = deploy({"one": 1, "three": 3}, shards=2, defaults=POLICY)
     worker, sender = deployment.worker(), Sender(deployment.bootstrap_servers)
     point = "sweep-after-publish"
     worker.start(*MUTANT, CRASH_AT=f"{point}:{POINTS[point]}").await_ready()

@@ -1,6 +1,6 @@
 """What `make bench` measures: rates, lateness, memory and restore of one worker, beside the machine's own limit.
 
-    python -m tests.bench [--letters N] [--runs K] [--only NAME,...] [--json FILE]
+    python -m tests.bench [--letters N] [--runs K] [--only NAME,...] [--set RETRY_...=VALUE]... [--json FILE]
 
 Each figure has a broker in common, and topics, application id and state directory of its own. The worker is
 `python -m retry worker`, as an operator starts it; letters have 500 bytes that do not compress, a key of their own and
@@ -8,7 +8,7 @@ Each figure has a broker in common, and topics, application id and state directo
 
 | name | what is timed |
 | --- | --- |
-| copy | the limit: librdkafka, consume → produce, a transaction with offsets per 10,000; before and after all else |
+| copy | the limit: librdkafka, consume → produce, a transaction with offsets per 10,000; beside each rate |
 | intake | warm worker, SIGSTOP while the topic is filled; from SIGCONT until the commit of all, and their fold |
 | fold | `RocksTable.fold` in this process, of ready-made changelog rows |
 | sweep | all letters wait for one moment T; until a reader has seen the last of them |

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 PARTITIONS = 4
 SIZE = 500
@@ -39,6 +40,11 @@ def key(number: int) -> bytes:
 def parsed(value: bytes) -> tuple[bytes, int, int]:
     """Kind, number and due time of a letter."""
     return value[6:7], int(value[15:24]), int(value[32:45])
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """For topics and offsets."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
 
 def producer(bootstrap: str, **more: Any) -> Producer:

@@ -7,24 +7,28 @@ import time
 import uuid
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
+
+from retry.kafka.broker import LocalBroker
 
 from .figures import LIMIT, Figure
-from .letters import PARTITIONS, Incorrect, fill, producer, read_committed
+from .letters import PARTITIONS, Incorrect, admin, fill, producer, read_committed
+from .machine import Usage
 
 _IN_TRANSACTION = 10_000
 _PATIENCE_S = 120
 
 
-def copy(bootstrap: str, letters: int) -> Figure:
+def copy(broker: LocalBroker, letters: int) -> list[Figure]:
     """Consume → produce, key, value and 2 headers, in transactions of 10,000 records that include the offsets.
 
     The clock runs from the first batch in hand to the end of the last commit.
     """
+    bootstrap = broker.bootstrap_servers
     tag = uuid.uuid4().hex[:8]
     source, target = f"limit-{tag}-source", f"limit-{tag}-target"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(t, PARTITIONS, 1) for t in (source, target)]).values():
+    topics = admin(bootstrap)
+    for made in topics.create_topics([NewTopic(t, PARTITIONS, 1) for t in (source, target)]).values():
         made.result(20)
     fill(bootstrap, source, range(letters), int(time.time() * 1_000))
     reader = Consumer({
@@ -36,12 +40,14 @@ def copy(bootstrap: str, letters: int) -> Figure:
     writer = producer(bootstrap, **{"transactional.id": f"limit-{tag}"})
     writer.init_transactions(20)
     gc.collect()
+    usage = Usage(0, broker.pid)
     seconds = _copied(reader, writer, target, letters)
+    usage.stop()
     reader.close()
     _verified(bootstrap, target, letters)
-    for gone in admin.delete_topics([source, target]).values():
+    for gone in topics.delete_topics([source, target]).values():
         gone.result(20)
-    return Figure(LIMIT, letters / seconds, "letters/s")
+    return [Figure(LIMIT, letters / seconds, "letters/s"), Figure(f"{LIMIT}, others", usage.others, "cores")]
 
 
 def _copied(reader: Consumer, writer: Producer, target: str, letters: int) -> float:

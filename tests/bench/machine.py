@@ -72,20 +72,25 @@ def disk_mb(folder: Path) -> float:
 
 
 class Usage:
-    """What a worker uses from here on, and what the rest of the machine does beside it."""
+    """What a worker uses from here on, and what the rest of the machine does beside it; 0 where there is no worker."""
 
     def __init__(self, worker: int, broker: int) -> None:
         self._worker, self._broker = worker, broker
-        forget_peak(worker)
-        self._cpu_s, self._busy_s, self._known_s, self._at = cpu_s(worker), busy_s(), self._known(), time.time()
+        if worker:
+            forget_peak(worker)
+        self._cpu_s, self._busy_s, self._known_s, self._at = self._of_worker(), busy_s(), self._known(), time.time()
         self.worker_s = self.peak_mb = self.others = 0.0
 
     def _known(self) -> float:
-        return cpu_s(self._worker) + cpu_s(self._broker) + sum(os.times()[:2])
+        return self._of_worker() + cpu_s(self._broker) + sum(os.times()[:2])
+
+    def _of_worker(self) -> float:
+        return cpu_s(self._worker) if self._worker else 0.0
 
     def stop(self) -> Usage:
         """Take the second reading."""
-        self.worker_s, self.peak_mb = cpu_s(self._worker) - self._cpu_s, rss_mb(self._worker, "VmHWM")
+        self.worker_s = self._of_worker() - self._cpu_s
+        self.peak_mb = rss_mb(self._worker, "VmHWM") if self._worker else 0.0
         unknown = busy_s() - self._busy_s - (self._known() - self._known_s)
         self.others = max(0.0, unknown / (time.time() - self._at))
         return self

@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 _PATIENCE_S = 180
 _SESSION_S = 5.0
 # Letters that are to be due together must all wait before that; when they do not, once more with more time.
-_TAKEN_IN_PER_S = 20_000
+_TAKEN_IN_PER_S = 15_000
 _TRIES = 3
 _FOLD_ROWS = 10_000
 

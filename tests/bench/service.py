@@ -8,17 +8,18 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from retry.kafka.broker import LocalBroker
 from retry.kafka.topics import names
 
 from . import check
-from .letters import PARTITIONS, WARM, Incorrect, Reader, fill
+from .letters import PARTITIONS, WARM, Incorrect, Reader, admin, fill
 from .machine import Usage
 from .worker import ROOT, Worker
 
@@ -27,13 +28,17 @@ _ASK_S = 20
 
 
 class Service:
-    """Leaving the context ends the worker and deletes topics and state."""
+    """Leaving the context ends the worker and deletes topics and state.
 
-    def __init__(self, broker: LocalBroker, work: Path) -> None:
+    Args:
+      more: settings of the worker beside what it needs here.
+    """
+
+    def __init__(self, broker: LocalBroker, work: Path, more: Mapping[str, str]) -> None:
         tag = uuid.uuid4().hex[:8]
         self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
         self.bootstrap, self._broker = broker.bootstrap_servers, broker
-        self.folder, self._admin = work / tag, AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        self.folder, self._admin = work / tag, admin(broker.bootstrap_servers)
         self.data_dir = self.folder / "data"
         self.folder.mkdir(parents=True)
         environment = {
@@ -43,6 +48,7 @@ class Service:
             "RETRY_SHARDS": str(PARTITIONS),
             "RETRY_POLICIES": str(self.folder / "policies.yaml"),
             "RETRY_DATA_DIR": str(self.data_dir),
+            **more,
         }
         self._make_topics(environment)
         self.worker = Worker(environment, self.folder / "worker.log")
@@ -109,7 +115,7 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.worker.kill()
-        if isinstance(error, Incorrect):
+        if error is not None:
             error.add_note(self.worker.log_tail())
         self.reader.close()
         for gone in self._admin.delete_topics([self.letters, self.retries, *self.names[:3]]).values():

@@ -1,4 +1,4 @@
-"""One deployment of the service for one test: topics, policy file, environment, workers; names that no other test uses."""
+"""One deployment of the service for one test: topics, policy file, environment, workers; nothing is shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewTopic
 
 from retry.kafka import topics
 from tests.support.process import ROOT, WorkerProcess, await_that
-from tests.support.reading import admin
+from tests.support.reading import admin, standing
 
 __all__ = ["ROOT", "Deployment", "WorkerProcess", "await_that"]
 
@@ -68,6 +68,7 @@ class Deployment:
             "RETRY_POLICIES": str(self.policy_file),
             "RETRY_SHARDS": str(shards),
             "RETRY_HTTP_ADDR": "127.0.0.1:0",
+            "RETRY_DATA_DIR": str(folder / "command"),
             **(environ or {}),
         }
         created = {topic: (count, {}) for topic, count in self.dead_letters.items()}
@@ -123,10 +124,15 @@ class Deployment:
         shutil.rmtree(worker.data_dir, ignore_errors=True)
 
     def logs(self) -> Iterable[tuple[str, str]]:
-        """Names of the workers and the tails of their logs, for whoever must find out what went wrong."""
-        return [(f"worker {worker.name}, pid {worker.pid}", worker.tail()) for worker in self.workers.values()]
+        """What workers log and say of themselves, and where their groups stand: to find out what went wrong."""
+        for worker in self.workers.values():
+            state = "runs" if worker.running() else f"ended with {worker.exit_code()}"
+            yield f"worker {worker.name}, pid {worker.pid}, {state}", worker.tail()
+            yield f"health of {worker.name}", worker.get("/health/ready")[1] if worker.running() else ""
+        for group in (self.names.intake_group, self.names.table_group):
+            yield group, standing(self.admin, group)
 
     def close(self) -> None:
-        """End every worker that is left, and remove the topics, so that the broker stays quick."""
+        """End every worker that is left."""
         for worker in self.workers.values():
             worker.kill()

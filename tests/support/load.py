@@ -11,12 +11,11 @@ from tests.support.letters import Headers, Sender
 _SEED = 4_711
 
 
-def send(sender: Sender, deployment: Deployment, count: int, seconds: float, delay_ms: int, wishes: float = 0.5) -> None:
-    """Send letters in turn to every dead-letter topic.
+def send(sender: Sender, deployment: Deployment, count: int, seconds: float, delay_ms: int) -> None:
+    """Send letters in turn to every dead-letter topic; half of them ask for their own time.
 
     Args:
       delay_ms: the longest delay; the deployment's policy has the same, with full jitter.
-      wishes: the share of letters that ask for their own time; the others take what the policy gives them.
     """
     draw, topics = random.Random(_SEED), list(deployment.dead_letters)
 
@@ -25,7 +24,7 @@ def send(sender: Sender, deployment: Deployment, count: int, seconds: float, del
         key = b"key-%d" % draw.randrange(500) if draw.random() < 0.9 else None
         headers: Headers = [("trace", b"%d" % n), ("none", None), ("trace", b"again")]
         delays_ms = 0, delay_ms
-        if draw.random() < wishes:
+        if draw.random() < 0.5:
             wish_ms = draw.randrange(delay_ms)
             delays_ms = wish_ms, wish_ms
             headers = [headers[0], ("retry-at-ms", b"%d" % (stamp_ms + wish_ms)), *headers[1:]]

@@ -7,11 +7,22 @@ import uuid
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry.clock import Deadline, pause
 
+Place = tuple[str, int]
+Ends = dict[Place, int]
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 _ASK_S = 20.0
 # What librdkafka says of brokers that a test ends on purpose.
@@ -66,7 +77,9 @@ def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, ti
     Read is up to the end that counts undecided records, so a transaction that stays open makes this fail and not pass.
     """
     wanted = partitions(bootstrap_servers, topics)
-    ends = _ends(bootstrap_servers, wanted)
+    # Kept until the answer is there: a client that nobody holds is closed.
+    client = admin(bootstrap_servers)
+    ends = _ends(client, wanted)
     open_ends = {place for place, end in ends.items() if end}
     found: list[Record] = []
     reader = consumer(bootstrap_servers, isolation_level)
@@ -82,7 +95,7 @@ def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, ti
     return found
 
 
-def _note(message: Message, found: list[Record], ends: dict[tuple[str, int], int], open_ends: set[tuple[str, int]]) -> None:
+def _note(message: Message, found: list[Record], ends: Ends, open_ends: set[Place]) -> None:
     place = message.topic(), message.partition()
     error = message.error()
     if error is None:
@@ -95,12 +108,26 @@ def _record(m: Message) -> Record:
     return Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers() or [], m.timestamp()[1])
 
 
-def _ends(bootstrap_servers: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
-    asked = admin(bootstrap_servers).list_offsets(
+def _ends(client: AdminClient, wanted: list[TopicPartition]) -> Ends:
+    asked = client.list_offsets(
         {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in wanted},
         isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
     )  # fmt: skip
     return {(p.topic, p.partition): done.result(_ASK_S).offset for p, done in asked.items()}
+
+
+def standing(client: AdminClient, group: str) -> str:
+    """Members of a consumer group with what they own, and how far its committed offsets are from the ends."""
+    try:
+        about = client.describe_consumer_groups([group], request_timeout=_ASK_S)[group].result(_ASK_S)
+        asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
+        offsets = asked[group].result(_ASK_S).topic_partitions
+        ends = _ends(client, offsets) if offsets else {}
+    except (KafkaException, TimeoutError) as error:
+        return repr(error)
+    owned = {m.member_id: sorted((p.topic, p.partition) for p in m.assignment.topic_partitions) for m in about.members}
+    lag = [f"{p.topic} {p.partition}: {p.offset} of {ends[p.topic, p.partition]}" for p in offsets]
+    return "\n".join([str(about.state), *(f"{member} owns {places}" for member, places in owned.items()), *lag])
 
 
 class Tail:

@@ -76,7 +76,14 @@ def test_p27_a_clock_a_day_ahead_postpones_by_the_longest_delay_only():
 
 def test_p27_a_clock_a_day_behind_fires_at_once():
     yesterday_ms = NOW_MS - 86_400_000
-    assert decide(failed_at_ms=yesterday_ms, first_failed_at_ms=yesterday_ms) == RetryAt(yesterday_ms + 5_000)
+    policy = replace(POLICY, max_age_ms=2 * 86_400_000)
+    assert decide(policy, failed_at_ms=yesterday_ms, first_failed_at_ms=yesterday_ms) == RetryAt(yesterday_ms + 5_000)
+
+
+def test_a_retry_that_is_overdue_counts_as_made_now():
+    policy = replace(POLICY, max_age_ms=86_400_000 - 1)
+    yesterday_ms = NOW_MS - 86_400_000
+    assert decide(policy, failed_at_ms=yesterday_ms, first_failed_at_ms=yesterday_ms) == Park("max_age")
 
 
 def test_jitter_beyond_the_cap_is_cut():

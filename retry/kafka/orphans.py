@@ -1,0 +1,86 @@
+"""Finds partitions that nobody in a group owns, and makes the group share them out again.
+
+With cooperative rebalancing a partition changes hands in two steps: its owner lets go in the first, another takes it in
+the second, which the former owner asks for. A static member that dies between the two comes back with nothing to let go
+of, is given what the first step left it, and asks for nothing. The group is stable, and the partition is nobody's for
+good. A member that joins for a moment makes the group start over.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from retry import clock
+from retry.kafka.clients import Config
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 4.0
+# As often as this in a row, since a topic that was just made is nobody's for a moment.
+_LOOKS = 3
+_ASK_S = 5.0
+_JOIN_S = 15.0
+
+Partition = tuple[str, int]
+
+
+class Orphans:
+    """Looks after one group; each member does, and the first by name acts.
+
+    Args:
+      config: of the members' consumers.
+      subscription: what they subscribe to: topics, and patterns that begin with `^`.
+    """
+
+    def __init__(self, admin: AdminClient, config: Config, subscription: Sequence[str]) -> None:
+        self._admin, self._config = admin, config
+        self._topics = {s for s in subscription if not s.startswith("^")}
+        self._patterns = [re.compile(s) for s in subscription if s.startswith("^")]
+        self._seen: dict[Partition, int] = {}
+        self._next_s = clock.monotonic_s() + _EVERY_S
+
+    def look(self) -> None:
+        """Ask every few seconds; whatever is found too often in a row has the group share out anew."""
+        if clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = clock.monotonic_s() + _EVERY_S
+        try:
+            orphans = self._find()
+        except (KafkaException, TimeoutError) as error:
+            log.debug("cannot look for partitions without an owner: %s", error)
+            return
+        self._seen = {partition: self._seen.get(partition, 0) + 1 for partition in orphans}
+        if max(self._seen.values(), default=0) >= _LOOKS:
+            log.warning("nobody in %s owns %s: sharing out anew", self._config["group.id"], sorted(orphans)[:5])
+            self._seen = {}
+            threading.Thread(target=self._nudge, name="nudge", daemon=True).start()
+
+    def _find(self) -> set[Partition]:
+        group = self._config["group.id"]
+        about = self._admin.describe_consumer_groups([group], request_timeout=_ASK_S)[group].result(_ASK_S)
+        names = [m.group_instance_id or m.member_id for m in about.members]
+        if about.state != ConsumerGroupState.STABLE or min(names, default="") != self._config["group.instance.id"]:
+            return set()
+        owned = {(p.topic, p.partition) for m in about.members for p in m.assignment.topic_partitions}
+        return self._wanted() - owned
+
+    def _wanted(self) -> set[Partition]:
+        topics = self._admin.list_topics(timeout=_ASK_S).topics
+        read = [t for t in topics if t in self._topics or any(p.match(t) for p in self._patterns)]
+        return {(topic, partition) for topic in read for partition in topics[topic].partitions}
+
+    def _nudge(self) -> None:
+        """Join without a name and leave at once: both make the group share out everything."""
+        config = {name: value for name, value in self._config.items() if name != "group.instance.id"}
+        guest = Consumer(config)
+        guest.subscribe([*self._topics, *(pattern.pattern for pattern in self._patterns)])
+        deadline = clock.Deadline(_JOIN_S)
+        while not guest.memberid() and not deadline.passed():
+            guest.poll(0.1)
+        guest.close()

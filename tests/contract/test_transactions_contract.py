@@ -1,0 +1,399 @@
+"""What transactions promise, in memory and on a real broker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from retry.clock import wall_ms
+from retry.entry import Entry, Header, Headers
+from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.kafka import topics
+from retry.kafka.broker import LocalBroker
+from retry.kafka.clients import producer_config
+from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions, murmur2
+from retry.kafka.transactions import Transactions
+from retry.settings import Settings
+from tests.support.process import await_that
+from tests.support.reading import COMMITTED, read
+
+NOW_MS = wall_ms()
+PARTITIONS = 5
+_ASK_S = 20.0
+
+Writer = Any
+
+
+class Seen(NamedTuple):
+    """A record as a read_committed reader sees it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+class InMemory:
+    """A log in memory and its producers."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.topic, self.narrow = "orders.retry", "narrow.retry"
+        self.log.create(self.topic, PARTITIONS)
+        self.log.create(self.narrow, 1, bytes_max=2_000)
+        self.group = self.member = "intake"
+
+    def writer(self, transactional_id: str) -> Writer:
+        """Not opened yet."""
+        return MemoryTransactions(self.log, transactional_id)
+
+    def seen(self, topic: str | None = None) -> list[Seen]:
+        """Everything committed, partition by partition."""
+        return [
+            Seen(r.partition(), r.key(), r.value(), r.headers() or [], r.timestamp()[1])
+            for r in self.log.read(topic or self.topic)
+        ]
+
+    def position(self) -> int | None:
+        """What the group has committed for partition 1."""
+        return self.log.positions.get((self.group, self.topic, 1))
+
+
+class OnBroker:
+    """The same on a real broker, with topics and ids that no other test uses."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._run = uuid.uuid4().hex[:8]
+        self._settings = Settings(bootstrap_servers=bootstrap_servers, app_id=f"t{self._run}")
+        self.topic, self.narrow, self.group = f"{self._run}.retry", f"{self._run}.narrow", f"{self._run}-intake"
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        new = [NewTopic(self.topic, PARTITIONS, 1), NewTopic(self.narrow, 1, 1, config={"max.message.bytes": "2000"})]
+        for done in admin.create_topics(new).values():
+            done.result(_ASK_S)
+        await_that("topics are known", lambda: len(topics.describe(admin, [self.topic, self.narrow])) == 2)
+        self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": self.group})
+        self.member = self._consumer.consumer_group_metadata()
+        self._writers: list[Transactions] = []
+
+    def writer(self, transactional_id: str) -> Writer:
+        """Not opened yet."""
+        # Nothing is compressed, so that what is too large does not shrink below the limit.
+        config = producer_config(self._settings, f"{self._run}-{transactional_id}") | {"compression.type": "none"}
+        self._writers.append(Transactions(config))
+        return self._writers[-1]
+
+    def seen(self, topic: str | None = None) -> list[Seen]:
+        """Everything committed, partition by partition."""
+        found = read(self._settings.bootstrap_servers, [topic or self.topic], COMMITTED)
+        found.sort(key=lambda r: (r.partition, r.offset))
+        return [Seen(r.partition, r.key, r.value, r.headers, r.timestamp_ms) for r in found]
+
+    def position(self) -> int | None:
+        """What the group has committed for partition 1."""
+        offset = self._consumer.committed([TopicPartition(self.topic, 1)], _ASK_S)[0].offset
+        return None if offset < 0 else offset
+
+    def close(self) -> None:
+        """Let go of the clients."""
+        self._consumer.close()
+        for writer in self._writers:
+            writer.close()
+
+
+Log = InMemory | OnBroker
+
+
+@pytest.fixture(params=["memory", "broker"])
+def log(request: pytest.FixtureRequest) -> Iterator[Log]:
+    if request.param == "memory":
+        yield InMemory()
+        return
+    broker: LocalBroker = request.getfixturevalue("broker")
+    made = OnBroker(broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def writer(log: Log) -> Writer:
+    made = log.writer("a")
+    made.open()
+    return made
+
+
+def entry(log: Log, key: bytes | None, value: bytes | None, *headers: Header, **changed: Any) -> Entry:
+    return Entry(changed.get("to", log.topic), key, value, list(headers), changed.get("timestamp_ms"), "team")
+
+
+def committed(writer: Writer, *entries: Entry) -> None:
+    writer.begin()
+    writer.publish(entries, NOW_MS)
+    writer.commit()
+
+
+def test_what_is_committed_is_seen(log: Log, writer: Writer) -> None:
+    writer.begin()
+    writer.publish([entry(log, b"k", b"published")], NOW_MS)
+    writer.write(log.topic, 3, [{"key": b"k", "value": b"written"}])
+    writer.commit()
+    assert {(seen.value, seen.partition == 3) for seen in log.seen()} >= {(b"written", True)}
+    assert sorted(seen.value or b"" for seen in log.seen()) == [b"published", b"written"]
+
+
+def test_what_is_aborted_is_not_seen_and_the_next_transaction_is(log: Log, writer: Writer) -> None:
+    writer.begin()
+    writer.publish([entry(log, b"k", b"undone")], NOW_MS)
+    writer.abort()
+    committed(writer, entry(log, b"k", b"done"))
+    assert [seen.value for seen in log.seen()] == [b"done"]
+
+
+def test_what_a_former_producer_left_open_is_undone_by_the_next(log: Log, writer: Writer) -> None:
+    writer.begin()
+    writer.publish([entry(log, b"k", b"left")], NOW_MS)
+    writer.write(log.topic, 1, [{"key": b"k", "value": None}])
+    successor = log.writer("a")
+    successor.open()
+    committed(successor, entry(log, b"k", b"done"))
+    assert [seen.value for seen in log.seen()] == [b"done"]
+
+
+def test_a_fenced_producer_writes_nothing_more(log: Log, writer: Writer) -> None:
+    committed(writer, entry(log, b"k", b"before"))
+    log.writer("a").open()
+    writer.begin()
+    writer.publish([entry(log, b"k", b"after")], NOW_MS)
+    with pytest.raises(ProducerFenced):
+        writer.commit()
+    with pytest.raises(TransactionFailed):
+        writer.begin()
+    assert [seen.value for seen in log.seen()] == [b"before"]
+
+
+def test_a_producer_fenced_within_a_transaction_commits_nothing(log: Log, writer: Writer) -> None:
+    writer.begin()
+    writer.publish([entry(log, b"k", b"torn")], NOW_MS)
+    log.writer("a").open()
+    with pytest.raises(ProducerFenced):
+        writer.commit()
+    assert log.seen() == []
+
+
+def test_another_id_fences_nobody(log: Log, writer: Writer) -> None:
+    log.writer("b").open()
+    committed(writer, entry(log, b"k", b"v"))
+    assert [seen.value for seen in log.seen()] == [b"v"]
+
+
+def test_null_and_empty_are_kept_apart(log: Log, writer: Writer) -> None:
+    pairs = [(b"", b""), (b"", None), (b"k", None), (b"k", b""), (None, b""), (None, None), (b"\xff\xfe\0", b"\xff\0")]
+    committed(writer, *(entry(log, key, value) for key, value in pairs))
+    assert sorted(map(repr, [(seen.key, seen.value) for seen in log.seen()])) == sorted(map(repr, pairs))
+
+
+def test_written_rows_keep_null_and_empty_apart_and_their_order(log: Log, writer: Writer) -> None:
+    rows = [(b"k1", b""), (b"k1", None), (b"\0\xff", b"\xff"), (b"", b"v")]
+    writer.begin()
+    writer.write(log.topic, 2, [{"key": key, "value": value} for key, value in rows])
+    writer.commit()
+    assert [(seen.partition, seen.key, seen.value) for seen in log.seen()] == [(2, *row) for row in rows]
+
+
+def test_headers_keep_order_duplicates_nulls_and_empty_names(log: Log, writer: Writer) -> None:
+    headers: Headers = [
+        ("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b"empty name"), ("none", None), ("empty", b""),
+        ("", None), ("c\r\nd", b"\r\n"), ("naïve-☃", b"\xff\0"), ("b", b"1"),
+    ]  # fmt: skip
+    committed(writer, entry(log, b"k", b"v", *headers))
+    assert log.seen()[0].headers == headers
+
+
+def test_keys_choose_partitions_as_java_does(log: Log, writer: Writer) -> None:
+    keys = [b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"\xff\0", b"order-42", "ключ".encode(), b"x" * 1_001]
+    committed(writer, *(entry(log, key, b"") for key in keys))
+    chosen = {seen.key: seen.partition for seen in log.seen()}
+    assert chosen == {key: (murmur2(key) & 0x7FFFFFFF) % PARTITIONS for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+        (b"", 275646681),
+    ],
+)
+def test_murmur2_is_that_of_the_java_client(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed % (1 << 32)
+
+
+def test_one_key_keeps_its_order(log: Log, writer: Writer) -> None:
+    for start in (0, 500):
+        committed(writer, *(entry(log, b"k", b"%d" % n) for n in range(start, start + 500)))
+    assert [seen.value for seen in log.seen()] == [b"%d" % n for n in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("stamp_ms", "expected_ms"),
+    [(None, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (1, 1), (NOW_MS + 1, NOW_MS), (NOW_MS + 7_200_000, NOW_MS)],
+)
+def test_timestamps_are_kept_but_never_from_the_future(
+    log: Log, writer: Writer, stamp_ms: int | None, expected_ms: int
+) -> None:
+    committed(writer, entry(log, b"k", b"v", timestamp_ms=stamp_ms))
+    assert log.seen()[0].timestamp_ms == expected_ms
+
+
+def test_positions_are_part_of_the_transaction(log: Log, writer: Writer) -> None:
+    for offset, end in ((5, writer.abort), (7, writer.commit), (9, writer.abort)):
+        writer.begin()
+        writer.publish([entry(log, b"k", b"%d" % offset)], NOW_MS)
+        writer.read_to([TopicPartition(log.topic, 1, offset)], log.member)
+        end()
+    assert log.position() == 7
+    assert [seen.value for seen in log.seen()] == [b"7"]
+
+
+def test_positions_of_a_fenced_producer_are_refused(log: Log, writer: Writer) -> None:
+    log.writer("a").open()
+    writer.begin()
+    with pytest.raises(ProducerFenced):
+        writer.read_to([TopicPartition(log.topic, 1, 5)], log.member)
+    assert log.position() is None
+
+
+def test_a_transaction_with_nothing_in_it_commits(log: Log, writer: Writer) -> None:
+    committed(writer)
+    committed(writer)
+    assert log.seen() == []
+
+
+@pytest.mark.parametrize("refused", ["unknown topic", "too large"])
+def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, writer: Writer, refused: str) -> None:
+    with pytest.raises(TransactionAborted):
+        committed(writer, entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too"))
+    assert log.seen() == []
+    committed(writer, entry(log, b"k", b"next"))
+    assert [seen.value for seen in log.seen()] == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "codes"),
+    [
+        ("unknown topic", {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}),
+        ("too large", {KafkaError.MSG_SIZE_TOO_LARGE}),
+    ],
+)
+def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
+    log: Log, writer: Writer, refused: str, codes: set[int]
+) -> None:
+    told = writer.rehearse([entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too")], NOW_MS)
+    assert list(told) == [1]
+    assert told[1].code() in codes
+    committed(writer, entry(log, b"k", b"next"))
+    assert [seen.value for seen in log.seen()] == [b"next"]
+
+
+def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, writer: Writer) -> None:
+    assert writer.rehearse([entry(log, b"k", b"%d" % n) for n in range(100)], NOW_MS) == {}
+    assert log.seen() == []
+
+
+def test_a_second_transaction_within_the_first_is_refused(log: Log, writer: Writer) -> None:
+    writer.begin()
+    with pytest.raises(CommitInDoubt):
+        writer.begin()
+
+
+def test_large_batches_pass_the_producers_queue(log: Log, writer: Writer) -> None:
+    """More bytes than librdkafka's queue holds, in one transaction: both ways wait for room."""
+    value = b"x" * 20_000
+    writer.begin()
+    writer.publish((entry(log, b"k", value) for _ in range(3_000)), NOW_MS)
+    writer.write(log.topic, 1, [{"key": b"%d" % n, "value": value} for n in range(3_000)])
+    writer.abort()
+    assert log.seen() == []
+
+
+def bad(log: Log, refused: str) -> Entry:
+    if refused == "unknown topic":
+        return entry(log, b"k", b"bad", to=f"nobody.{log.topic}")
+    return entry(log, b"k", b"x" * 100_000, to=log.narrow)
+
+
+class TestFaultsInMemory:
+    """What a broker does only in bad luck, and a log in memory on demand."""
+
+    @pytest.fixture
+    def log(self) -> InMemory:
+        return InMemory()
+
+    @pytest.fixture
+    def commit(self, log: InMemory) -> Callable[[Fault | None], Writer]:
+        def with_fault(fault: Fault | None) -> Writer:
+            writer = log.writer("a")
+            writer.open()
+            log.log.faults.append(fault)
+            writer.begin()
+            writer.publish([entry(log, b"k", b"v")], NOW_MS)
+            writer.read_to([TopicPartition(log.topic, 1, 5)], log.member)
+            writer.commit()
+            return writer
+
+        return with_fault
+
+    def test_none_is_a_success(self, log: InMemory, commit: Callable[[Fault | None], Writer]) -> None:
+        commit(None)
+        assert (len(log.seen()), log.position(), log.log.faults) == (1, 5, [])
+
+    def test_aborted_leaves_nothing(self, log: InMemory, commit: Callable[[Fault | None], Writer]) -> None:
+        with pytest.raises(TransactionAborted):
+            commit(Fault.ABORTED)
+        assert (log.seen(), log.position()) == ([], None)
+
+    def test_in_doubt_may_have_been_done(self, log: InMemory, commit: Callable[[Fault | None], Writer]) -> None:
+        with pytest.raises(CommitInDoubt):
+            commit(Fault.DOUBT_COMMITTED)
+        assert (len(log.seen()), log.position()) == (1, 5)
+        log.writer("a").open()
+        assert len(log.seen()) == 1
+
+    def test_in_doubt_may_hold_readers_back_until_the_id_is_opened_again(
+        self, log: InMemory, commit: Callable[[Fault | None], Writer]
+    ) -> None:
+        with pytest.raises(CommitInDoubt):
+            commit(Fault.DOUBT_OPEN)
+        other = log.writer("b")
+        other.open()
+        committed(other, entry(log, b"k", b"behind"))
+        assert log.seen() == []
+        log.writer("a").open()
+        assert ([seen.value for seen in log.seen()], log.position()) == ([b"behind"], None)
+
+    @pytest.mark.parametrize("fault", [Fault.DOUBT_COMMITTED, Fault.DOUBT_OPEN])
+    def test_after_doubt_the_producer_is_of_no_use(self, log: InMemory, fault: Fault) -> None:
+        writer = log.writer("a")
+        writer.open()
+        log.log.faults.append(fault)
+        with pytest.raises(CommitInDoubt):
+            committed(writer, entry(log, b"k", b"v"))
+        for call in (writer.begin, writer.commit, writer.abort):
+            with pytest.raises(CommitInDoubt):
+                call()
+
+    def test_offsets_have_gaps_where_transactions_ended(self, log: InMemory) -> None:
+        writer = log.writer("a")
+        writer.open()
+        for _ in range(2):
+            committed(writer, entry(log, b"k", b"v"), entry(log, b"k", b"v"))
+        assert [record.offset() for record in log.log.read(log.topic)] == [0, 1, 3, 4]

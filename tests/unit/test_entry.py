@@ -1,0 +1,162 @@
+"""Keys sort as deliveries do, and envelopes are read or refused, never guessed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry import entry as entries
+from retry.entry import DUE_MS_MAX, Entry, Source
+from retry.errors import EntryUnreadable
+
+DUE_MS_MIN = -(1 << 63)
+DUE = st.integers(DUE_MS_MIN, DUE_MS_MAX) | st.sampled_from([DUE_MS_MIN, -1, 0, 1, DUE_MS_MAX])
+TOPIC = st.text("abcXYZ019._-", min_size=1, max_size=30)
+SOURCE = st.builds(Source, DUE, TOPIC, st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1))
+HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=5)
+BYTES = st.none() | st.binary(max_size=50)
+ENTRY = st.builds(Entry, st.text(max_size=20), BYTES, BYTES, HEADERS, st.none() | st.integers(0, DUE_MS_MAX), st.text(max_size=9))
+PLAIN = Entry("orders.retry", b"k", b"v", [("a", None)], 1, "team")
+
+
+def key(source: Source) -> bytes:
+    return entries.key(source.due_at_ms, entries.key_stem(source.topic, source.partition), source.offset)
+
+
+@given(SOURCE, SOURCE)
+def test_what_is_due_first_sorts_first(one: Source, other: Source) -> None:
+    if one.due_at_ms != other.due_at_ms:
+        assert (key(one) < key(other)) == (one.due_at_ms < other.due_at_ms)
+
+
+@given(SOURCE, st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1))
+def test_letters_of_one_topic_and_due_time_sort_by_partition_and_offset(one: Source, partition: int, offset: int) -> None:
+    other = one._replace(partition=partition, offset=offset)
+    assert (key(one) < key(other)) == (one < other)
+
+
+@given(SOURCE, SOURCE)
+def test_no_two_letters_share_a_key(one: Source, other: Source) -> None:
+    assert (key(one) == key(other)) == (one == other)
+
+
+@given(SOURCE)
+def test_a_key_says_what_it_was_made_from(source: Source) -> None:
+    assert entries.source(key(source)) == source
+    assert entries.due_at_ms(key(source)) == source.due_at_ms
+
+
+@given(SOURCE)
+def test_a_key_survives_being_written_as_text(source: Source) -> None:
+    assert entries.key_from_text(str(entries.source(key(source)))) == key(source)
+
+
+@pytest.mark.parametrize("text", ["", "1/a/0", "1/a/0/0/0", "x/a/0/0", "1/a/x/0", "1/a/0/x", "1/a/-1/0", "1/a/0/-1", f"1/a/{1 << 32}/0"])
+def test_text_that_names_no_key_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever int or split say
+        entries.key_from_text(text)
+
+
+@given(SOURCE, DUE)
+def test_every_key_due_at_a_time_lies_between_two_bounds(source: Source, now_ms: int) -> None:
+    assert (key(source) >= entries.due_bound(now_ms)) == (source.due_at_ms >= now_ms)
+    assert entries.FIRST_KEY <= key(source) < entries.END_KEY
+
+
+@given(SOURCE, DUE)
+def test_a_postponed_entry_keeps_its_letter(source: Source, due_at_ms: int) -> None:
+    assert entries.source(entries.postponed(key(source), due_at_ms)) == source._replace(due_at_ms=due_at_ms)
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "kept_ms"),
+    [(1 << 63, DUE_MS_MAX), (1 << 100, DUE_MS_MAX), (-(1 << 63) - 1, DUE_MS_MIN), (-(1 << 100), DUE_MS_MIN), (-1, -1)],
+)
+def test_due_times_beyond_64_bits_are_clamped(asked_ms: int, kept_ms: int) -> None:
+    made = entries.key(asked_ms, entries.key_stem("a", 0), 0)
+    assert entries.due_at_ms(made) == entries.due_at_ms(entries.due_bound(asked_ms)) == kept_ms
+
+
+def test_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
+    made = key(Source(5, "a.DLT", 3, 7))
+    assert made == b"\x01" + bytes.fromhex("8000000000000005") + b"a.DLT\0" + bytes.fromhex("00000003 0000000000000007")
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"",
+        b"\0",
+        b"\x01",
+        b"order-42",
+        b"\x02" + key(Source(1, "a", 0, 0))[1:],
+        key(Source(1, "a", 0, 0))[:20],
+        b"\x01" + bytes(8) + b"\xff\xff\0" + bytes(12),
+        b"\x01" + bytes(8) + b"\0" + bytes(12),
+        b"\x01" + bytes(8) + b"aX" + bytes(12),
+    ],
+)
+def test_a_foreign_key_is_refused(foreign: bytes) -> None:
+    with pytest.raises(EntryUnreadable, match="no entry has the key"):
+        entries.source(foreign)
+
+
+@given(ENTRY)
+def test_an_envelope_holds_all_of_an_entry(entry: Entry) -> None:
+    assert entries.decode(entries.encode(entry)) == entry
+
+
+def test_null_and_empty_are_kept_apart() -> None:
+    for nothing in (None, b""):
+        entry = Entry("t", nothing, nothing, [("", nothing)], None, "")
+        read = entries.decode(entries.encode(entry))
+        assert (read.key, read.value, read.headers[0][1]) == (nothing, nothing, nothing)
+
+
+def test_an_envelope_begins_with_its_version() -> None:
+    assert msgspec.msgpack.decode(entries.encode(PLAIN))[0] == 1
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_envelope_are_refused(foreign: bytes) -> None:
+    try:
+        entries.decode(foreign)
+    except EntryUnreadable as error:
+        assert str(len(foreign)) in str(error)
+
+
+@pytest.mark.parametrize("version", [0, 2, 255, -1, "1", None, b"1"])
+def test_another_version_is_refused(version: object) -> None:
+    envelope = msgspec.msgpack.encode([version, *msgspec.msgpack.decode(entries.encode(PLAIN))[1:]])
+    with pytest.raises(EntryUnreadable, match="version 1"):
+        entries.decode(envelope)
+
+
+@pytest.mark.parametrize("cut", range(0, len(entries.encode(PLAIN)), 5))
+def test_a_truncated_envelope_is_refused(cut: int) -> None:
+    with pytest.raises(EntryUnreadable):
+        entries.decode(entries.encode(PLAIN)[:cut])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ["orders.retry", b"k", b"v", [], 1],
+        [b"orders.retry", b"k", b"v", [], 1, "team"],
+        ["orders.retry", 1, b"v", [], 1, "team"],
+        ["orders.retry", b"k", b"v", [["a"]], 1, "team"],
+        ["orders.retry", b"k", b"v", [[b"a", b"b"]], 1, "team"],
+        ["orders.retry", b"k", b"v", None, 1, "team"],
+        ["orders.retry", b"k", b"v", [], 1.5, "team"],
+    ],
+)
+def test_fields_of_another_type_are_refused(fields: list[object]) -> None:
+    with pytest.raises(EntryUnreadable):
+        entries.decode(msgspec.msgpack.encode([1, *fields]))
+
+
+def test_trailing_bytes_are_refused() -> None:
+    with pytest.raises(EntryUnreadable):
+        entries.decode(entries.encode(PLAIN) + b"\0")
