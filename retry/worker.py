@@ -25,7 +25,7 @@ from retry.shard import Shard
 log = logging.getLogger(__name__)
 
 # Batches that wait in a channel; a full one stops the reading thread, and that is all the back-pressure there is.
-_AHEAD = 2
+_AHEAD = 1
 _THREADS = 16
 
 

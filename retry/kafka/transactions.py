@@ -64,7 +64,7 @@ class Transactions:
             if fault := next((error for error in refused if error.code() != KafkaError._QUEUE_FULL), None):
                 self._undo(KafkaException(fault))
             rows = [row for row in rows if row.pop("_error", None) is not None]
-            self._producer.poll(_FULL_QUEUE_S)
+            self._poll()
 
     def _queued(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
         try:
@@ -94,7 +94,7 @@ class Transactions:
     def _publish_slowly(self, e: Entry, stamp: int) -> None:
         produce: Any = self._producer.produce
         while True:
-            self._producer.poll(_FULL_QUEUE_S)
+            self._poll()
             try:
                 produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
             except BufferError:
@@ -119,7 +119,7 @@ class Transactions:
                 break
         deadline = Deadline(_REHEARSE_S)
         while len(self._producer) and not refused and not deadline.passed():
-            self._producer.poll(_FULL_QUEUE_S)
+            self._poll()
         self.abort()
         return refused
 
@@ -160,6 +160,13 @@ class Transactions:
         except KafkaException as error:
             # A producer that was fenced says so once more.
             log.debug("closed: %s", error)
+
+    def _poll(self) -> None:
+        """Give the queue a moment to drain."""
+        try:
+            self._producer.poll(_FULL_QUEUE_S)
+        except KafkaException as error:
+            raise _named(error) from error
 
     def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
         """Call until it is done, refused, or the time is over."""

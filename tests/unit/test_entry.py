@@ -17,7 +17,8 @@ TOPIC = st.text("abcXYZ019._-", min_size=1, max_size=30)
 SOURCE = st.builds(Source, DUE, TOPIC, st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1))
 HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=5)
 BYTES = st.none() | st.binary(max_size=50)
-ENTRY = st.builds(Entry, st.text(max_size=20), BYTES, BYTES, HEADERS, st.none() | st.integers(0, DUE_MS_MAX), st.text(max_size=9))
+STAMP_MS = st.none() | st.integers(0, DUE_MS_MAX)
+ENTRY = st.builds(Entry, st.text(max_size=20), BYTES, BYTES, HEADERS, STAMP_MS, st.text(max_size=9))
 PLAIN = Entry("orders.retry", b"k", b"v", [("a", None)], 1, "team")
 
 
@@ -32,7 +33,7 @@ def test_what_is_due_first_sorts_first(one: Source, other: Source) -> None:
 
 
 @given(SOURCE, st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1))
-def test_letters_of_one_topic_and_due_time_sort_by_partition_and_offset(one: Source, partition: int, offset: int) -> None:
+def test_letters_of_one_topic_and_time_sort_by_partition_and_offset(one: Source, partition: int, offset: int) -> None:
     other = one._replace(partition=partition, offset=offset)
     assert (key(one) < key(other)) == (one < other)
 
@@ -53,7 +54,10 @@ def test_a_key_survives_being_written_as_text(source: Source) -> None:
     assert entries.key_from_text(str(entries.source(key(source)))) == key(source)
 
 
-@pytest.mark.parametrize("text", ["", "1/a/0", "1/a/0/0/0", "x/a/0/0", "1/a/x/0", "1/a/0/x", "1/a/-1/0", "1/a/0/-1", f"1/a/{1 << 32}/0"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "1/a/0", "1/a/0/0/0", "x/a/0/0", "1/a/x/0", "1/a/0/x", "1/a/-1/0", "1/a/0/-1", f"1/a/{1 << 32}/0"],
+)
 def test_text_that_names_no_key_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever int or split say
         entries.key_from_text(text)
@@ -121,10 +125,8 @@ def test_an_envelope_begins_with_its_version() -> None:
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_envelope_are_refused(foreign: bytes) -> None:
-    try:
+    with pytest.raises(EntryUnreadable, match=str(len(foreign))):
         entries.decode(foreign)
-    except EntryUnreadable as error:
-        assert str(len(foreign)) in str(error)
 
 
 @pytest.mark.parametrize("version", [0, 2, 255, -1, "1", None, b"1"])

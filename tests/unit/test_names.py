@@ -21,7 +21,8 @@ def installed() -> Distribution:
 def roots(found: Distribution) -> set[Path]:
     """Where the distribution's packages lie: among its files, or in the checkout that it is an editable install of."""
     direct = json.loads(found.read_text("direct_url.json") or "{}")
-    checkout = {Path(unquote(urlparse(direct["url"]).path)).resolve()} if direct.get("url", "").startswith("file:") else set()
+    url = urlparse(direct.get("url", ""))
+    checkout = {Path(unquote(url.path)).resolve()} if url.scheme == "file" else set()
     return checkout | {Path(str(found.locate_file(""))).resolve()}
 
 

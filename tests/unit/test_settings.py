@@ -9,7 +9,7 @@ import pytest
 from retry.errors import SettingsInvalid
 from retry.settings import Settings, from_environment
 
-SECRET = "hunter2-canary"  # noqa: S105
+SECRET = "hunter2-canary"
 
 
 def test_an_empty_environment_gives_the_defaults_of_the_readme() -> None:

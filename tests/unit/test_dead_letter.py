@@ -1,0 +1,168 @@
+"""What a record says of itself, however it says it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.entry import Entry, Headers
+from retry.kafka.memory import MemoryRecord
+from retry.sources import headers as names
+from retry.sources.dead_letter import NO_TIME, Letter, integer, moment, read
+
+NOW_MS = 1_700_000_000_000
+
+
+def record(headers: Headers | None = None, *, topic: str = "orders.DLT", stamp_ms: int = NOW_MS) -> MemoryRecord:
+    return MemoryRecord(Entry(topic, b"k", b"v", headers or [], None, ""), 3, 42, stamp_ms)
+
+
+def letter(*headers: tuple[str, bytes | None], **changed: object) -> Letter:
+    return read(record(list(headers), **changed))  # type: ignore[arg-type]
+
+
+def test_a_plain_record_is_a_first_failure() -> None:
+    found = letter()
+    assert (found.topic, found.partition, found.offset, found.key, found.value) == ("orders.DLT", 3, 42, b"k", b"v")
+    assert (found.source, found.id) == (b"orders.DLT/3/42", b"orders.DLT/3/42")
+    assert (found.retries_made, found.first_failed_at_ms, found.sent_at_ms, found.retry_at_ms) == (0, None, None, None)
+    assert (found.kept, found.exception, found.origin, found.timestamp_ms) == ([], None, "orders", NOW_MS)
+
+
+def test_our_headers_are_taken_out_and_all_others_kept() -> None:
+    theirs: Headers = [("a", None), ("", b""), ("a", b"1"), ("Retry-Id", b"x"), ("a", None), ("retry-idx", b"")]
+    ours: Headers = [(name, b"1") for name in names.OURS]
+    mixed = [header for pair in zip(theirs, ours, strict=False) for header in pair] + ours[len(theirs) :]
+    assert letter(*mixed).kept == theirs
+
+
+def test_what_a_retried_letter_brings_back() -> None:
+    found = letter(
+        (names.ID, b"orders.DLT/0/1"), (names.ATTEMPT, b"3"), (names.FIRST_FAILED_MS, b"1600000000000"),
+        (names.DUE_MS, b"1700000000500"), (names.SOURCE, b"orders.DLT/0/9"),
+    )  # fmt: skip
+    assert (found.id, found.source, found.retries_made) == (b"orders.DLT/0/1", b"orders.DLT/3/42", 3)
+    assert (found.first_failed_at_ms, found.sent_at_ms) == (1_600_000_000_000, NOW_MS + 500)
+
+
+@pytest.mark.parametrize(
+    ("raw", "made"),
+    [
+        (b"0", 0), (b"1", 1), (b"007", 7), (b"2147483648", 2_147_483_648), (b"9999999999", 9_999_999_999),
+        (b"10000000000", None), (b"9" * 5_000, None), (b"", None), (None, None), (b"-1", None), (b"+1", None),
+        (b" 3 ", None), (b"3\n", None), (b"1e9", None), (b"NaN", None), (b"0x1", None), (b"1_0", None),
+        ("٣".encode(), None), (b"\xff", None),
+    ],
+)  # fmt: skip
+def test_the_attempt_is_a_strict_number_or_none(raw: bytes | None, made: int | None) -> None:
+    assert letter((names.ATTEMPT, raw)).retries_made == made
+
+
+def test_of_duplicates_of_ours_the_last_counts() -> None:
+    assert letter((names.ATTEMPT, b"x"), (names.ATTEMPT, b"2")).retries_made == 2
+    assert letter((names.ATTEMPT, b"2"), (names.ATTEMPT, None)).retries_made is None
+
+
+@pytest.mark.parametrize("raw", [b"", None, b"x" * 513, b"\xff", "ключ".encode()])
+def test_a_lineage_that_cannot_be_one_gives_way_to_the_coordinates(raw: bytes | None) -> None:
+    assert letter((names.ID, raw)).id == b"orders.DLT/3/42"
+
+
+@pytest.mark.parametrize(
+    ("raw", "asked_ms"),
+    [
+        (b"1700000000000", NOW_MS), (b"1000000000000", 1_000_000_000_000), (b"253402300799999", 253_402_300_799_999),
+        (b"999999999999", NO_TIME), (b"253402300800000", NO_TIME), (b"1700000000", NO_TIME),
+        (b"1700000000000000", NO_TIME), (b"9223372036854775807", NO_TIME), (b"-1", NO_TIME), (b"", NO_TIME),
+        (b"1700000000000.0", NO_TIME), (None, NO_TIME), (b"2026-11-21T12:00:00Z", NO_TIME), (b"0", NO_TIME),
+        (b"1" * 100_000, NO_TIME),
+    ],
+)  # fmt: skip
+def test_a_wish_is_a_plausible_moment_or_no_time(raw: bytes | None, asked_ms: int) -> None:
+    assert letter((names.RETRY_AT_MS, raw)).retry_at_ms == asked_ms
+
+
+@pytest.mark.parametrize("stamp_ms", [0, -1, -5, -(1 << 63)])
+def test_a_timestamp_before_1970_is_none(stamp_ms: int) -> None:
+    found = letter(stamp_ms=stamp_ms)
+    assert found.timestamp_ms is None
+    assert found.failed_at_ms(NOW_MS) == NOW_MS
+
+
+@pytest.mark.parametrize(("stamp_ms", "failed_ms"), [(999_999_999_999, NOW_MS), (1_000_000_000_000, 1_000_000_000_000)])
+def test_an_unlikely_timestamp_is_kept_and_not_counted_from(stamp_ms: int, failed_ms: int) -> None:
+    found = letter(stamp_ms=stamp_ms)
+    assert (found.timestamp_ms, found.failed_at_ms(NOW_MS)) == (stamp_ms, failed_ms)
+
+
+def test_headers_that_the_client_cannot_tell_make_a_letter_that_is_not_copied() -> None:
+    broken = record()
+
+    def headers() -> Headers:
+        raise SystemError("returned a result with an exception set")
+
+    broken.headers = headers  # type: ignore[assignment]
+    assert not read(broken).copyable()
+    assert all(read(each).copyable() for each in (record(), record([("", None)])))
+
+
+def test_a_failure_is_never_before_the_retry_that_failed() -> None:
+    copied = letter((names.DUE_MS, b"1700000000500"), stamp_ms=NOW_MS - 86_400_000)
+    assert copied.failed_at_ms(NOW_MS + 900) == NOW_MS + 500
+    own = letter((names.DUE_MS, b"1700000000500"), stamp_ms=NOW_MS + 700)
+    assert own.failed_at_ms(NOW_MS + 900) == NOW_MS + 700
+
+
+def test_the_cause_is_told_before_its_wrapper() -> None:
+    found = letter(("kafka_dlt-exception-fqcn", b"Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"Cause"))
+    assert found.exception == "Cause"
+    assert [name for name, _ in found.kept] == ["kafka_dlt-exception-fqcn", "kafka_dlt-exception-cause-fqcn"]
+
+
+@pytest.mark.parametrize("name", names.EXCEPTION)
+def test_every_dialect_of_exceptions_is_read(name: str) -> None:
+    assert letter((name, b"com.example.Timeout")).exception == "com.example.Timeout"
+
+
+@pytest.mark.parametrize("name", names.ORIGIN_TOPIC)
+def test_every_dialect_of_origins_is_read_and_outranks_the_name(name: str) -> None:
+    assert letter((name, b"elsewhere")).origin == "elsewhere"
+
+
+def test_text_is_bounded_and_replaced_where_it_is_no_text() -> None:
+    assert letter(("exception-class", b"x" * 100_000)).exception == "x" * 512
+    assert letter(("exception-class", b"\xff\xfe")).exception == "\ufffd\ufffd"
+    assert letter(("exception-class", b""), ("exception-type", b"Second")).exception == "Second"
+    assert letter(("exception-class", None)).exception is None
+
+
+@pytest.mark.parametrize("suffix", names.DEAD_LETTER_SUFFIXES)
+def test_a_dead_letter_topic_implies_its_origin(suffix: str) -> None:
+    assert letter(topic=f"orders{suffix}").origin == "orders"
+
+
+@pytest.mark.parametrize("topic", ["orders", ".DLT", "orders.DLT.old"])
+def test_other_names_imply_nothing(topic: str) -> None:
+    assert letter(topic=topic).origin is None
+
+
+_NAMES = st.sampled_from(sorted(names.OURS | names.TOLD)) | st.text(max_size=10)
+
+
+_HEADERS = st.lists(st.tuples(_NAMES, st.none() | st.binary(max_size=40)), max_size=12)
+
+
+@given(_HEADERS, st.integers(-(1 << 63), (1 << 63) - 1))
+def test_there_is_no_record_that_is_refused(headers: Headers, stamp_ms: int) -> None:
+    found = read(record(headers, stamp_ms=stamp_ms))
+    assert found.kept == [header for header in headers if header[0] not in names.OURS]
+    assert found.retries_made is None or found.retries_made >= 0
+    assert found.id.isascii()
+
+
+@given(st.binary(max_size=25))
+def test_numbers_are_ascii_digits_and_nothing_else(raw: bytes) -> None:
+    strict = 0 < len(raw) <= 18 and all(48 <= byte <= 57 for byte in raw)
+    assert integer(raw, 18) == (int(raw) if strict else None)
+    assert moment(raw) is None or 1_000_000_000_000 <= int(raw) <= 253_402_300_799_999

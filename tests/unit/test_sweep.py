@@ -1,0 +1,222 @@
+"""Due entries go out with their deletes, in one transaction, and only then are they forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry import entry as entries
+from retry.entry import Entry
+from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
+from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
+from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Swept, sweep
+from retry.table.memory import MemoryTable
+
+NOW_MS = 1_700_000_000_000
+CHANGELOG = Changelog("changelog", 1)
+
+
+class Bench:
+    """One shard: a changelog partition, its table, its producer, and topics to deliver to."""
+
+    def __init__(self) -> None:
+        self.log, self.table = MemoryLog(), MemoryTable()
+        self.log.create("changelog", 2)
+        self.log.create("retry", 3)
+        self.log.create("narrow", 1, bytes_max=50)
+        self.closed: dict[str, str] = {}
+        self.asked: list[set[str]] = []
+        self.open()
+
+    def open(self) -> None:
+        """Take over from whoever had the shard."""
+        self.writer = MemoryTransactions(self.log, "shard-1")
+        self.writer.open()
+
+    def put(self, due_at_ms: int, value: bytes = b"v", to: str = "retry", envelope: bytes | None = None) -> bytes:
+        """Put an entry into the changelog and the table; its key."""
+        key = entries.key(due_at_ms, entries.key_stem("orders.DLT", 0), len(self.log.read("changelog")))
+        entry = Entry(to, b"k", value, [("retry-id", b"1")], None, "team")
+        self.writer.begin()
+        self.writer.write(*CHANGELOG, [{"key": key, "value": envelope or entries.encode(entry)}])
+        self.writer.commit()
+        self.fold()
+        return key
+
+    def fold(self) -> None:
+        """Bring the table up to the changelog, as the table agent does."""
+        new = [r for r in self.log.read("changelog") if r.partition() == 1 and r.offset() >= self.table.next_offset]
+        rows = [(r.key() or b"", r.value()) for r in new]
+        self.table.fold(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
+
+    def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
+        """One batch."""
+
+        def closed(destinations: set[str]) -> dict[str, str]:
+            self.asked.append(destinations)
+            return {topic: why for topic, why in self.closed.items() if topic in destinations}
+
+        return sweep(self.table, self.writer, CHANGELOG, closed, now_ms, rows_max, bytes_max)
+
+    def delivered(self, topic: str = "retry") -> list[bytes | None]:
+        """Values that a reader sees, in the order of their offsets (all have one key)."""
+        return [record.value() for record in self.log.read(topic)]
+
+    def live(self) -> dict[bytes, bytes]:
+        """The fold of the changelog from its beginning: what a new owner would find."""
+        folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
+        return {key: value for key, value in folded.items() if value is not None}
+
+    def agrees(self) -> bool:
+        """Whether the table is the changelog's fold."""
+        self.fold()
+        return dict(self.table.page(b"", 1_000)) == self.live()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_nothing_due_does_nothing(bench: Bench) -> None:
+    bench.put(NOW_MS + 1)
+    swept = bench.sweep()
+    assert (swept, bench.asked) == (NOTHING, [])
+    assert len(bench.live()) == 1
+
+
+def test_what_is_due_goes_out_oldest_first_with_its_deletes(bench: Bench) -> None:
+    for due_at_ms, value in ((NOW_MS, b"3"), (NOW_MS - 9, b"1"), (NOW_MS + 1, b"later"), (NOW_MS - 5, b"2")):
+        bench.put(due_at_ms, value)
+    swept = bench.sweep()
+    assert bench.delivered() == [b"1", b"2", b"3"]
+    assert [entry.value for entry in swept.sent] == [b"1", b"2", b"3"]
+    assert swept.due_at_ms == [NOW_MS - 9, NOW_MS - 5, NOW_MS]
+    assert (swept.put_back, swept.trouble) == ({}, [])
+    assert len(bench.live()) == bench.table.waiting == 1
+    assert bench.agrees()
+
+
+def test_an_entry_is_sent_as_it_is(bench: Bench) -> None:
+    bench.put(NOW_MS)
+    bench.sweep()
+    (record,) = bench.log.read("retry")
+    assert (record.key(), record.value(), record.headers()) == (b"k", b"v", [("retry-id", b"1")])
+    assert record.timestamp()[1] == NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes"),
+    [({"rows_max": 2}, [2, 1, 0]), ({"bytes_max": 1_000}, [1, 1, 1]), ({"bytes_max": 1}, [1, 1, 1])],
+)
+def test_a_batch_is_bounded_by_count_and_by_bytes(bench: Bench, limits: dict[str, int], sizes: list[int]) -> None:
+    for _ in range(3):
+        bench.put(NOW_MS, b"x" * 1_000)
+    assert [len(bench.sweep(**limits).sent) for _ in range(3)] == sizes
+    assert bench.sweep() is NOTHING
+
+
+@pytest.mark.parametrize("closed", [{}, {"retry": "not there"}])
+def test_destinations_are_asked_about_once_a_batch(bench: Bench, closed: dict[str, str]) -> None:
+    bench.closed = closed
+    for to in ("retry", "narrow", "retry"):
+        bench.put(NOW_MS, to=to)
+    bench.sweep()
+    assert bench.asked == [{"retry", "narrow"}]
+
+
+def test_what_a_closed_destination_is_to_get_is_put_back_and_the_rest_goes_out(bench: Bench) -> None:
+    bench.closed = {"retry": "retry: it is closed"}
+    waiting = bench.put(NOW_MS - 1, b"waits")
+    bench.put(NOW_MS, b"goes", to="narrow")
+    swept = bench.sweep()
+    assert (bench.delivered(), bench.delivered("narrow")) == ([], [b"goes"])
+    assert (swept.put_back, swept.trouble) == ({"retry": 1}, ["retry: it is closed"])
+    assert [entry.value for entry in swept.sent] == [b"goes"]
+    assert swept.due_at_ms == [NOW_MS]
+    assert list(bench.live()) == [entries.postponed(waiting, NOW_MS + PUT_BACK_MS)]
+    assert bench.agrees()
+    bench.closed = {}
+    assert bench.sweep(NOW_MS + PUT_BACK_MS - 1).sent == []
+    assert len(bench.sweep(NOW_MS + PUT_BACK_MS).sent) == 1
+    assert (bench.delivered(), bench.live()) == ([b"waits"], {})
+
+
+@pytest.mark.parametrize("refused", ["nowhere", "narrow"])
+def test_a_refused_entry_is_found_by_a_rehearsal_and_put_back(bench: Bench, refused: str) -> None:
+    bench.put(NOW_MS - 1, b"good")
+    bench.put(NOW_MS, b"x" * 100, to=refused)
+    bench.put(NOW_MS, b"good too")
+    swept = bench.sweep()
+    assert bench.delivered() == [b"good", b"good too"]
+    assert (swept.put_back, len(swept.trouble), len(bench.live())) == ({refused: 1}, 1, 1)
+    assert bench.agrees()
+
+
+def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> None:
+    for value in (b"a", b"x" * 100, b"b"):
+        bench.put(NOW_MS, value, to="narrow")
+    assert bench.sweep().put_back == {"narrow": 1}
+    assert bench.delivered("narrow") == [b"a", b"b"]
+
+
+def test_a_missing_topic_is_closed_for_all_that_goes_there(bench: Bench) -> None:
+    for to in ("nowhere", "retry", "nowhere"):
+        bench.put(NOW_MS, to=to)
+    assert bench.sweep().put_back == {"nowhere": 2}
+    assert len(bench.delivered()) == 1
+
+
+def test_after_an_abort_that_nobody_explains_nothing_is_forgotten(bench: Bench) -> None:
+    bench.put(NOW_MS)
+    bench.log.faults.append(Fault.ABORTED)
+    with pytest.raises(TransactionAborted):
+        bench.sweep()
+    assert (bench.delivered(), bench.table.waiting, len(bench.live())) == ([], 1, 1)
+    assert len(bench.sweep().sent) == 1
+    assert (bench.delivered(), bench.live()) == ([b"v"], {})
+
+
+@pytest.mark.parametrize(("fault", "before"), [(Fault.DOUBT_COMMITTED, [b"v"]), (Fault.DOUBT_OPEN, [])])
+def test_a_commit_in_doubt_is_settled_by_the_next_owner_and_sent_once(
+    bench: Bench, fault: Fault, before: list[bytes]
+) -> None:
+    bench.put(NOW_MS)
+    bench.log.faults.append(fault)
+    with pytest.raises(CommitInDoubt):
+        bench.sweep()
+    assert (bench.delivered(), bench.table.waiting) == (before, 1)
+    bench.open()
+    bench.fold()
+    bench.sweep()
+    assert (bench.delivered(), bench.live()) == ([b"v"], {})
+    assert bench.agrees()
+
+
+def test_a_fenced_owner_sends_and_forgets_nothing(bench: Bench) -> None:
+    bench.put(NOW_MS)
+    stale = bench.writer
+    bench.open()
+    bench.writer = stale
+    with pytest.raises(ProducerFenced):
+        bench.sweep()
+    assert (bench.delivered(), bench.table.waiting, len(bench.live())) == ([], 1, 1)
+
+
+@pytest.mark.parametrize("envelope", [b"garbage", b"\x97\xcc\xff", b"\x97\x02\xa1t\xc0\xc0\x90\xc0\xa0"])
+def test_an_unreadable_entry_stops_the_shard_before_anything_is_sent(bench: Bench, envelope: bytes) -> None:
+    bench.put(NOW_MS - 2, b"good")
+    bench.put(NOW_MS - 1, envelope=envelope)
+    with pytest.raises(EntryUnreadable):
+        bench.sweep()
+    assert (bench.delivered(), bench.table.waiting, len(bench.live())) == ([], 2, 2)
+
+
+def test_deletes_that_are_read_back_change_nothing(bench: Bench) -> None:
+    for n in range(10):
+        bench.put(NOW_MS - n)
+    bench.sweep(rows_max=4)
+    bench.fold()
+    assert bench.table.waiting == len(bench.live()) == 6
+    bench.sweep()
+    assert len(bench.delivered()) == 10
+    assert bench.agrees()
