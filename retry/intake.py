@@ -163,10 +163,9 @@ class Intake:
         envelope = entries.encode(lean)
         if len(envelope) <= self._limit(target):
             return lean, envelope, case.reason
-        reason = case.reason or "too_large"
-        told = ours if case.reason else [*ours, (names.PARKED_REASON, reason.encode())]
-        reference = self._reference(case, told)
-        return reference, entries.encode(reference), reason
+        parked = case if case.reason else msgspec.structs.replace(case, reason="too_large")
+        reference = self._reference(parked, _ours(parked))
+        return reference, entries.encode(reference), parked.reason
 
     def _reference(self, case: _Case, ours: Headers) -> Entry:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
