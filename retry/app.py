@@ -62,9 +62,10 @@ def build(settings: Settings) -> Engine:
     )
     memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
     around = Surroundings(settings, admin, memory, Targets(admin), cluster_id, changelog.topic_id)
-    changelog_reader = clients.consumer_config(settings, names.table_group, name) | {"enable.partition.eof": True}
-    orphans = Orphans(admin, changelog_reader, [names.changelog])
-    return Engine(letters, Shards(changelog_reader, names.changelog, orphans, around), Metrics())
+    member = clients.consumer_config(settings, names.table_group, name)
+    orphans = Orphans(admin, member, [names.changelog])
+    shards = Shards(member, clients.reader_config(settings), names.changelog, orphans, around)
+    return Engine(letters, shards, Metrics())
 
 
 def _registry(settings: Settings) -> Registry:

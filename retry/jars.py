@@ -18,6 +18,7 @@ from retry.settings import cache_dir
 
 _ROOTS = {
     "broker": ("org.apache.kafka", "kafka_2.13", "4.1.0"),
+    "broker-log": ("org.slf4j", "slf4j-simple", "1.7.36"),
     "spark": ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
 }
 _LOCK = Path(__file__).with_name("jars.lock")
@@ -25,7 +26,7 @@ _TRIES = 3
 
 
 def jars(name: str) -> list[Path]:
-    """The jars of `name`, "broker" or "spark"; fetched and checked first where they are not in the cache yet.
+    """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
 
     Raises:
       JarsUnavailable: Java or PySpark is missing, the registry did not answer, or a file is not the pinned one.

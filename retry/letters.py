@@ -62,24 +62,42 @@ class Letters:
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
         self._closing = threading.Event()
+        # Where reading goes on, by partition: what comes from before that was read already.
+        self._reached: dict[Partition, int] = {}
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
-        self._member = Member(consumer, subscription, orphans, gained=lambda _: None, leaving=self._drain)
+        self._member = Member(consumer, subscription, orphans, gained=self._gained, leaving=self._drain)
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
         if self._read_epoch != self._epoch and not self._rewound():
+            # Whoever does not read does not hear either that it was put out of its group. This will be read again.
+            self._member.read(self._records, _AGAIN_S)
             return None
         messages = self._member.read(self._records, _LINGER_S)
         if not messages:
             return None
+        if self._read_twice(messages):
+            self._start_over("letters came twice")
+            return None
+        positions = self._member.positions()
+        self._reached |= {(p.topic, p.partition): p.offset for p in positions}
         # Bytes are bounded by counting records: as many as would have fitted, had all been like these.
         size = sum(map(len, messages)) // len(messages) + 1
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
-        return Batch(self._read_epoch, messages, self._member.positions())
+        return Batch(self._read_epoch, messages, positions)
+
+    def _read_twice(self, messages: list[Message]) -> bool:
+        """Whether the consumer went back by itself, as it may when the answer to an old question overrides a seek."""
+        first: dict[Any, Any] = {(m.topic(), m.partition()): m.offset() for m in reversed(messages)}
+        return any(offset < self._reached.get(partition, 0) for partition, offset in first.items())
+
+    def _gained(self, gained: list[Partition]) -> None:
+        for partition in gained:
+            self._reached.pop(partition, None)
 
     def settle(self, batch: Batch) -> Decided | None:
         """What to write for a batch; None if it was dropped, to be read again."""
@@ -127,11 +145,11 @@ class Letters:
 
     def _rewound(self) -> bool:
         epoch = self._epoch
+        self._reached.clear()
         try:
             self._member.rewind()
         except KafkaException as error:
             log.warning("cannot learn the committed offsets yet: %s", error)
-            clock.pause(_AGAIN_S)
             return False
         self._read_epoch = epoch
         return True

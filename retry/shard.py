@@ -102,6 +102,13 @@ class Shard:
         with self._folding:
             if self.phase is Phase.CLOSED:
                 return
+            seen = self.table.next_offset
+            if (messages[0].offset() or 0) < seen:
+                # Read again from further back, which would bring to life what is deleted later on.
+                log.warning("shard %d: read from %s, folded up to %d", self.changelog.partition, messages[0].offset(), seen)
+                messages = [m for m in messages if (m.offset() or 0) >= seen]
+                if not messages:
+                    return
             rows = [(m.key(), m.value()) for m in messages if m.error() is None]
             last = messages[-1]
             next_offset = (last.offset() or 0) + (last.error() is None)

@@ -1,7 +1,8 @@
 """The shards that this worker owns: a member of the table group, which opens, feeds and closes them.
 
-A shard is opened outside the rebalance callback: its partition is held, and read only when the shard says from where.
-The same way leads back when a shard broke: it is closed, and opened again if the partition is still ours.
+The member only says which partitions are ours; another client follows each from where its table ends. A shard is opened
+outside the rebalance callback. The same way leads back when a shard broke: it is closed, and opened again if the
+partition is still ours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaException, Message
 from retry import clock
 from retry.errors import RetryError
 from retry.kafka.clients import Config
+from retry.kafka.follower import Follower
 from retry.kafka.member import Member
 from retry.kafka.orphans import Orphans, Partition
 from retry.shard import Phase, Shard, Surroundings
@@ -33,14 +35,15 @@ Portions = list[tuple[Shard, list[Message]]]
 class Shards:
     """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them."""
 
-    def __init__(self, consumer: Config, topic: str, orphans: Orphans, around: Surroundings) -> None:
+    def __init__(self, member: Config, reader: Config, topic: str, orphans: Orphans, around: Surroundings) -> None:
         self.around = around
         self._open: dict[int, Shard] = {}
         self._to_open: dict[int, float] = {}
         self._openers = ThreadPoolExecutor(_OPENERS, "open-shard")
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
-        self._member = Member(consumer, [topic], orphans, self._gained, self._leaving)
+        self._follower = Follower(reader)
+        self._member = Member(member, [topic], orphans, self._gained, self._leaving, reads=False)
 
     def shards(self) -> list[Shard]:
         """Those that are open just now."""
@@ -52,16 +55,16 @@ class Shards:
 
     def read(self) -> Portions:
         """The next changelog records, and ends of partitions, each with the shard that is to fold them."""
+        self._member.read(1, 0.0)
         self._reopen_broken()
         self._open_waiting()
         self._touch_idle()
         found: dict[int, list[Message]] = {}
-        for message in self._member.read(_RECORDS_MAX, _LINGER_S):
+        for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             found.setdefault(message.partition() or 0, []).append(message)
         return [(self._open[p], messages) for p, messages in found.items() if p in self._open]
 
     def _gained(self, gained: list[Partition]) -> None:
-        self._member.hold(gained)
         self._to_open |= {partition: 0.0 for _, partition in gained}
 
     def _leaving(self, leaving: list[Partition]) -> None:
@@ -69,15 +72,14 @@ class Shards:
             self._to_open.pop(partition, None)
             shard = self._open.pop(partition, None)
             if shard is not None:
-                shard.close()
+                self._close(shard)
                 log.info("shard %d: given up", partition)
 
     def _reopen_broken(self) -> None:
         for partition, shard in list(self._open.items()):
             if shard.phase is Phase.BROKEN:
                 del self._open[partition]
-                self._member.hold([(self._topic, partition)])
-                shard.close()
+                self._close(shard)
                 # A zombie learns in this time that the partition is no longer its own.
                 self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
 
@@ -86,7 +88,9 @@ class Shards:
         ripe = [partition for partition, at_s in self._to_open.items() if now_s >= at_s]
         for partition, shard in zip(ripe, self._openers.map(self._opened, ripe), strict=True):
             self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
-            if shard is not None and self._resumed(shard):
+            if shard is not None:
+                self._follower.begin(self._topic, partition, shard.table.next_offset)
+                self._open[partition] = shard
                 del self._to_open[partition]
 
     def _opened(self, partition: int) -> Shard | None:
@@ -96,17 +100,9 @@ class Shards:
             log.warning("shard %d: cannot be opened yet: %s", partition, error)
             return None
 
-    def _resumed(self, shard: Shard) -> bool:
-        partition = shard.changelog.partition
-        try:
-            self._member.resume(self._topic, partition, shard.table.next_offset)
-        except KafkaException as error:
-            # The consumer has not begun with a partition that it was given a moment ago.
-            log.info("shard %d: not yet: %s", partition, error)
-            shard.close()
-            return False
-        self._open[partition] = shard
-        return True
+    def _close(self, shard: Shard) -> None:
+        self._follower.end(self._topic, shard.changelog.partition)
+        shard.close()
 
     def _touch_idle(self) -> None:
         if clock.monotonic_s() >= self._touch_at_s:
@@ -117,4 +113,5 @@ class Shards:
     def close(self) -> None:
         """Close every shard and leave the group."""
         self._member.close()
+        self._follower.close()
         self._openers.shutdown()

@@ -18,6 +18,7 @@ from retry.jars import jars
 HOST = "127.0.0.1"
 _START_S = 60.0
 _STOP_S = 20.0
+_LOGGING = [f"-Dorg.slf4j.simpleLogger.{option}" for option in ("defaultLogLevel=warn", "showDateTime=true")]
 # One node holds everything, so internal topics have one copy; their partitions are few, so that a first start is quick.
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -75,7 +76,7 @@ class LocalBroker:
           BrokerNotStarted: the process ended, or did not answer within a minute.
           JarsUnavailable: see `retry.jars`.
         """
-        classpath = ":".join(str(jar) for jar in jars("broker"))
+        classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
         properties = self._write_properties()
         if not (self.data_dir / "kafka" / "meta.properties").exists():
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -93,7 +94,7 @@ class LocalBroker:
 
     def _java(self, classpath: str, heap_mb: int, *arguments: str) -> subprocess.Popen[bytes]:
         java = shutil.which("java") or "java"
-        options = [f"-Xmx{heap_mb}m", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4"]
+        options = [f"-Xmx{heap_mb}m", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4", *_LOGGING]
         with self.log_file.open("ab") as log:
             return subprocess.Popen(  # noqa: S603
                 [java, *options, "-cp", classpath, *arguments],

@@ -11,16 +11,47 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from retry.clock import monotonic_s
 from retry.errors import BrokersUnreachable
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
+_SAY_AGAIN_S = 5.0
+
+
+class _Sparing(logging.Filter):
+    """Lets one line about a lost connection through every few seconds; ten clients say it twenty times a second each."""
+
+    _quiet_until_s = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.getMessage().startswith("FAIL "):
+            return True
+        said = monotonic_s() >= self._quiet_until_s
+        if said:
+            self._quiet_until_s = monotonic_s() + _SAY_AGAIN_S
+        return said
+
+
+log.addFilter(_Sparing())
 
 # The shortest that brokers accept by default. No transaction may outlive it: an open one holds back every
 # read_committed reader of the partitions that it touched.
 SESSION_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 16 << 20
 _REACH_S = 10.0
+
+_FETCHING = {
+    "auto.offset.reset": "earliest",
+    "queued.min.messages": 50_000,
+    "queued.max.messages.kbytes": 8 << 10,
+    "fetch.message.max.bytes": 2 << 20,
+    "fetch.max.bytes": MESSAGE_BYTES_MAX,
+    # An end of a partition is told with the answer to a fetch; waiting long for that would make every start slow.
+    "fetch.wait.max.ms": 100,
+    # A full queue would otherwise pause fetching for a second.
+    "fetch.queue.backoff.ms": 5,
+}
 
 Config = dict[str, Any]
 
@@ -42,16 +73,8 @@ def admin(settings: Settings) -> AdminClient:
 def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
     """A member of `group_id` that reads committed records in large batches and shares partitions cooperatively."""
     preferred = {
-        "auto.offset.reset": "earliest",
+        **_FETCHING,
         "heartbeat.interval.ms": 1_000,
-        "queued.min.messages": 50_000,
-        "queued.max.messages.kbytes": 8 << 10,
-        "fetch.message.max.bytes": 2 << 20,
-        "fetch.max.bytes": MESSAGE_BYTES_MAX,
-        # An end of a partition is told with the answer to a fetch; waiting long for that would make every start slow.
-        "fetch.wait.max.ms": 100,
-        # A full queue would otherwise pause fetching for a second.
-        "fetch.queue.backoff.ms": 5,
         # How soon a new topic that matches a pattern, and a new partition, is found.
         "topic.metadata.refresh.interval.ms": 5_000,
         "partition.assignment.strategy": "cooperative-sticky",
@@ -73,11 +96,11 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed") -
     demanded = {
         "group.id": f"{settings.app_id}-reader",
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
+        "enable.auto.offset.store": False,
         "isolation.level": isolation_level,
         "enable.partition.eof": True,
     }
-    return {**_common(settings), "queued.max.messages.kbytes": 16 << 10, **settings.kafka, **demanded}
+    return {**_common(settings), **_FETCHING, **settings.kafka, **demanded}
 
 
 def producer_config(settings: Settings, transactional_id: str) -> Config:

@@ -10,18 +10,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka.clients import Config
+from retry.kafka.follower import Complaints
 from retry.kafka.orphans import Orphans, Partition
 
 log = logging.getLogger(__name__)
 
 Told = Callable[[list[Partition]], None]
 
-_COMMITTED_S = 15.0
+_COMMITTED_S = 4.0
 _AGAIN_S = 1.0
 # A broker that dies while it answers can leave a member fenced by its own ghost. More often means a real namesake.
 _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
-# What a subscription to a topic that is not there yet says, again and again.
-_QUIET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
 class Member:
@@ -30,15 +29,23 @@ class Member:
     Args:
       gained: told of partitions that are ours from now on.
       leaving: told of partitions before they are given up; it may finish what is under way.
+      reads: whether records are wanted too, and not only to know what is ours.
     """
 
     def __init__(
-        self, config: Config, subscription: Sequence[str], orphans: Orphans, gained: Told, leaving: Told
+        self,
+        config: Config,
+        subscription: Sequence[str],
+        orphans: Orphans,
+        gained: Told,
+        leaving: Told,
+        *,
+        reads: bool = True,
     ) -> None:
         self.owned: set[Partition] = set()
         self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
-        self._complained: set[int] = set()
+        self._reads, self._complaints = reads, Complaints()
         self._gave_up = False
         self._fatal_at_s: list[float] = []
         self._consumer = self._joined()
@@ -51,7 +58,7 @@ class Member:
         return consumer
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records and, where configured, ends of partitions; only of partitions that are owned.
+        """The next records, only of partitions that are owned.
 
         Raises:
           InstanceNameInUse: another process keeps taking this member's place.
@@ -59,24 +66,17 @@ class Member:
         self._orphans.look()
         self._gave_up = False
         messages = self._consumer.consume(records_max, wait_s)
-        fatal = next((m.error() for m in messages if m.error() is not None and _is_fatal(m)), None)
-        if fatal is not None:
-            self._join_again(fatal)
-        usable = [m for m in messages if m.error() is None or self._ends(m)]
+        for error in filter(None, (m.error() for m in messages)):
+            # A consumer hands its fatal errors on under one code, without the flag.
+            if error.fatal() or error.code() == KafkaError._FATAL:
+                self._join_again(error)
+                return []
+            self._complaints.tell(error)
+        usable = [m for m in messages if m.error() is None]
         # Partitions may have been given up while the batch was being gathered.
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
-    def _ends(self, message: Message) -> bool:
-        """Whether this is the end of a partition; any other error is told, once."""
-        error = message.error()
-        if error is None or error.code() == KafkaError._PARTITION_EOF:
-            return True
-        if error.code() not in self._complained:
-            self._complained.add(error.code())
-            log.log(logging.WARNING if error.code() in _QUIET else logging.ERROR, "consumer: %s", error.str())
-        return False
-
-    def _join_again(self, fatal: KafkaError | None) -> None:
+    def _join_again(self, fatal: KafkaError) -> None:
         """Give everything up and begin as a new consumer; this one is of no more use."""
         now_s = clock.monotonic_s()
         self._fatal_at_s = [at_s for at_s in self._fatal_at_s if now_s - at_s < _FENCED_WITHIN_S] + [now_s]
@@ -111,15 +111,6 @@ class Member:
                 partition.offset = OFFSET_BEGINNING
             self._consumer.seek(partition)
 
-    def hold(self, owned: list[Partition]) -> None:
-        """Read nothing of these partitions until `resume`."""
-        self._consumer.pause([TopicPartition(*partition) for partition in owned])
-
-    def resume(self, topic: str, partition: int, offset: int) -> None:
-        """Read this partition from `offset` on."""
-        self._consumer.seek(TopicPartition(topic, partition, offset))
-        self._consumer.resume([TopicPartition(topic, partition)])
-
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""
         self._consumer.close()
@@ -129,6 +120,8 @@ class Member:
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gained = [(p.topic, p.partition) for p in partitions]
         consumer.incremental_assign(partitions)
+        if not self._reads:
+            consumer.pause(partitions)
         self.owned |= set(gained)
         self._gained(gained)
 
@@ -140,9 +133,3 @@ class Member:
         self._leaving(given_up)
         self.owned -= set(given_up)
         self._gave_up = True
-
-
-def _is_fatal(message: Message) -> bool:
-    # A consumer hands its fatal errors on under one code, without the flag.
-    error = message.error()
-    return error is not None and (error.fatal() or error.code() == KafkaError._FATAL)

@@ -8,7 +8,9 @@ same `transactional.id` makes the broker decide.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -25,6 +27,9 @@ _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _FULL_QUEUE_S = 0.05
 _REHEARSE_S = 8.0
 _COMMIT_S = 15.0
+# More than a transaction lives; see `retry.kafka.clients.SESSION_TIMEOUT_MS`.
+_OFFSETS_S = 8.0
+_LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
 _OPEN_S = 8.0
 
@@ -132,7 +137,19 @@ class Transactions:
         Raises:
           TransactionFailed: as `commit`.
         """
-        self._insist(lambda s: self._producer.send_offsets_to_transaction(positions, member, s), Deadline(_COMMIT_S))
+
+        def send(within_s: float) -> None:
+            self._producer.send_offsets_to_transaction(positions, member, within_s)
+
+        # The client can wait for ever, whatever time it is given: it looks for the group's coordinator again only when
+        # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
+        # is over by then; so is this producer, whose thread is left behind.
+        done: Future[None] = Future()
+        threading.Thread(target=_fulfil, args=(done, self._insist, send), name="offsets", daemon=True).start()
+        try:
+            done.result(_OFFSETS_S + _LEFT_BEHIND_S)
+        except TimeoutError:
+            raise CommitInDoubt("no answer from the group's coordinator") from None
 
     def commit(self) -> None:
         """Make the transaction visible.
@@ -189,6 +206,15 @@ class Transactions:
         except KafkaException as error:
             raise _named(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
+
+
+def _fulfil(done: Future[None], insist: Callable[..., None], send: Callable[[float], None]) -> None:
+    try:
+        insist(send, Deadline(_OFFSETS_S))
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def _teller(refused: dict[int, KafkaError], n: int) -> Callable[[KafkaError | None, object], None]:

@@ -26,7 +26,10 @@ class Table(Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many entries wait."""
+        """How many entries wait.
+
+        Exact where no key is put while it waits, which intake never does; asking before each put would cost a read.
+        """
         ...
 
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
