@@ -27,7 +27,7 @@ from retry.entry import Entry, Headers
 from retry.policies.registry import ORIGIN, Plan, Registry, Route
 from retry.sources import headers as names
 from retry.sources.dead_letter import NO_TIME, Letter, read
-from retry.telemetry.outcomes import Outcome, to_json
+from retry.telemetry.outcomes import VERSION, Outcome, to_json
 
 _RECORD_BYTES = 1_048_588 - 256
 _REFERENCE_KEY_BYTES_MAX = 1_024
@@ -100,15 +100,17 @@ class Intake:
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        settled = Settled({}, [], Counter())
+        shards: list[Rows] = [[] for _ in range(self._shards)]
+        outcomes: Rows = []
+        decided: list[tuple[str, str]] = []
         for message in messages:
             case = self._case(read(message), now_ms)
             entry, envelope, reason = self._packed(case)
             outcome = _outcome(case, entry.destination, reason, now_ms)
-            settled.entries.setdefault(self._shard(case.letter), []).append({"key": _key(case), "value": envelope})
-            settled.outcomes.append({"key": case.letter.id, "value": to_json(outcome)})
-            settled.decided[case.route.team, outcome.decision] += 1
-        return settled
+            shards[self._shard(case.letter)].append({"key": _key(case), "value": envelope})
+            outcomes.append({"key": case.letter.id, "value": to_json(outcome)})
+            decided.append((case.route.team, outcome["decision"]))
+        return Settled({n: rows for n, rows in enumerate(shards) if rows}, outcomes, Counter(decided))
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.
@@ -230,19 +232,20 @@ def _key(case: _Case) -> bytes:
 
 def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outcome:
     letter = case.letter
-    return Outcome(
-        id=letter.id.decode(),
-        source=letter.source.decode(),
-        team=case.route.team,
-        topic=letter.topic,
-        policy=case.plan.name,
-        attempt=(letter.retries_made or 0) + 1,
-        exception=letter.exception,
-        first_failed_ms=case.first_failed_at_ms,
-        failed_ms=case.failed_at_ms,
-        taken_ms=now_ms,
-        decision="park" if reason else "retry",
-        reason=reason,
-        due_ms=None if reason else case.due_at_ms,
-        target=target,
-    )
+    return {
+        "v": VERSION,
+        "id": letter.id.decode(),
+        "source": letter.source.decode(),
+        "team": case.route.team,
+        "topic": letter.topic,
+        "policy": case.plan.name,
+        "attempt": (letter.retries_made or 0) + 1,
+        "exception": letter.exception,
+        "first_failed_ms": case.first_failed_at_ms,
+        "failed_ms": case.failed_at_ms,
+        "taken_ms": now_ms,
+        "decision": "park" if reason else "retry",
+        "reason": reason,
+        "due_ms": None if reason else case.due_at_ms,
+        "target": target,
+    }

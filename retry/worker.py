@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 # Batches that wait in a channel; a full one stops the reading thread, and that is all the back-pressure there is.
 _AHEAD = 1
 _THREADS = 16
+# A batch is worked out in one go of some 50 ms; handing the interpreter around every 5 ms made intake a tenth slower.
+_SWITCH_S = 0.02
 
 
 class _Boot(BootStrategy):
@@ -160,6 +163,7 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
 def run(engine: Engine, settings: Settings) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process."""
     allocator.calm_collector()
+    sys.setswitchinterval(_SWITCH_S)
     faust.Worker(
         assemble(engine, settings), loglevel="INFO", logging_config=_LOGGING, redirect_stdouts=False
     ).execute_from_commandline()

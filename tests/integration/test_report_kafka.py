@@ -155,7 +155,7 @@ def _retry(producer: Producer, topic: str, lineage: str, attempt: int, due_ms: i
 
 def _outcome(lineage: str, attempt: int, **other: object) -> bytes:
     usual: dict[str, object] = {
-        "id": lineage, "source": f"orders.DLT/0/{lineage}-{attempt}", "team": "shop", "topic": "orders.DLT",
+        "v": 1, "id": lineage, "source": f"orders.DLT/0/{lineage}-{attempt}", "team": "shop", "topic": "orders.DLT",
         "policy": "shop/orders", "attempt": attempt, "exception": "Gateway", "first_failed_ms": DAY_MS - 100,
         "failed_ms": DAY_MS - 100, "taken_ms": DAY_MS + attempt, "decision": "retry", "reason": None,
         "due_ms": DAY_MS, "target": "shop.retry",

@@ -10,14 +10,14 @@ from retry.kafka import clients
 
 
 def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sparing, now_s = clients._Sparing(), 100.0
-    monkeypatch.setattr(clients, "monotonic_s", lambda: now_s)
+    sparing, clock = clients._Sparing(), [100.0]
+    monkeypatch.setattr(clients, "monotonic_s", lambda: clock[0])
 
     def said(text: str) -> bool:
         return sparing.filter(logging.LogRecord("clients", logging.ERROR, "", 0, text, ("consumer-1",), None))
 
     told = []
-    for now_s in (100.0, 100.1, 104.9, 105.1, 105.2):
+    for clock[0] in (100.0, 100.1, 104.9, 105.1, 105.2):
         told.append(said("FAIL [%s] [thrd:main]: refused"))
         assert said("FATAL [%s] [thrd:main]: fenced")
     assert told == [True, False, False, True, False]

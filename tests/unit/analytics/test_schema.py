@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 import typing
 
-import msgspec
 import orjson
 import pytest
 
@@ -17,14 +16,14 @@ SPARK_NAMES = {str: "string", int: "long"}
 
 
 def test_every_field_of_the_outcome_is_read_with_its_type_and_in_its_order() -> None:
-    written = [(f.name, *_spark_type(f.type)) for f in msgspec.structs.fields(Outcome)]
+    written = [(name, *_spark_type(hint)) for name, hint in typing.get_type_hints(Outcome).items()]
     read = [(f.name, f.dataType.jsonValue(), f.nullable) for f in schema.OUTCOME.fields]
     assert read == written
 
 
 def test_a_written_outcome_has_exactly_the_fields_of_the_schema() -> None:
     outcome = Outcome(
-        id="a/0/1", source="a/0/1", team="t", topic="a", policy="t/a", attempt=1, exception=None, first_failed_ms=1,
+        v=VERSION, id="a/0/1", source="a/0/1", team="t", topic="a", policy="t/a", attempt=1, exception=None, first_failed_ms=1,
         failed_ms=1, taken_ms=2, decision="retry", reason=None, due_ms=3, target="b",
     )  # fmt: skip
     written = orjson.loads(to_json(outcome))
