@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
 
 for _name in [name for name in os.environ if name.startswith("RETRY_")]:
     del os.environ[_name]
+
+# How long examples take to generate and to run says something of the machine; the first builds tables of characters.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 Deploy = Callable[..., Deployment]
 _DEPLOYMENTS = pytest.StashKey[list[Deployment]]()
