@@ -52,6 +52,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _new_cluster_id() -> str:
+    """16 random bytes in base64 as Kafka has it; a leading dash would be taken for an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
 class LocalBroker:
     """One broker process over one data directory; start, kill and start again as often as wanted.
 
@@ -79,8 +84,9 @@ class LocalBroker:
         classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
         properties = self._write_properties()
         if not (self.data_dir / "kafka" / "meta.properties").exists():
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            self._java(classpath, 128, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", properties).wait()
+            format_it = ("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", properties)
+            if self._java(classpath, 128, *format_it).wait():
+                raise BrokerNotStarted(f"the data directory could not be formatted; read {self.log_file}")
         self._process = self._java(classpath, self._heap_mb, "kafka.Kafka", properties)
         self._await_ready()
         return self
