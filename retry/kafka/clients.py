@@ -42,7 +42,6 @@ MESSAGE_BYTES_MAX = 16 << 20
 _REACH_S = 10.0
 
 _FETCHING = {
-    "auto.offset.reset": "earliest",
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 8 << 10,
     "fetch.message.max.bytes": 2 << 20,
@@ -74,6 +73,7 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
     """A member of `group_id` that reads committed records in large batches and shares partitions cooperatively."""
     preferred = {
         **_FETCHING,
+        "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 1_000,
         # How soon a new topic that matches a pattern, and a new partition, is found.
         "topic.metadata.refresh.interval.ms": 5_000,
@@ -97,6 +97,8 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed") -
         "group.id": f"{settings.app_id}-reader",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        # Whoever began at the end where an offset is gone would miss entries.
+        "auto.offset.reset": "earliest",
         "isolation.level": isolation_level,
         "enable.partition.eof": True,
     }

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from retry.kafka import clients
+from retry.settings import from_environment
 
 
 def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +22,9 @@ def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monk
         told.append(said("FAIL [%s] [thrd:main]: refused"))
         assert said("FATAL [%s] [thrd:main]: fenced")
     assert told == [True, False, False, True, False]
+
+
+def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator_prefers() -> None:
+    settings = from_environment({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
+    assert clients.reader_config(settings)["auto.offset.reset"] == "earliest"
+    assert clients.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"
