@@ -151,11 +151,11 @@ class Intake:
 
     def _packed(self, case: _Case) -> tuple[Entry, bytes, str | None]:
         """The entry, its envelope, and why it is parked: in a form that its topic and the changelog take."""
-        letter, ours = case.letter, _ours(case)
-        target = self._parking(case.plan) if case.reason else _target(letter, case.plan)
+        letter = case.letter
         if not letter.copyable():
-            reference = self._reference(case, ours)
-            return reference, entries.encode(reference), case.reason
+            return self._reference(case)
+        ours = _ours(case)
+        target = self._parking(case.plan) if case.reason else _target(letter, case.plan)
         whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
         envelope = entries.encode(whole)
         if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
@@ -165,15 +165,14 @@ class Intake:
         envelope = entries.encode(lean)
         if len(envelope) <= self._limit(target):
             return lean, envelope, case.reason
-        parked = case if case.reason else msgspec.structs.replace(case, reason="too_large")
-        reference = self._reference(parked, _ours(parked))
-        return reference, entries.encode(reference), parked.reason
+        return self._reference(case if case.reason else msgspec.structs.replace(case, reason="too_large"))
 
-    def _reference(self, case: _Case, ours: Headers) -> Entry:
+    def _reference(self, case: _Case) -> tuple[Entry, bytes, str | None]:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
         letter = case.letter
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        return Entry(self._parking(case.plan), key, None, ours, letter.timestamp_ms, case.route.team)
+        reference = Entry(self._parking(case.plan), key, None, _ours(case), letter.timestamp_ms, case.route.team)
+        return reference, entries.encode(reference), case.reason
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

@@ -137,15 +137,20 @@ class Transactions:
         Raises:
           TransactionFailed: as `commit`.
         """
-
-        def send(within_s: float) -> None:
-            self._producer.send_offsets_to_transaction(positions, member, within_s)
-
         # The client can wait for ever, whatever time it is given: it looks for the group's coordinator again only when
         # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
         # is over by then; so is this producer, whose thread is left behind.
         done: Future[None] = Future()
-        threading.Thread(target=_fulfil, args=(done, self._insist, send), name="offsets", daemon=True).start()
+
+        def send() -> None:
+            ask = self._producer.send_offsets_to_transaction
+            try:
+                self._insist(lambda within_s: ask(positions, member, within_s), Deadline(_OFFSETS_S))
+                done.set_result(None)
+            except Exception as error:
+                done.set_exception(error)
+
+        threading.Thread(target=send, name="offsets", daemon=True).start()
         try:
             done.result(_OFFSETS_S + _LEFT_BEHIND_S)
         except TimeoutError:
@@ -206,15 +211,6 @@ class Transactions:
         except KafkaException as error:
             raise _named(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
-
-
-def _fulfil(done: Future[None], insist: Callable[..., None], send: Callable[[float], None]) -> None:
-    try:
-        insist(send, Deadline(_OFFSETS_S))
-    except BaseException as error:
-        done.set_exception(error)
-    else:
-        done.set_result(None)
 
 
 def _teller(refused: dict[int, KafkaError], n: int) -> Callable[[KafkaError | None, object], None]:
