@@ -1,0 +1,35 @@
+"""What a letter says of its failure, whichever framework wrote it, in one set of words."""
+
+from __future__ import annotations
+
+import msgspec
+
+UNKNOWN = "unknown"
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A failure, as far as the headers tell; None where they do not.
+
+    Attributes:
+      family: who wrote the letter; `unknown` where nothing is recognised.
+      origin_topic, origin_partition, origin_offset: the record that could not be processed.
+      origin_timestamp_ms: that record's own timestamp.
+      consumer_group: who could not process it.
+      attempts: deliveries that have failed, corrected for how the family counts; at least 1.
+      exception: class as the framework names it, wrappers included.
+      cause: the root class.
+      message: of the exception.
+      stage: where in its framework's pipeline it failed.
+    """
+
+    family: str = UNKNOWN
+    origin_topic: str | None = None
+    origin_partition: int | None = None
+    origin_offset: int | None = None
+    origin_timestamp_ms: int | None = None
+    consumer_group: str | None = None
+    attempts: int = 1
+    exception: str | None = None
+    cause: str | None = None
+    message: str | None = None
+    stage: str | None = None
