@@ -11,6 +11,7 @@ from pathlib import Path
 
 from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
+from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
 from retry.kafka.orphans import Orphans
@@ -61,7 +62,8 @@ def build(settings: Settings) -> Engine:
         settings.batch_bytes,
     )
     memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
-    around = Surroundings(settings, admin, memory, Targets(admin), cluster_id, changelog.topic_id)
+    gate = Gate(registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions)
+    around = Surroundings(settings, admin, memory, gate, cluster_id, changelog.topic_id)
     member = clients.consumer_config(settings, names.table_group, name)
     orphans = Orphans(admin, member, [names.changelog])
     shards = Shards(member, clients.reader_config(settings), names.changelog, orphans, around)

@@ -64,7 +64,8 @@ class Engine:
         phases = {
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
-        return ready, {"ready": ready, "shards_owned": owned, "shards": phases}
+        held = {" ".join(lane): why for lane, why in list(self._shards.around.gate.held.items())}
+        return ready, {"ready": ready, "shards_owned": owned, "shards": phases, "held": held}
 
     def _watch(self) -> None:
         shards, watch = self._shards.shards, self.metrics.watch

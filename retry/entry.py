@@ -1,8 +1,12 @@
 """An entry: something to be delivered at a due time. Its key and its envelope, byte for byte.
 
-Key, so that byte order is delivery order and no two letters ever share one:
+Key, so that within a lane byte order is delivery order, and no two letters ever share one:
 
-    0x01 | due_at_ms + 2**63, 8 bytes big-endian | source topic, UTF-8 | 0x00 | partition, 4 bytes | offset, 8 bytes
+    lane, 9 bytes | due_at_ms + 2**63, 8 bytes big-endian | [order, 8 bytes] | source topic, UTF-8 | 0x00
+    | partition, 4 bytes | offset, 8 bytes
+
+A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
+is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
 
 Envelope: a MessagePack array whose first element is the format's version. It is written once, at intake, and copied
 as bytes from the changelog to the table; only the sweep decodes it.
@@ -10,6 +14,7 @@ as bytes from the changelog to the table; only the sweep decodes it.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,10 +27,15 @@ Header = tuple[str, bytes | None]
 Headers = list[Header]
 
 _BIAS = 1 << 63
-_HEAD = struct.Struct(">BQ")
+_DUE = struct.Struct(">Q")
 _TAIL = struct.Struct(">IQ")
-_ENTRY_KIND = 1
+PLAIN, ORDERED = 1, 2
+LANE_BYTES = 9
+_DUE_END = LANE_BYTES + _DUE.size
+_ORDER_END = _DUE_END + 8
 DUE_MS_MAX = _BIAS - 1
+# Entries that nobody tells apart: of tests, and of users who have no teams.
+COMMON = bytes([PLAIN]) + bytes(8)
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
@@ -74,33 +84,60 @@ def decode(envelope: bytes) -> Entry:
         raise EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}") from error
 
 
+@lru_cache(100_000)
+def lane(team: str, topic: str, destination: str, ordered: bool = False) -> bytes:
+    """The lane of a team's entries from one dead-letter topic for one destination."""
+    told = "\0".join((team, topic, destination)).encode()
+    return bytes([ORDERED if ordered else PLAIN]) + hashlib.blake2b(told, digest_size=8).digest()
+
+
+def order(team: str, topic: str, record_key: bytes) -> bytes:
+    """What entries have in common that must not overtake each other, 8 bytes; goes before the stem of an ordered key."""
+    return hashlib.blake2b(record_key, digest_size=8, key=hashlib.sha256(f"{team}\0{topic}".encode()).digest()).digest()
+
+
 @lru_cache(10_000)
 def key_stem(topic: str, partition: int) -> bytes:
     """The part of the key that all letters of one partition share; `key` takes it ready-made."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
 
 
-def key(due_at_ms: int, stem: bytes, offset: int) -> bytes:
+def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
     """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
-    return due_bound(due_at_ms) + stem + offset.to_bytes(8, "big")
+    return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
 
 
-def due_bound(due_at_ms: int) -> bytes:
-    """The smallest possible key of an entry due at `due_at_ms`: for the ends of a scan."""
+def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
+    """The smallest possible key of an entry of this lane due at `due_at_ms`: for the ends of a scan."""
     try:
-        return _HEAD.pack(_ENTRY_KIND, due_at_ms + _BIAS)
+        return lane + _DUE.pack(due_at_ms + _BIAS)
     except struct.error:
-        return _HEAD.pack(_ENTRY_KIND, max(-_BIAS, min(due_at_ms, DUE_MS_MAX)) + _BIAS)
+        return lane + _DUE.pack(max(-_BIAS, min(due_at_ms, DUE_MS_MAX)) + _BIAS)
+
+
+def lane_end(lane: bytes) -> bytes:
+    """The smallest key beyond this lane."""
+    return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
+
+
+def lane_of(entry_key: bytes) -> bytes:
+    """The lane of an entry."""
+    return entry_key[:LANE_BYTES]
 
 
 def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
     """The key of the same entry at another due time."""
-    return due_bound(due_at_ms) + entry_key[_HEAD.size :]
+    return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
 
 def due_at_ms(entry_key: bytes) -> int:
     """When the entry of this key is due, milliseconds since 1970."""
-    return int.from_bytes(entry_key[1:9], "big") - _BIAS
+    return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
+
+
+def split(ordered_key: bytes) -> tuple[bytes, bytes]:
+    """Of an ordered key: its order, and the part that names the letter."""
+    return ordered_key[_DUE_END:_ORDER_END], ordered_key[_ORDER_END:]
 
 
 def source(entry_key: bytes) -> Source:
@@ -109,29 +146,29 @@ def source(entry_key: bytes) -> Source:
     Raises:
       EntryUnreadable: not the key of an entry.
     """
+    start = _ORDER_END if entry_key[:1] == bytes([ORDERED]) else _DUE_END
     try:
-        kind, biased = _HEAD.unpack_from(entry_key)
         partition, offset = _TAIL.unpack(entry_key[-_TAIL.size :])
-        topic, end = entry_key[_HEAD.size : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
+        topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if kind != _ENTRY_KIND or not topic or end != 0:
+    if entry_key[0] not in (PLAIN, ORDERED) or not topic or end != 0:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
-    return Source(biased - _BIAS, topic, partition, offset)
+    return Source(due_at_ms(entry_key), topic, partition, offset)
 
 
-def key_from_text(text: str) -> bytes:
-    """The key that `str(source(key))` came from: `<due_at_ms>/<topic>/<partition>/<offset>`.
+def source_from_text(text: str) -> Source:
+    """The source that a text names: `<due_at_ms>/<topic>/<partition>/<offset>`.
 
     Raises:
       ValueError: not of that form.
     """
     due, topic, partition, offset = text.split("/")
-    try:
-        return key(int(due), key_stem(topic, int(partition)), int(offset))
-    except OverflowError as error:
-        raise ValueError(f"{text}: {error}") from error
+    found = Source(int(due), topic, int(partition), int(offset))
+    if not (0 <= found.partition < 1 << 32 and 0 <= found.offset < 1 << 63):
+        raise ValueError(f"{text}: no such partition or offset")
+    return found
 
 
-FIRST_KEY = due_bound(-_BIAS)
-END_KEY = bytes([_ENTRY_KIND + 1])
+FIRST_KEY = bytes([PLAIN])
+END_KEY = bytes([ORDERED + 1])

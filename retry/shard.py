@@ -26,8 +26,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry import clock
 from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
+from retry.gate import Gate
 from retry.kafka.clients import producer_config
-from retry.kafka.targets import Targets
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.kafka.transactions import Transactions
 from retry.settings import Settings
@@ -56,7 +56,7 @@ class Surroundings(NamedTuple):
     settings: Settings
     admin: AdminClient
     memory: Memory
-    targets: Targets
+    gate: Gate
     cluster_id: str
     topic_id: str
 
@@ -100,7 +100,7 @@ class Shard:
     def fold(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
-            if self.phase is Phase.CLOSED:
+            if self.phase in (Phase.CLOSED, Phase.HALTED):
                 return
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
@@ -123,6 +123,14 @@ class Shard:
             self.table.fold(rows, next_offset, clock.wall_ms())
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
+        except EntryUnreadable as error:
+            self._halt(error)
+
+    def _halt(self, error: EntryUnreadable) -> None:
+        """Deliver and fold nothing more: what cannot be read may say anything."""
+        if self.phase is not Phase.HALTED:
+            log.error("shard %d: halted: %s", self.changelog.partition, error)
+        self.phase, self.trouble = Phase.HALTED, str(error)
 
     def waiting(self) -> int:
         """How many entries wait here."""
@@ -149,7 +157,7 @@ class Shard:
             if self.phase is not Phase.READY:
                 return None
             limits = around.settings.batch_records, around.settings.batch_bytes
-            return sweep(self.table, self._writer, self.changelog, around.targets.closed, now_ms, *limits)
+            return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
         except TransactionAborted as error:
             log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
         except TransactionFailed as error:
@@ -157,8 +165,7 @@ class Shard:
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
         except EntryUnreadable as error:
-            self.phase, self.trouble = Phase.HALTED, str(error)
-            log.error("shard %d: halted: %s", self.changelog.partition, error)
+            self._halt(error)
         finally:
             self._sweeping.release()
         return None

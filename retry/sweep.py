@@ -8,13 +8,15 @@ The effects of one batch, in their order, and what a crash after each costs:
 4. commit                                                         nothing: both stand, and a restored table has neither
 5. forget them in the table, in one write                         nothing: the fold finds the same nulls
 
-An entry that a topic refuses is put back in the same way: its key deleted and put again, due later, in one transaction.
+A batch takes from every lane that the gate lets through, the teams in turn, so that whoever has much due leaves the others
+on time. What a destination as a whole refuses stays where it is until the gate opens again. A single record that its
+topic will not have is put back: its key deleted and put again, due later, in the same transaction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError
@@ -26,6 +28,10 @@ from retry.table.base import Table
 
 PUT_BACK_MS = 30_000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE,)
+# Where several teams wait, one gets at most this part of a batch: the next turn of the others is that much sooner.
+_PARTS = 8
+
+Row = tuple[bytes, bytes]
 
 
 class Writer(Protocol):
@@ -45,13 +51,47 @@ class Changelog(NamedTuple):
     partition: int
 
 
+class Lane(NamedTuple):
+    """Whose entries a lane holds."""
+
+    team: str
+    topic: str
+    destination: str
+
+
+class Gate(Protocol):
+    """Says what may go just now; see `retry.gate`.
+
+    Attributes:
+      known: whose each lane is, as far as anybody has looked.
+    """
+
+    known: dict[bytes, Lane]
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
+        ...
+
+    def give_back(self, lane: Lane, entries: int) -> None:
+        """So many of what was taken did not go."""
+        ...
+
+    def refused(self, destination: str, why: str, now_ms: int) -> None:
+        """A destination took nothing."""
+        ...
+
+    def delivered(self, destinations: Iterable[str]) -> None:
+        """These destinations took what they were given."""
+        ...
+
+
 class Swept(NamedTuple):
     """How one batch went.
 
     Attributes:
       sent: the entries that were delivered.
       due_at_ms: when each of them was due.
-      put_back: how many each destination refused; they wait on.
+      put_back: how many each destination refused one by one; they wait on.
       trouble: what the destinations said.
     """
 
@@ -63,66 +103,107 @@ class Swept(NamedTuple):
 
 NOTHING = Swept([], [], Counter(), [])
 
-Closed = Callable[[set[str]], dict[str, str]]
-
 
 def sweep(
-    table: Table, writer: Writer, changelog: Changelog, closed: Closed, now_ms: int, rows_max: int, bytes_max: int
+    table: Table, writer: Writer, changelog: Changelog, gate: Gate, now_ms: int, rows_max: int, bytes_max: int
 ) -> Swept:
-    """Deliver one batch of what is due at `now_ms`, oldest first; the steps are those of the module's docstring.
-
-    Args:
-      closed: asked which of some destinations cannot be written to now, and why.
+    """Deliver one batch of what is due at `now_ms`; the steps are those of the module's docstring.
 
     Raises:
       TableUnreadable: the table must be restored before anything is sent.
       EntryUnreadable: nothing was sent; the shard must not be swept by this version.
       TransactionFailed: nothing was forgotten; the shard must be opened again, unless it was merely aborted.
     """
-    rows = table.due(now_ms, rows_max, bytes_max)
+    rows = _gathered(table, gate, now_ms, rows_max, bytes_max)
     if not rows:
         return NOTHING
     batch = [entries.decode(envelope) for _, envelope in rows]
-    refused = _unreachable(batch, closed({entry.destination for entry in batch}))
+    alone: dict[int, str] = {}
     try:
-        _deliver(rows, batch, refused, writer, changelog, now_ms)
+        again = _deliver(rows, batch, alone, writer, changelog, now_ms)
     except TransactionAborted:
-        found = _diagnosed(batch, refused, writer, now_ms)
-        if not found:
+        closed, alone = _diagnosed(batch, writer, now_ms)
+        if not closed and not alone:
             raise
-        refused |= found
-        _deliver(rows, batch, refused, writer, changelog, now_ms)
-    keys = [key for key, _ in rows]
-    table.forget(keys)
-    sent = [n for n in range(len(batch)) if n not in refused] if refused else range(len(batch))
-    due_at_ms = [entries.due_at_ms(keys[n]) for n in sent]
-    put_back = Counter(batch[n].destination for n in refused)
-    return Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(refused.values())))
+        for destination, why in closed.items():
+            gate.refused(destination, why, now_ms)
+        kept = [n for n in range(len(batch)) if batch[n].destination not in closed]
+        alone = {at: alone[n] for at, n in enumerate(kept) if n in alone}
+        rows, batch = [rows[n] for n in kept], [batch[n] for n in kept]
+        if not rows:
+            return Swept([], [], Counter(), sorted(closed.values()))
+        again = _deliver(rows, batch, alone, writer, changelog, now_ms)
+    table.forget([key for key, _ in rows], again)
+    sent = [n for n in range(len(batch)) if n not in alone]
+    gate.delivered({batch[n].destination for n in sent})
+    due_at_ms = [entries.due_at_ms(rows[n][0]) for n in sent]
+    put_back = Counter(batch[n].destination for n in alone)
+    return Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(alone.values())))
 
 
-def _unreachable(batch: list[Entry], closed: dict[str, str]) -> dict[int, str]:
-    return {n: closed[e.destination] for n, e in enumerate(batch) if e.destination in closed} if closed else {}
+def _gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int) -> list[Row]:
+    """The next batch: what the gate lets through of every lane, the teams in turn."""
+    due = table.due_lanes(now_ms)
+    if not due:
+        return []
+    waiting = {whose.team for lane in table.lanes() if (whose := _whose(table, gate, lane))}
+    lanes: dict[str, list[tuple[bytes, Lane]]] = {}
+    for lane in due:
+        if (whose := _whose(table, gate, lane)) is not None:
+            lanes.setdefault(whose.team, []).append((lane, whose))
+    part = rows_max if len(waiting) < 2 else max(1, rows_max // max(_PARTS, len(lanes)))
+    found: list[Row] = []
+    for of_team in lanes.values():
+        room = part
+        for lane, whose in of_team:
+            rows = _taken(table, gate, lane, whose, now_ms, room, bytes_max) if room > 0 and bytes_max > 0 else []
+            found += rows
+            room -= len(rows)
+            bytes_max -= sum(len(envelope) for _, envelope in rows)
+    return found
+
+
+def _taken(
+    table: Table, gate: Gate, lane: bytes, whose: Lane, now_ms: int, rows_max: int, bytes_max: int
+) -> list[Row]:
+    allowed = gate.take(whose, rows_max, now_ms, table.controls)
+    rows = table.due(now_ms, allowed, bytes_max, lane) if allowed else []
+    if len(rows) < allowed:
+        gate.give_back(whose, allowed - len(rows))
+    return rows
+
+
+def _whose(table: Table, gate: Gate, lane: bytes) -> Lane | None:
+    """What the first entry of a lane says of all; None where it has none."""
+    known = gate.known.get(lane)
+    if known is None:
+        for key, envelope in table.page(lane, 1):
+            if entries.lane_of(key) == lane:
+                entry = entries.decode(envelope)
+                known = gate.known[lane] = Lane(entry.team, entries.source(key).topic, entry.destination)
+    return known
 
 
 def _deliver(
-    rows: list[tuple[bytes, bytes]], batch: list[Entry], refused: dict[int, str],
-    writer: Writer, changelog: Changelog, now_ms: int,
-) -> None:  # fmt: skip
+    rows: list[Row], batch: list[Entry], alone: dict[int, str], writer: Writer, changelog: Changelog, now_ms: int
+) -> list[Row]:
+    """Publish all but those that are to be put back; what was put in the place of these."""
     writer.begin()
-    writer.publish([e for n, e in enumerate(batch) if n not in refused] if refused else batch, now_ms)
+    writer.publish([e for n, e in enumerate(batch) if n not in alone] if alone else batch, now_ms)
+    # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
+    again = [(entries.postponed(rows[n][0], now_ms + PUT_BACK_MS), rows[n][1]) for n in alone]
+    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": envelope} for key, envelope in again])
     writer.write(changelog.topic, changelog.partition, [{"key": key, "value": None} for key, _ in rows])
-    again = [{"key": entries.postponed(rows[n][0], now_ms + PUT_BACK_MS), "value": rows[n][1]} for n in refused]
-    writer.write(changelog.topic, changelog.partition, again)
     writer.commit()
+    return again
 
 
-def _diagnosed(batch: list[Entry], refused: dict[int, str], writer: Writer, now_ms: int) -> dict[int, str]:
-    """Which entries the brokers refuse: publish again in a transaction that is thrown away, this time listening.
+def _diagnosed(batch: list[Entry], writer: Writer, now_ms: int) -> tuple[dict[str, str], dict[int, str]]:
+    """Which destinations refuse, and which single entries: publish again in a transaction that is thrown away, listening.
 
     One record can be too large while its topic takes others; any other refusal counts for its whole destination.
     """
-    reachable = [n for n in range(len(batch)) if n not in refused]
-    told = {reachable[n]: error for n, error in writer.rehearse([batch[n] for n in reachable], now_ms).items()}
+    told = writer.rehearse(batch, now_ms)
     closed = {batch[n].destination: error.str() for n, error in told.items() if error.code() not in _TOO_LARGE}
-    alone = {n: error.str() for n, error in told.items() if error.code() in _TOO_LARGE}
-    return _unreachable(batch, closed) | alone
+    alone = {n: error.str() for n, error in told.items() if batch[n].destination not in closed}
+    return closed, alone

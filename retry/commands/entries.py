@@ -71,22 +71,22 @@ def show(key: str) -> None:
     """Show one entry in full, as JSON; KEY is as `retry entries` prints it."""
     from retry import settings as environment
     from retry.control import waiting
-    from retry.entry import decode, key_from_text, source
+    from retry.entry import source_from_text
     from retry.errors import RetryError
 
     try:
-        wanted = key_from_text(key)
+        wanted = source_from_text(key)
         with waiting.folded(environment.from_environment()) as table:
-            envelope = table.get(wanted)
+            found = waiting.find(table, wanted)
     except ValueError:
         raise click.BadParameter(f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>", param_hint="KEY") from None
     except RetryError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
-    if envelope is None:
+    if found is None:
         click.echo(f"{key} is not waiting: it was delivered, or never was", err=True)
         sys.exit(1)
-    click.echo(orjson.dumps(_whole(source(wanted), decode(envelope)), option=orjson.OPT_INDENT_2))
+    click.echo(orjson.dumps(_whole(wanted, found), option=orjson.OPT_INDENT_2))
 
 
 def _row(where: Source, entry: Entry) -> dict[str, object]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from heapq import merge
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock
-from retry.entry import FIRST_KEY, Entry, Source, decode, source
+from retry.entry import LANE_BYTES, Entry, Source, decode, due_at_ms, due_bound, lane_of, source
 from retry.errors import TopicsInvalid
 from retry.kafka import clients, topics
 from retry.settings import Settings
@@ -71,12 +72,39 @@ def _ended(message: Message) -> int:
 
 def entries(table: Table, due_before_ms: int | None, topic: str | None) -> Iterator[tuple[Source, Entry]]:
     """Waiting entries in due order: those due before a moment, and from one dead-letter topic, where asked for."""
-    after = FIRST_KEY
+    rows = merge(*(_of_lane(table, lane, lane) for lane in table.lanes()), _behind(table), key=lambda row: row[0][LANE_BYTES:])
+    for key, envelope in rows:
+        where = source(key)
+        if due_before_ms is not None and where.due_at_ms >= due_before_ms:
+            return
+        if topic is None or where.topic == topic:
+            yield where, decode(envelope)
+
+
+def find(table: Table, wanted: Source) -> Entry | None:
+    """The entry that was made from a letter and is due at that moment."""
+    for lane in table.lanes():
+        for key, envelope in _of_lane(table, lane, due_bound(wanted.due_at_ms, lane)):
+            if due_at_ms(key) != wanted.due_at_ms:
+                break
+            if source(key) == wanted:
+                return decode(envelope)
+    return next((decode(envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
+
+
+def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:
     while page := table.page(after, _PAGE):
         for key, envelope in page:
-            where = source(key)
-            if due_before_ms is not None and where.due_at_ms >= due_before_ms:
+            if lane_of(key) != lane:
                 return
-            if topic is None or where.topic == topic:
-                yield where, decode(envelope)
+            yield key, envelope
         after = page[-1][0]
+
+
+def _behind(table: Table) -> Iterator[tuple[bytes, bytes]]:
+    """Entries that wait behind another, in due order; only their keys are held in memory."""
+    after, keys = b"", []
+    while page := table.behind(after, _PAGE):
+        keys += [key for _, key, _ in page]
+        after = page[-1][0]
+    return ((key, table.get(key) or b"") for key in sorted(keys, key=lambda key: key[LANE_BYTES:]))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from retry.entry import COMMON
+
 Row = tuple[bytes, bytes | None]
+# What begins with this byte is no entry but what an operator asked of every shard; see `retry.controls`.
+CONTROL = b"\x10"
 
 
 class Identity(NamedTuple):
@@ -32,29 +36,54 @@ class Table(Protocol):
         """
         ...
 
+    @property
+    def controls(self) -> Mapping[bytes, bytes]:
+        """Control records that stand."""
+        ...
+
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """Take in committed changelog records in their order; a null value deletes its key.
 
         Rows and `next_offset` move together, or not at all.
+
+        Raises:
+          EntryUnreadable: a record is of a kind that this version does not know; nothing was taken in.
         """
         ...
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """The first entries due at or before `now_ms`, in key order; nothing changes.
+    def lanes(self) -> list[bytes]:
+        """Every lane that has an entry, or may have."""
+        ...
 
-        At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached.
+    def due_lanes(self, now_ms: int) -> list[bytes]:
+        """Lanes that have something due at `now_ms`, or may have; the one with the oldest entry first."""
+        ...
+
+    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
+        """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
+
+        At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of entries that keep the order of
+        their record key, only the first of each key.
 
         Raises:
           TableUnreadable: the store is corrupt. A short answer is never given in its place.
         """
         ...
 
-    def forget(self, keys: Sequence[bytes]) -> None:
-        """Drop what `due` returned last and a committed transaction has delivered and deleted from the changelog."""
+    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Drop what `due` returned last of each lane and a committed transaction has deleted.
+
+        Args:
+          again: what the same transaction put in place of some of them, so that these keep their place in a queue.
+        """
         ...
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
-        """At most `rows_max` entries whose keys are greater than `after`, in key order."""
+        """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
+        ...
+
+    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """The same of entries that wait behind another: a cursor, the entry's key, its envelope."""
         ...
 
     def get(self, key: bytes) -> bytes | None:

@@ -3,59 +3,95 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from retry.entry import due_bound
-from retry.table.base import Row
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, due_bound
+from retry.table import queues
+from retry.table.base import CONTROL, Row
+from retry.table.kinds import checked
 
 
 class MemoryTable:
     """A dict and a sorted list of its keys."""
 
     def __init__(self) -> None:
-        self.next_offset = 0
+        self.next_offset = self.waiting = 0
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
     @property
-    def waiting(self) -> int:
-        """How many entries wait."""
-        return len(self._rows)
+    def controls(self) -> Mapping[bytes, bytes]:
+        """See `Table.controls`."""
+        return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:  # noqa: ARG002
         """See `Table.fold`."""
-        for key, value in rows:
+        for key, value in checked(rows):
+            if key[0] == ORDERED:
+                self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
+            else:
+                self.waiting += (value is not None) - (key in self._rows) if key < END_KEY else 0
+                self._apply(queues.Effect({key: value}, 0))
+        self.next_offset = next_offset
+
+    def _apply(self, effect: queues.Effect) -> None:
+        for key, value in effect.changes.items():
             if value is None:
                 self._rows.pop(key, None)
             else:
                 self._rows[key] = value
         self._keys = sorted(self._rows)
-        self.next_offset = next_offset
+        self.waiting += effect.waiting
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def lanes(self) -> list[bytes]:
+        """See `Table.lanes`."""
+        return sorted({key[:LANE_BYTES] for key in self._between(FIRST_KEY, END_KEY)})
+
+    def due_lanes(self, now_ms: int) -> list[bytes]:
+        """See `Table.due_lanes`."""
+        first = {lane: next(iter(self._between(lane, due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
+        return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
+
+    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """See `Table.due`."""
         found: list[tuple[bytes, bytes]] = []
-        for key in self._keys[: bisect_left(self._keys, due_bound(now_ms + 1))]:
+        for key in self._between(lane, due_bound(now_ms + 1, lane)):
             if len(found) == rows_max or bytes_max <= 0:
                 break
             found.append((key, self._rows[key]))
             bytes_max -= len(self._rows[key])
         return found
 
-    def forget(self, keys: Sequence[bytes]) -> None:
+    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        for key in keys:
-            self._rows.pop(key, None)
-        self._keys = sorted(self._rows)
+        self.fold([*again, *((key, None) for key in keys)], self.next_offset, 0)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
-        start = bisect_right(self._keys, after)
-        return [(key, self._rows[key]) for key in self._keys[start : start + rows_max]]
+        start = bisect_right(self._keys, max(after, FIRST_KEY))
+        keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
+        return [(key, self._rows[key]) for key in keys[:rows_max]]
+
+    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """See `Table.behind`."""
+        keys = [key for key in self._between(queues.FIRST_BEHIND, queues.END_BEHIND) if key > after]
+        return [(key, *queues.unpacked(self._rows[key])) for key in keys[:rows_max]]
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Table.get`."""
-        return self._rows.get(key)
+        """See `Table.get`; rows of queues too."""
+        found = self._rows.get(key)
+        return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+
+    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """The first row whose key begins with `prefix`."""
+        at = bisect_left(self._keys, prefix)
+        found = self._keys[at : at + 1]
+        return (found[0], self._rows[found[0]]) if found and found[0].startswith(prefix) else None
+
+    def _between(self, start: bytes, end: bytes) -> list[bytes]:
+        return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
     def close(self) -> None:
         """See `Table.close`."""
+
+

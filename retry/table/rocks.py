@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,11 +26,14 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from retry.entry import END_KEY, FIRST_KEY, due_bound
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import TableUnreadable
-from retry.table.base import Identity, Row
+from retry.table import queues
+from retry.table.base import CONTROL, Identity, Row
+from retry.table.kinds import checked
+from retry.table.lanes import Lanes
 
-_FORMAT = 1
+_FORMAT = 2
 _STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _FILES_MAX = 128
@@ -63,12 +66,10 @@ class RocksTable:
         self.path, self._identity = path, identity
         self._db = Rdict(str(path), options=_options(memory))
         self._lock = threading.Lock()
-        self._low = FIRST_KEY
-        self._lowest_put = END_KEY
-        self._scanned_to = FIRST_KEY
-        self._forgotten = 0
         self._gone: list[bytes] = []
         self._state = self._read_state()
+        self._lanes = self._read_lanes()
+        self._controls = dict(self._scan(CONTROL, b"\x11", 1 << 30, 1 << 62)[0])
 
     @classmethod
     def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
@@ -95,17 +96,24 @@ class RocksTable:
         return cls(path, identity, memory)
 
     def _read_state(self) -> _State:
-        stored = self.get(_STATE_KEY)
+        stored = self._row(_STATE_KEY)
         if stored is None:
             # Rows without a state are what a wipe leaves behind that was cut short.
-            with self._iterator(FIRST_KEY, END_KEY) as rows:
-                if rows.valid():
-                    raise TableUnreadable(f"{self.path}: rows without a state")
+            if self._scan(FIRST_KEY, b"\xff", 1, 1)[0]:
+                raise TableUnreadable(f"{self.path}: rows without a state")
             return _State(_FORMAT, self._identity, 0, 0, 1 << 62)
         try:
             return msgspec.msgpack.decode(stored, type=_State)
         except msgspec.MsgspecError as error:
             raise TableUnreadable(f"{self.path}: {error}") from error
+
+    def _read_lanes(self) -> Lanes:
+        lanes, at = Lanes(), FIRST_KEY
+        while found := self._scan(at, END_KEY, 1, 1)[0]:
+            lane = found[0][0][:LANE_BYTES]
+            lanes.put({lane: found[0][0]})
+            at = lane_end(lane)
+        return lanes
 
     @property
     def next_offset(self) -> int:
@@ -117,64 +125,132 @@ class RocksTable:
         """See `Table.waiting`."""
         return self._state.waiting
 
+    @property
+    def controls(self) -> Mapping[bytes, bytes]:
+        """See `Table.controls`."""
+        return self._controls
+
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
-        batch = WriteBatch(raw_mode=True)
-        put, delete, get = batch.put, batch.delete, self.get
+        batch, change, lowest = WriteBatch(raw_mode=True), 0, dict[bytes, bytes]()
+        put, delete, row, special = batch.put, batch.delete, self._row, []
         with self._lock:
-            low, lowest, change = self._low, END_KEY, 0
-            # Of several records with one key only the last counts.
-            for key, value in dict(rows).items():
-                if value is not None:
+            for key, value in checked(rows):
+                if key[0] != PLAIN:
+                    special.append((key, value))
+                elif value is not None:
                     put(key, value)
                     change += 1
-                    if key < lowest:
-                        lowest = key
-                elif key >= low and get(key) is not None:
+                    lane = key[:LANE_BYTES]
+                    if key < lowest.get(lane, END_KEY):
+                        lowest[lane] = key
+                elif key >= self._lanes.low(key[:LANE_BYTES]) and row(key) is not None:
                     delete(key)
                     change -= 1
-                    if key < self._scanned_to:
+                    if self._lanes.seen(key):
                         # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
                         self._gone.append(key)
                 # A delete below the watermark is our own, read back: `forget` has done it already.
+            change += self._fold_special(special, batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
-            self._low, self._lowest_put = min(low, lowest), min(self._lowest_put, lowest)
+            self._lanes.put(lowest)
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """See `Table.due`."""
-        end = due_bound(now_ms + 1)
+    def _fold_special(self, rows: Sequence[Row], batch: WriteBatch) -> int:
+        """Controls, and entries that keep an order; how many more wait."""
+        change = 0
+        for key, value in rows:
+            if key[0] == ORDERED:
+                # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
+                effect = queues.drop(self, key) if value is None else queues.put(self, key, value)
+                change += self._queue(effect)
+            elif value is None:
+                batch.delete(key)
+                self._controls = {k: v for k, v in self._controls.items() if k != key}
+            else:
+                batch.put(key, value)
+                self._controls = {**self._controls, key: value}
+        return change
+
+    def _queue(self, effect: queues.Effect) -> int:
+        batch = WriteBatch(raw_mode=True)
+        for key, value in effect.changes.items():
+            if value is None:
+                batch.delete(key)
+                continue
+            batch.put(key, value)
+            if key[0] == ORDERED:
+                self._lanes.put({key[:LANE_BYTES]: key})
+        self._db.write(batch)
+        return effect.waiting
+
+    def lanes(self) -> list[bytes]:
+        """See `Table.lanes`."""
         with self._lock:
-            if self._low >= end:
+            return self._lanes.waiting()
+
+    def due_lanes(self, now_ms: int) -> list[bytes]:
+        """See `Table.due_lanes`."""
+        with self._lock:
+            return self._lanes.due(now_ms)
+
+    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
+        """See `Table.due`."""
+        end = due_bound(now_ms + 1, lane)
+        with self._lock:
+            low = self._lanes.low(lane)
+            if low >= end:
                 return []
-            self._lowest_put = END_KEY
-            self._gone.clear()
-            found, complete = self._scan(self._low, end, rows_max, bytes_max)
-            self._scanned_to = end if complete else found[-1][0] + b"\0"
-            if not found:
-                self._low = self._scanned_to
+            found, following = self._scan(low, lane_end(lane), rows_max, bytes_max, end)
+            if following is not None:
+                to = following
+            else:
+                to = found[-1][0] + b"\0" if found else low
+            self._lanes.scanned(lane, to, following if not found else None)
             return found
 
-    def forget(self, keys: Sequence[bytes]) -> None:
+    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        batch = WriteBatch(raw_mode=True)
-        for key in keys:
-            batch.delete(key)
+        batch, rows, change = WriteBatch(raw_mode=True), dict[bytes, int](), 0
         with self._lock:
-            # What was put below the scan's end while it was being delivered is still there to be found.
-            self._low = min(self._scanned_to, self._lowest_put)
-            self._forgotten += len(keys)
-            if self._forgotten >= _RECLAIM_EVERY:
-                batch.delete_range(FIRST_KEY, self._low)
-                self._forgotten = 0
-            twice = len(set(keys).intersection(self._gone)) if self._gone else 0
-            self._write(batch, self.next_offset, self.waiting - len(keys) + twice, self._state.folded_at_ms)
+            for key in keys:
+                rows[key[:LANE_BYTES]] = rows.get(key[:LANE_BYTES], 0) + 1
+                if key[0] == PLAIN:
+                    batch.delete(key)
+                    change -= 1
+            for lane, count in rows.items():
+                known = self._lanes.forgot(lane, count)
+                if known is not None and known.forgotten >= _RECLAIM_EVERY:
+                    batch.delete_range(lane, known.low)
+                    known.forgotten = 0
+            if self._gone:
+                change += len(set(keys).intersection(self._gone))
+                self._gone.clear()
+            # After the watermarks: an entry that takes the head's place may be due before the others of its lane.
+            change += sum(self._queue(queues.put(self, *row)) for row in again if row[0][0] == ORDERED)
+            change += sum(self._queue(queues.drop(self, key)) for key in keys if key[0] == ORDERED)
+            self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
         return self._scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, 1 << 62)[0]
 
+    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """See `Table.behind`."""
+        start = max(after + b"\0", queues.FIRST_BEHIND)
+        rows = self._scan(start, queues.END_BEHIND, rows_max, 1 << 62)[0]
+        return [(row, *queues.unpacked(packed)) for row, packed in rows]
+
     def get(self, key: bytes) -> bytes | None:
-        """See `Table.get`."""
+        """See `Table.get`; rows of queues too."""
+        found = self._row(key)
+        return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+
+    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """The first row whose key begins with `prefix`."""
+        found = self._scan(prefix, prefix + b"\xff" * 300, 1, 1)[0]
+        return found[0] if found else None
+
+    def _row(self, key: bytes) -> bytes | None:
         try:
             return self._db.get(key)
         except Exception as error:
@@ -184,17 +260,22 @@ class RocksTable:
         """See `Table.close`."""
         self._db.close()
 
-    def _scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> tuple[list[tuple[bytes, bytes]], bool]:
-        """Rows from `start` to before `end`, and whether these are all of them."""
+    def _scan(
+        self, start: bytes, end: bytes, rows_max: int, bytes_max: int, stop: bytes | None = None
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
         found: list[tuple[bytes, bytes]] = []
+        stop = end if stop is None else stop
         with self._iterator(start, end) as rows:
             key, value, valid, following = rows.key, rows.value, rows.valid, rows.next
-            while (more := valid()) and len(found) < rows_max and bytes_max > 0:
+            at = key() if valid() else end
+            while at < stop and len(found) < rows_max and bytes_max > 0:
                 envelope = value()
-                found.append((key(), envelope))
+                found.append((at, envelope))
                 bytes_max -= len(envelope)
                 following()
-        return found, not more
+                at = key() if valid() else end
+        return found, at if at >= stop else None
 
     @contextmanager
     def _iterator(self, start: bytes, end: bytes) -> Iterator[RdictIter]:

@@ -47,13 +47,13 @@ class Metrics:
             self._taken.labels(team, decision).inc(letters)
 
     def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
-        """Count delivered entries, in due order, and how late each was."""
+        """Count delivered entries and how late each was."""
         by_team: dict[str, list[int]] = defaultdict(list)
         for entry, due in zip(sent, due_at_ms, strict=True):
             by_team[entry.team].append(due)
         for team, due_of_team in by_team.items():
             self._sent.labels(team).inc(len(due_of_team))
-            self._lateness.tell(team, due_of_team, now_ms)
+            self._lateness.tell(team, sorted(due_of_team), now_ms)
 
     def tell_put_back(self, destinations: Tally[str]) -> None:
         """Count entries that were put back, by destination."""

@@ -51,7 +51,7 @@ def test_a_key_says_what_it_was_made_from(source: Source) -> None:
 
 @given(SOURCE)
 def test_a_key_survives_being_written_as_text(source: Source) -> None:
-    assert entries.key_from_text(str(entries.source(key(source)))) == key(source)
+    assert entries.source_from_text(str(source)) == source
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_key_survives_being_written_as_text(source: Source) -> None:
 )
 def test_text_that_names_no_key_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever int or split say
-        entries.key_from_text(text)
+        entries.source_from_text(text)
 
 
 @given(SOURCE, DUE)
@@ -85,7 +85,30 @@ def test_due_times_beyond_64_bits_are_clamped(asked_ms: int, kept_ms: int) -> No
 
 def test_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
     made = key(Source(5, "a.DLT", 3, 7))
-    assert made == b"\x01" + bytes.fromhex("8000000000000005") + b"a.DLT\0" + bytes.fromhex("00000003 0000000000000007")
+    tail = b"a.DLT\0" + bytes.fromhex("00000003 0000000000000007")
+    assert made == b"\x01" + bytes(8) + bytes.fromhex("8000000000000005") + tail
+    lane = entries.lane("team", "a.DLT", "a.retry", ordered=True)
+    order = entries.order("team", "a.DLT", b"key")
+    ordered = entries.key(5, order + entries.key_stem("a.DLT", 3), 7, lane)
+    assert ordered == lane + bytes.fromhex("8000000000000005") + order + tail
+    assert (len(lane), lane[0], len(order), entries.split(ordered)) == (9, 2, 8, (order, tail))
+
+
+@given(SOURCE, st.booleans(), DUE)
+def test_a_key_of_any_lane_says_the_same(source: Source, ordered: bool, other_ms: int) -> None:
+    lane = entries.lane("team", source.topic, "retry", ordered)
+    stem = entries.order("team", source.topic, b"k") * ordered + entries.key_stem(source.topic, source.partition)
+    made = entries.key(source.due_at_ms, stem, source.offset, lane)
+    assert (entries.source(made), entries.due_at_ms(made), entries.lane_of(made)) == (source, source.due_at_ms, lane)
+    assert entries.source(entries.postponed(made, other_ms)) == source._replace(due_at_ms=other_ms)
+    assert lane < made < entries.lane_end(lane)
+    assert (made >= entries.due_bound(other_ms, lane)) == (source.due_at_ms >= other_ms)
+
+
+def test_lanes_differ_by_team_topic_destination_and_order() -> None:
+    names = [("a", "b", "c"), ("a", "c", "b"), ("ab", "", "c"), ("a", "b", "cc")]
+    assert len({entries.lane(*name, ordered) for name in names for ordered in (False, True)}) == 2 * len(names)
+    assert entries.order("a", "b", b"k") != entries.order("a", "c", b"k") != entries.order("a", "b", b"l")
 
 
 @pytest.mark.parametrize(
@@ -96,10 +119,11 @@ def test_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
         b"\x01",
         b"order-42",
         b"\x02" + key(Source(1, "a", 0, 0))[1:],
-        key(Source(1, "a", 0, 0))[:20],
-        b"\x01" + bytes(8) + b"\xff\xff\0" + bytes(12),
-        b"\x01" + bytes(8) + b"\0" + bytes(12),
-        b"\x01" + bytes(8) + b"aX" + bytes(12),
+        b"\x03" + key(Source(1, "a", 0, 0))[1:],
+        key(Source(1, "a", 0, 0))[:28],
+        b"\x01" + bytes(16) + b"\xff\xff\0" + bytes(12),
+        b"\x01" + bytes(16) + b"\0" + bytes(12),
+        b"\x01" + bytes(16) + b"aX" + bytes(12),
     ],
 )
 def test_a_foreign_key_is_refused(foreign: bytes) -> None:

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 import pytest
 
 from retry import entry as entries
 from retry.entry import Entry
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
 from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Swept, sweep
+from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Lane, Swept, sweep
 from retry.table.memory import MemoryTable
 
 NOW_MS = 1_700_000_000_000
 CHANGELOG = Changelog("changelog", 1)
+
+
+class Door:
+    """A gate that is open but to some destinations, and for so many entries of a team."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Lane] = {}
+        self.closed: dict[str, str] = {}
+        self.allowed: dict[str, int] = {}
+        self.asked: list[Lane] = []
+        self.took: set[str] = set()
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+        self.asked.append(lane)
+        allowed = 0 if lane.destination in self.closed else min(wanted, self.allowed.get(lane.team, wanted))
+        if lane.team in self.allowed:
+            self.allowed[lane.team] -= allowed
+        return allowed
+
+    def give_back(self, lane: Lane, entries: int) -> None:
+        if lane.team in self.allowed:
+            self.allowed[lane.team] += entries
+
+    def refused(self, destination: str, why: str, now_ms: int) -> None:
+        self.closed[destination] = why
+
+    def delivered(self, destinations: Iterable[str]) -> None:
+        self.took |= set(destinations)
 
 
 class Bench:
@@ -23,8 +54,7 @@ class Bench:
         self.log.create("changelog", 2)
         self.log.create("retry", 3)
         self.log.create("narrow", 1, bytes_max=50)
-        self.closed: dict[str, str] = {}
-        self.asked: list[set[str]] = []
+        self.gate = Door()
         self.open()
 
     def open(self) -> None:
@@ -32,10 +62,15 @@ class Bench:
         self.writer = MemoryTransactions(self.log, "shard-1")
         self.writer.open()
 
-    def put(self, due_at_ms: int, value: bytes = b"v", to: str = "retry", envelope: bytes | None = None) -> bytes:
+    def put(
+        self, due_at_ms: int, value: bytes = b"v", to: str = "retry", envelope: bytes | None = None,
+        team: str = "team", ordered: bool = False,
+    ) -> bytes:  # fmt: skip
         """Put an entry into the changelog and the table; its key."""
-        key = entries.key(due_at_ms, entries.key_stem("orders.DLT", 0), len(self.log.read("changelog")))
-        entry = Entry(to, b"k", value, [("retry-id", b"1")], None, "team")
+        stem = entries.order(team, "orders.DLT", b"k") * ordered + entries.key_stem("orders.DLT", 0)
+        offset, lane = len(self.log.read("changelog")), entries.lane(team, "orders.DLT", to, ordered)
+        key = entries.key(due_at_ms, stem, offset, lane)
+        entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
         self.writer.begin()
         self.writer.write(*CHANGELOG, [{"key": key, "value": envelope or entries.encode(entry)}])
         self.writer.commit()
@@ -50,12 +85,7 @@ class Bench:
 
     def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
         """One batch."""
-
-        def closed(destinations: set[str]) -> dict[str, str]:
-            self.asked.append(destinations)
-            return {topic: why for topic, why in self.closed.items() if topic in destinations}
-
-        return sweep(self.table, self.writer, CHANGELOG, closed, now_ms, rows_max, bytes_max)
+        return sweep(self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max)
 
     def delivered(self, topic: str = "retry") -> list[bytes | None]:
         """Values that a reader sees, in the order of their offsets (all have one key)."""
@@ -69,7 +99,8 @@ class Bench:
     def agrees(self) -> bool:
         """Whether the table is the changelog's fold."""
         self.fold()
-        return dict(self.table.page(b"", 1_000)) == self.live()
+        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
+        return dict(self.table.page(b"", 1_000)) | behind == self.live()
 
 
 @pytest.fixture
@@ -80,7 +111,7 @@ def bench() -> Bench:
 def test_nothing_due_does_nothing(bench: Bench) -> None:
     bench.put(NOW_MS + 1)
     swept = bench.sweep()
-    assert (swept, bench.asked) == (NOTHING, [])
+    assert (swept, bench.gate.asked) == (NOTHING, [])
     assert len(bench.live()) == 1
 
 
@@ -115,40 +146,70 @@ def test_a_batch_is_bounded_by_count_and_by_bytes(bench: Bench, limits: dict[str
     assert bench.sweep() is NOTHING
 
 
-@pytest.mark.parametrize("closed", [{}, {"retry": "not there"}])
-def test_destinations_are_asked_about_once_a_batch(bench: Bench, closed: dict[str, str]) -> None:
-    bench.closed = closed
-    for to in ("retry", "narrow", "retry"):
-        bench.put(NOW_MS, to=to)
-    bench.sweep()
-    assert bench.asked == [{"retry", "narrow"}]
-
-
-def test_what_a_closed_destination_is_to_get_is_put_back_and_the_rest_goes_out(bench: Bench) -> None:
-    bench.closed = {"retry": "retry: it is closed"}
+def test_what_a_closed_destination_is_to_get_waits_where_it_is_and_the_rest_goes_out(bench: Bench) -> None:
+    bench.gate.closed = {"retry": "it is closed"}
     waiting = bench.put(NOW_MS - 1, b"waits")
     bench.put(NOW_MS, b"goes", to="narrow")
     swept = bench.sweep()
     assert (bench.delivered(), bench.delivered("narrow")) == ([], [b"goes"])
-    assert (swept.put_back, swept.trouble) == ({"retry": 1}, ["retry: it is closed"])
-    assert [entry.value for entry in swept.sent] == [b"goes"]
-    assert swept.due_at_ms == [NOW_MS]
-    assert list(bench.live()) == [entries.postponed(waiting, NOW_MS + PUT_BACK_MS)]
+    assert ([entry.value for entry in swept.sent], swept.due_at_ms, swept.put_back) == ([b"goes"], [NOW_MS], {})
+    assert list(bench.live()) == [waiting]
     assert bench.agrees()
-    bench.closed = {}
-    assert bench.sweep(NOW_MS + PUT_BACK_MS - 1).sent == []
-    assert len(bench.sweep(NOW_MS + PUT_BACK_MS).sent) == 1
+    bench.gate.closed = {}
+    assert len(bench.sweep().sent) == 1
     assert (bench.delivered(), bench.live()) == ([b"waits"], {})
 
 
-@pytest.mark.parametrize("refused", ["nowhere", "narrow"])
-def test_a_refused_entry_is_found_by_a_rehearsal_and_put_back(bench: Bench, refused: str) -> None:
+def test_no_more_goes_than_the_gate_lets_through(bench: Bench) -> None:
+    for n in range(5):
+        bench.put(NOW_MS - n)
+    bench.gate.allowed["team"] = 3
+    assert [len(bench.sweep().sent) for _ in range(2)] == [3, 0]
+    bench.gate.allowed["team"] = 10
+    assert len(bench.sweep().sent) == 2
+    assert bench.gate.allowed["team"] == 8  # What was taken and not used was given back.
+
+
+def test_a_team_with_much_that_is_due_leaves_room_for_the_others(bench: Bench) -> None:
+    for n in range(200):
+        bench.put(NOW_MS - 1_000 + n, team="flood")
+    bench.put(NOW_MS, b"other", team="other")
+    swept = bench.sweep(rows_max=80)
+    assert Counter(entry.team for entry in swept.sent) == {"flood": 10, "other": 1}
+    # Nobody else waits any more: as much as fits.
+    assert [len(bench.sweep(rows_max=80).sent) for _ in range(3)] == [80, 80, 30]
+    assert bench.agrees()
+
+
+def test_entries_of_one_record_key_go_in_the_order_of_their_letters_and_none_overtakes(bench: Bench) -> None:
+    for due_at_ms, value in ((NOW_MS + 5, b"first"), (NOW_MS - 9, b"second"), (NOW_MS - 20, b"third")):
+        bench.put(due_at_ms, value, ordered=True)
+    assert bench.sweep() is NOTHING
+    assert (bench.table.waiting, bench.agrees()) == (3, True)
+    sent = [[entry.value for entry in bench.sweep(NOW_MS + 5).sent] for _ in range(4)]
+    assert sent == [[b"first"], [b"second"], [b"third"], []]
+    assert (bench.table.waiting, bench.live(), bench.agrees()) == (0, {}, True)
+
+
+def test_an_ordered_entry_that_is_put_back_keeps_its_place(bench: Bench) -> None:
+    bench.put(NOW_MS - 5, b"x" * 100, to="narrow", ordered=True)
+    bench.put(NOW_MS - 4, b"next", to="narrow", ordered=True)
+    assert bench.sweep().put_back == {"narrow": 1}
+    assert bench.agrees()
+    assert bench.sweep() is NOTHING
+    bench.log.create("narrow", 1, bytes_max=500)
+    later = NOW_MS + PUT_BACK_MS
+    assert [[entry.value for entry in bench.sweep(later).sent] for _ in range(2)] == [[b"x" * 100], [b"next"]]
+    assert bench.agrees()
+
+
+def test_a_refused_entry_is_found_by_a_rehearsal_and_put_back(bench: Bench) -> None:
     bench.put(NOW_MS - 1, b"good")
-    bench.put(NOW_MS, b"x" * 100, to=refused)
+    bench.put(NOW_MS, b"x" * 100, to="narrow")
     bench.put(NOW_MS, b"good too")
     swept = bench.sweep()
     assert bench.delivered() == [b"good", b"good too"]
-    assert (swept.put_back, len(swept.trouble), len(bench.live())) == ({refused: 1}, 1, 1)
+    assert (swept.put_back, len(swept.trouble), len(bench.live())) == ({"narrow": 1}, 1, 1)
     assert bench.agrees()
 
 
@@ -159,11 +220,14 @@ def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> 
     assert bench.delivered("narrow") == [b"a", b"b"]
 
 
-def test_a_missing_topic_is_closed_for_all_that_goes_there(bench: Bench) -> None:
-    for to in ("nowhere", "retry", "nowhere"):
-        bench.put(NOW_MS, to=to)
-    assert bench.sweep().put_back == {"nowhere": 2}
-    assert len(bench.delivered()) == 1
+def test_a_missing_topic_is_closed_for_all_that_goes_there_and_they_wait(bench: Bench) -> None:
+    kept = [bench.put(NOW_MS, to=to) for to in ("nowhere", "retry", "nowhere")]
+    swept = bench.sweep()
+    assert ([entry.destination for entry in swept.sent], swept.put_back) == (["retry"], {})
+    assert set(bench.gate.closed) == {"nowhere"}
+    assert list(bench.live()) == [kept[0], kept[2]]
+    assert bench.agrees()
+    assert bench.sweep() is NOTHING
 
 
 def test_after_an_abort_that_nobody_explains_nothing_is_forgotten(bench: Bench) -> None:

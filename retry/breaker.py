@@ -1,0 +1,104 @@
+"""A breaker for each target: after failures nothing is sent for a while, then a probe, and if that goes well everything.
+
+    closed ──failures──► open ──time──► half open ──the probe is taken, and does not come back──► closed
+                          ▲                 │
+                          └──it fails: open, twice as long
+
+A failure is a topic that refuses what is written to it, at once; or so many letters that come back from a target within a
+time, where the policy file gives it a breaker. Letters are counted by the worker that takes them in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from retry.policies.limits import Breaker
+
+_ALL = 1 << 30
+_PROBE = 1
+_REFUSED_FOR_MS, _OPEN_MS_MAX = 5_000, 600_000
+
+
+@dataclass(slots=True)
+class _Open:
+    """A breaker that is not closed.
+
+    Attributes:
+      until_ms: nothing goes before.
+      for_ms: how long it was opened for.
+      watch_ms: how long a probe must stay away; 0 where it is enough that it is taken.
+      probed_at_ms: when the probe went.
+    """
+
+    why: str
+    until_ms: int
+    for_ms: int
+    watch_ms: int
+    probed_at_ms: int | None = None
+
+
+class Breakers:
+    """The breakers of all targets, for several threads."""
+
+    def __init__(self, configured: Mapping[str, Breaker]) -> None:
+        self._configured = configured
+        self._open: dict[str, _Open] = {}
+        self._came_back: dict[str, deque[int]] = {}
+        self._lock = threading.Lock()
+
+    def allowed(self, target: str, now_ms: int) -> tuple[int, str]:
+        """How many entries may go to a target, and why not more."""
+        with self._lock:
+            opened = self._open.get(target)
+            if opened is None:
+                return _ALL, ""
+            if now_ms < opened.until_ms:
+                return 0, opened.why
+            if opened.probed_at_ms is None or not opened.watch_ms:
+                opened.probed_at_ms = now_ms
+                return _PROBE, opened.why
+            if now_ms < opened.probed_at_ms + opened.watch_ms:
+                return 0, f"{opened.why}; a probe is under way"
+            del self._open[target]
+            return _ALL, ""
+
+    def refused(self, target: str, why: str, now_ms: int) -> None:
+        """A target took nothing of what was written to it."""
+        with self._lock:
+            self._trip(target, f"it refuses: {why}", _REFUSED_FOR_MS, 0, now_ms)
+
+    def delivered(self, target: str) -> None:
+        """A target took what was written to it."""
+        with self._lock:
+            opened = self._open.get(target)
+            if opened is not None and not opened.watch_ms:
+                del self._open[target]
+
+    def came_back(self, target: str, letters: int, now_ms: int) -> None:
+        """So many letters failed again after they were sent to a target."""
+        limit = self._configured.get(target)
+        if limit is None or letters == 0:
+            return
+        with self._lock:
+            opened = self._open.get(target)
+            if opened is not None and now_ms < opened.until_ms:
+                return
+            seen = self._came_back.setdefault(target, deque(maxlen=limit.failures))
+            seen.extend([now_ms] * min(letters, limit.failures))
+            if opened is not None or (len(seen) == limit.failures and now_ms - seen[0] <= limit.within_ms):
+                seen.clear()
+                why = f"its breaker is open: {limit.failures} letters came back within {limit.within_ms} ms"
+                self._trip(target, why, limit.open_for_ms, limit.open_for_ms, now_ms)
+
+    def states(self, now_ms: int) -> dict[str, str]:
+        """Targets whose breaker is not closed: `open` or `half-open`."""
+        with self._lock:
+            return {t: "open" if now_ms < opened.until_ms else "half-open" for t, opened in self._open.items()}
+
+    def _trip(self, target: str, why: str, for_ms: int, watch_ms: int, now_ms: int) -> None:
+        before = self._open.get(target)
+        for_ms = for_ms if before is None else max(for_ms, min(before.for_ms * 2, _OPEN_MS_MAX))
+        self._open[target] = _Open(why, now_ms + for_ms, for_ms, watch_ms)

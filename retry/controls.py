@@ -1,0 +1,94 @@
+"""What an operator asks of every shard: one changelog record in each partition, put by any process, deleted to end it.
+
+Key: 0x10 | `pause/<scope>/<name>`, UTF-8, where the scope is `all`, `team`, `topic` (of dead letters) or `target`.
+Key: 0x10 | `reschedule/<id>`, of entries that are to be moved under the present policy file.
+Value: a JSON object, see the structs. Being records of the changelog they survive restarts, and a shard that is restored
+knows of them before it delivers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from retry.errors import EntryUnreadable
+
+_KIND = b"\x10"
+_PAUSE, _RESCHEDULE = b"\x10pause/", b"\x10reschedule/"
+SCOPES = ("all", "team", "topic", "target")
+_Control = TypeVar("_Control", "Pause", "Reschedule")
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Nothing is delivered of what it names.
+
+    Attributes:
+      since_ms: when it was asked for.
+      reason: in the operator's words.
+    """
+
+    since_ms: int
+    reason: str = ""
+
+
+class Reschedule(msgspec.Struct, frozen=True):
+    """Waiting entries are decided anew; None stands for every one.
+
+    Attributes:
+      since_ms: when it was asked for; entries taken in later are left alone.
+    """
+
+    since_ms: int
+    team: str | None = None
+    topic: str | None = None
+
+
+def pause_key(scope: str, name: str) -> bytes:
+    """The key of a pause; `name` is empty for `all`."""
+    return _PAUSE + f"{scope}/{name}".encode()
+
+
+def reschedule_key(since_ms: int) -> bytes:
+    """The key of a request to reschedule."""
+    return _RESCHEDULE + b"%d" % since_ms
+
+
+def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str) -> str | None:
+    """Why nothing goes from this dead-letter topic of this team to this target, or None where it may."""
+    if not controls:
+        return None
+    for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):
+        found = controls.get(pause_key(scope, name))
+        if found is not None:
+            pause = _read(found, Pause)
+            return f"paused by {scope} {name}".rstrip() + (f": {pause.reason}" if pause.reason else "")
+    return None
+
+
+def pauses(controls: Mapping[bytes, bytes]) -> dict[tuple[str, str], Pause]:
+    """What is paused, by scope and name."""
+    found = {}
+    for key, value in controls.items():
+        if key.startswith(_PAUSE):
+            scope, _, name = key[len(_PAUSE) :].decode("utf-8", "replace").partition("/")
+            found[scope, name] = _read(value, Pause)
+    return found
+
+
+def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
+    """What is to be rescheduled, by key, the oldest request first."""
+    return {key: _read(value, Reschedule) for key, value in sorted(controls.items()) if key.startswith(_RESCHEDULE)}
+
+
+def encode(control: Pause | Reschedule) -> bytes:
+    """The value of a control's record."""
+    return msgspec.json.encode(control)
+
+
+def _read(value: bytes, shape: type[_Control]) -> _Control:
+    try:
+        return msgspec.json.decode(value, type=shape)
+    except msgspec.MsgspecError as error:
+        raise EntryUnreadable(f"a control record cannot be read: {error}") from error

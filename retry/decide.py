@@ -1,0 +1,92 @@
+"""What becomes of one letter: by which plan, whether it is retried, where to and when. Pure: no clock, no chance."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from backoff import RetryAt
+from retry.policies.registry import Registry
+from retry.policies.route import Plan, Route
+from retry.sources.dead_letter import NO_TIME, Letter
+from retry.trace import Trace
+
+_DRAWS = 1 << 32
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """A letter and what was decided.
+
+    Attributes:
+      attempt: number of the retry that the decision is about; 1 is the first.
+      reason: why it parks; None where it is retried.
+      target: the topic that it goes to; None for the service's own parking topic.
+      due_at_ms: when; now, where it parks.
+      ordered: whether it waits for earlier letters of its key.
+    """
+
+    letter: Letter
+    trace: Trace
+    route: Route
+    plan: Plan
+    attempt: int
+    reason: str | None
+    target: str | None
+    due_at_ms: int
+    failed_at_ms: int
+    first_failed_at_ms: int
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it waits for earlier letters of its key; what parks waits for nobody."""
+        return self.plan.ordered and self.reason is None and self.letter.key is not None
+
+
+def decide(registry: Registry, letter: Letter, trace: Trace, now_ms: int, unfit: str | None = None) -> Case:
+    """What becomes of a letter; `unfit` is why it cannot be retried, whatever its policy says."""
+    route = registry.route(letter.topic)
+    attempt = (trace.made or 0) + 1
+    failed_at_ms = letter.failed_at_ms(now_ms)
+    first_ms = failed_at_ms if trace.first_failed_ms is None else min(trace.first_failed_ms, failed_at_ms)
+    plan = route.plan(
+        letter.failure,
+        attempt=attempt,
+        age_ms=max(0, now_ms - first_ms),
+        headers=letter.kept,
+        null_value=letter.value is None,
+    )
+    target = None if plan.park else plan.target(letter.failure, letter.topic)
+    reason = unfit or _refusal(letter, trace, route, plan, target)
+    if reason is None:
+        decision = plan.policy.decide(
+            attempt=attempt,
+            first_failed_at_ms=first_ms,
+            failed_at_ms=failed_at_ms,
+            now_ms=now_ms,
+            draw=zlib.crc32(letter.source) / _DRAWS,
+            retry_at_ms=letter.retry_at_ms,
+        )
+        if isinstance(decision, RetryAt):
+            return Case(letter, trace, route, plan, attempt, None, target, decision.due_at_ms, failed_at_ms, first_ms)
+        reason = decision.reason
+    return Case(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms)
+
+
+def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str | None) -> str | None:
+    """Why this letter must not be retried, whatever its number and age; None where it may."""
+    if not letter.copyable():
+        return "unreadable_headers"
+    if plan.park:
+        return "rule"
+    if trace.made is None:
+        return "bad_attempt"
+    if letter.retry_at_ms == NO_TIME and plan.policy.honour_retry_at:
+        return "bad_due"
+    if plan.retry_to is None:
+        return "no_policy"
+    if target is None:
+        return "no_origin" if plan.retry_to == "origin" else "no_target"
+    if plan.template is not None and target not in (route.allowed_targets or ()):
+        return "target_not_allowed"
+    return None

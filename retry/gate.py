@@ -1,0 +1,109 @@
+"""What may be delivered just now: pauses, allow-lists, limits, and topics that refuse. One gate for all shards of a process.
+
+An entry that may not go stays where it is, at no cost, and the gate says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from backoff.limit import Bucket
+from retry import controls
+from retry.breaker import Breakers
+from retry.policies.registry import Registry
+from retry.sweep import Lane
+
+log = logging.getLogger(__name__)
+
+Closed = Callable[[set[str]], dict[str, str]]
+
+
+class Gate:
+    """Asked by sweeps of several threads.
+
+    Args:
+      registry: whose allow-lists and limits count.
+      parking: the service's own parking topic, which is open to everybody.
+      closed: asked which of some destinations cannot be written to now, and why.
+      share: which part of all shards this process sweeps; a limit is that of all processes together.
+    """
+
+    def __init__(self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float]) -> None:
+        self.known: dict[bytes, Lane] = {}
+        self.held: dict[Lane, str] = {}
+        self._parking, self._closed, self._share = parking, closed, share
+        self._lock = threading.Lock()
+        self.use(registry)
+
+    def use(self, registry: Registry) -> None:
+        """Go by another registry from now on; limits begin anew."""
+        with self._lock:
+            self._registry = registry
+            self._parked = registry.parking() | {self._parking}
+            self._teams = {team: [Bucket(limit) for limit in limits] for team, limits in registry.team_limits.items()}
+            self._targets = {target: Bucket(limit) for target, limit in registry.target_limits.items()}
+            self.breakers = Breakers(registry.breakers)
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
+        """See `retry.sweep.Gate`."""
+        why = self._why_not(lane, standing)
+        if why:
+            self._hold(lane, why)
+            return 0
+        allowed, why = self.breakers.allowed(lane.destination, now_ms)
+        allowed = min(wanted, allowed)
+        for bucket in self._buckets(lane):
+            with self._lock:
+                bucket.share = self._share()
+                got = bucket.take(allowed, now_ms)
+            self._return(lane, allowed - got, stop=bucket)
+            allowed = got
+        if allowed:
+            self.held.pop(lane, None)
+        else:
+            self._hold(lane, why or "the limit is used up for now")
+        return allowed
+
+    def give_back(self, lane: Lane, entries: int) -> None:
+        """See `retry.sweep.Gate`."""
+        self._return(lane, entries)
+
+    def refused(self, destination: str, why: str, now_ms: int) -> None:
+        """See `retry.sweep.Gate`."""
+        self.breakers.refused(destination, why, now_ms)
+
+    def delivered(self, destinations: Iterable[str]) -> None:
+        """See `retry.sweep.Gate`."""
+        for destination in destinations:
+            self.breakers.delivered(destination)
+
+    def _why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
+        paused = controls.paused(standing, *lane)
+        if paused is not None:
+            return paused
+        if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
+            return f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
+        return self._closed({lane.destination}).get(lane.destination)
+
+    def _buckets(self, lane: Lane) -> list[Bucket]:
+        if lane.destination in self._parked:
+            return []
+        target = self._targets.get(lane.destination)
+        return [*self._teams.get(lane.team, []), *([target] if target else [])]
+
+    def _return(self, lane: Lane, entries: int, stop: Bucket | None = None) -> None:
+        """Give to every bucket that was asked before `stop`."""
+        if entries <= 0:
+            return
+        for bucket in self._buckets(lane):
+            if bucket is stop:
+                return
+            with self._lock:
+                bucket.give_back(entries)
+
+    def _hold(self, lane: Lane, why: str) -> None:
+        if self.held.get(lane) != why:
+            self.held[lane] = why
+            log.warning("%s: letters of %s for %s wait: %s", lane.team, lane.topic, lane.destination, why)

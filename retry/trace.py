@@ -1,0 +1,87 @@
+"""Which original record a letter is an attempt of, and how many retries that record has had: by our own count.
+
+In this order:
+
+1. an outstanding send of the same dead-letter topic, key and value: whoever drops headers cannot begin anew
+2. the sends that are on record under the id that came back: whoever forges the count cannot either
+3. the header `retry-attempt`: the record is bounded, and may have forgotten
+
+Where no `retry-id` came back, the id is made of the origin's coordinates and the consumer group, or else of key and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from retry import lineages
+from retry.lineages import Lineages
+from retry.sources.dead_letter import Letter
+
+
+class Trace(NamedTuple):
+    """What is known of a letter's past.
+
+    Attributes:
+      id: the lineage, as the header `retry-id` has it.
+      number: the same as a number.
+      print: of dead-letter topic, key and value.
+      made: retries made so far; None where a header says something that is no count, and nobody knows better.
+      first_failed_ms: when the first attempt failed, if that is known.
+      matched: it was known by its print.
+    """
+
+    id: bytes
+    number: int
+    print: int
+    made: int | None
+    first_failed_ms: int | None
+    matched: bool
+
+
+class Tracer:
+    """Traces letters with the record of recent lineages.
+
+    Args:
+      cluster_id: of the brokers, since coordinates mean something only within one cluster.
+      retry_targets: topics that retries are sent to. Coordinates in one of them are those of a retry, not of the original.
+    """
+
+    def __init__(self, recent: Lineages, cluster_id: str, retry_targets: Collection[str]) -> None:
+        self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
+
+    def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
+        """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
+        print_ = lineages.fingerprint(letter.topic, letter.key, letter.value)
+        if letter.id is not None:
+            return self._by_id(letter, letter.id, print_, now_ms, window_ms)
+        failure = letter.failure
+        fresh = failure.origin_offset is not None and failure.origin_topic not in self._retry_targets
+        back = None if fresh else self._recent.returned(print_, now_ms, window_ms, letter.retries_made)
+        if back is not None:
+            first_ms = letter.first_failed_at_ms or back.first_failed_ms
+            return Trace(lineages.text(back.id), back.id, print_, back.attempts, first_ms, True)
+        number = identity(letter, self._cluster_id)
+        known = self._recent.sends(number) if failure.origin_offset is not None else None
+        made = letter.retries_made if known is None else known.attempts
+        first_ms = letter.first_failed_at_ms if known is None else known.first_failed_ms
+        return Trace(lineages.text(number), number, print_, made, first_ms, False)
+
+    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> Trace:
+        number = lineages.number(id_)
+        back = self._recent.returned(print_, now_ms, window_ms, letter.retries_made)
+        if back is not None and back.id == number:
+            return Trace(id_, number, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
+        known = self._recent.sends(number)
+        if known is not None:
+            return Trace(id_, number, print_, known.attempts, letter.first_failed_at_ms or known.first_failed_ms, False)
+        return Trace(id_, number, print_, letter.retries_made, letter.first_failed_at_ms, False)
+
+
+def identity(letter: Letter, cluster_id: str) -> int:
+    """The lineage of a letter that brought none back."""
+    failure = letter.failure
+    if failure.origin_topic is None or failure.origin_partition is None or failure.origin_offset is None:
+        return lineages.fingerprint("", letter.key, letter.value)
+    place = failure.origin_topic, failure.origin_partition, failure.origin_offset
+    return lineages.lineage_of(cluster_id, *place, failure.consumer_group)
