@@ -24,7 +24,9 @@ import msgspec
 from backoff import RetryAt
 from retry import entry as entries
 from retry.entry import Entry, Headers
-from retry.policies.registry import ORIGIN, Plan, Registry, Route
+from retry.failure import Failure
+from retry.policies.registry import Registry
+from retry.policies.route import Plan, Route
 from retry.sources import headers as names
 from retry.sources.dead_letter import NO_TIME, Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
@@ -62,11 +64,12 @@ class Settled(NamedTuple):
 
 
 class _Case(msgspec.Struct, frozen=True, gc=False):
-    """A letter and what was decided; `reason` says why it parks, and is None where it is retried."""
+    """A letter and what was decided; `reason` says why it parks, and is None where it is retried, to `target`."""
 
     letter: Letter
     route: Route
     plan: Plan
+    target: str | None
     reason: str | None
     due_at_ms: int
     failed_at_ms: int
@@ -131,13 +134,21 @@ class Intake:
 
     def _case(self, letter: Letter, now_ms: int) -> _Case:
         route = self._registry.route(letter.topic)
-        plan = route.plan(letter.exception)
         failed_at_ms = letter.failed_at_ms(now_ms)
         first_ms = failed_at_ms if letter.first_failed_at_ms is None else letter.first_failed_at_ms
-        reason = _refusal(letter, route, plan)
+        failure, attempt = Failure(exception=letter.exception, origin_topic=letter.origin), (letter.retries_made or 0) + 1
+        plan = route.plan(
+            failure,
+            attempt=attempt,
+            age_ms=now_ms - first_ms,
+            headers=letter.kept,
+            null_value=letter.value is None,
+        )
+        target = plan.target(failure, letter.topic)
+        reason = _refusal(letter, route, plan, target)
         if reason is None:
             decision = plan.policy.decide(
-                attempt=(letter.retries_made or 0) + 1,
+                attempt=attempt,
                 first_failed_at_ms=first_ms,
                 failed_at_ms=failed_at_ms,
                 now_ms=now_ms,
@@ -145,9 +156,9 @@ class Intake:
                 retry_at_ms=letter.retry_at_ms,
             )
             if isinstance(decision, RetryAt):
-                return _Case(letter, route, plan, None, decision.due_at_ms, failed_at_ms, first_ms)
+                return _Case(letter, route, plan, target, None, decision.due_at_ms, failed_at_ms, first_ms)
             reason = decision.reason
-        return _Case(letter, route, plan, reason, now_ms, failed_at_ms, first_ms)
+        return _Case(letter, route, plan, target, reason, now_ms, failed_at_ms, first_ms)
 
     def _packed(self, case: _Case) -> tuple[Entry, bytes, str | None]:
         """The entry, its envelope, and why it is parked: in a form that its topic and the changelog take."""
@@ -155,7 +166,7 @@ class Intake:
         if not letter.copyable():
             return self._reference(case)
         ours = _ours(case)
-        target = self._parking(case.plan) if case.reason else _target(letter, case.plan)
+        target = case.target if case.target and not case.reason else self._parking(case.plan)
         whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
         envelope = entries.encode(whole)
         if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
@@ -185,7 +196,7 @@ class Intake:
         return min(self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES))
 
 
-def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
+def _refusal(letter: Letter, route: Route, plan: Plan, target: str | None) -> str | None:
     """Why this letter must not be retried, whatever its number and age; None where it may."""
     if not letter.copyable():
         return "unreadable_headers"
@@ -197,15 +208,11 @@ def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
         return "bad_due"
     if plan.retry_to is None:
         return "no_policy"
-    if plan.retry_to == ORIGIN and letter.origin is None:
+    if target is None and letter.origin is None:
         return "no_origin"
-    if plan.retry_to == ORIGIN and letter.origin not in (route.allowed_targets or ()):
+    if plan.template and target not in (route.allowed_targets or ()):
         return "target_not_allowed"
     return None
-
-
-def _target(letter: Letter, plan: Plan) -> str:
-    return (letter.origin if plan.retry_to == ORIGIN else plan.retry_to) or ""
 
 
 def _ours(case: _Case) -> Headers:

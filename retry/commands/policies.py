@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
+from backoff import PolicyInvalid, duration_ms
+from retry.entry import Header
 from retry.errors import PolicyFileInvalid
+from retry.failure import Failure
 from retry.policies.explain import explain as explain_lines
 from retry.policies.file import load
 from retry.policies.registry import Registry
+from retry.policies.rule import Case
 
 
 @click.group()
@@ -26,14 +31,58 @@ def check(file: str) -> None:
     click.echo(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}: OK")
 
 
+class _Duration(click.ParamType):
+    """Milliseconds, from a duration as the policy file writes them."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """What the person wrote, or a message that says how it is written."""
+        try:
+            return value if isinstance(value, int) else duration_ms(value)
+        except PolicyInvalid as invalid:
+            self.fail(invalid.reason, param, ctx)
+
+
+class _Header(click.ParamType):
+    """A header, from name=value."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Header:
+        """Name and UTF-8 value."""
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not name=value", param, ctx)
+        return name, text.encode(errors="replace")
+
+
 @policies.command()
 @click.option("--topic", required=True, help="The dead-letter topic.")
-@click.option("--exception", help="Full class name of the exception, as the letter's headers have it.")
 @click.option("--attempt", type=click.IntRange(1, 2**31 - 1), required=True, help="Number of the retry, from 1.")
+@click.option("--exception", help="Full class name of the exception, as the letter's headers have it.")
+@click.option("--cause", help="Full class name of the root cause.")
+@click.option("--message", help="Message of the exception.")
+@click.option("--stage", help="Where in its framework's pipeline the record failed.")
+@click.option("--age", type=_Duration(), default="0s", help="Since the first failure, like 2h30m.")
+@click.option("--header", "headers", type=_Header(), multiple=True, help="A header of the letter; may be repeated.")
+@click.option("--group", help="The consumer group that failed.")
+@click.option("--origin", help="The topic that the record first came from.")
+@click.option("--null-value", is_flag=True, help="The letter has no value.")
 @click.option("--file", envvar="RETRY_POLICIES", required=True, help="The policy file.", show_envvar=True)
-def explain(topic: str, exception: str | None, attempt: int, file: str) -> None:
-    """Say in words what happens to a letter, and how long this and the next retries wait."""
-    for line in explain_lines(_loaded(file), topic=topic, exception=exception, attempt=attempt):
+def explain(
+    topic: str, attempt: int, age: int, headers: tuple[Header, ...], null_value: bool, file: str, **told: str | None
+) -> None:
+    """Say in words what happens to a letter, by which rule and why, and how long this and the next retries wait."""
+    failure = Failure(
+        origin_topic=told["origin"],
+        consumer_group=told["group"],
+        exception=told["exception"],
+        cause=told["cause"],
+        message=told["message"],
+        stage=told["stage"],
+    )
+    for line in explain_lines(_loaded(file), topic, Case(failure, attempt, age, headers, null_value)):
         click.echo(line)
 
 

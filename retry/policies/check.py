@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from retry.policies.document import Document
 from retry.policies.names import pattern_body, pattern_fault, topic_fault
-from retry.policies.registry import ORIGIN
 from retry.policies.shape import Overrides, Pattern, Team, Topic
+from retry.policies.target import ORIGIN, depends, groups_needed, template_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class Placed:
         dead_letters = self.topic.dead_letters
         return dead_letters.pattern if isinstance(dead_letters, Pattern) else dead_letters
 
+    @property
+    def compiled(self) -> re.Pattern[str] | None:
+        """The pattern, to be matched with whole names; None where it is one topic."""
+        return re.compile(pattern_body(self.written)) if self.is_pattern else None
+
 
 def checked(document: Document, teams: dict[str, Team]) -> list[Placed]:
     """The topics of all teams, in file order.
@@ -47,17 +52,23 @@ def checked(document: Document, teams: dict[str, Team]) -> list[Placed]:
     ]
     _check_sources(document, placed)
     exact = {each.written: each for each in placed if not each.is_pattern}
-    patterns = [(re.compile(pattern_body(each.written)), each) for each in placed if each.is_pattern]
-    for path, target in _targets(teams, placed):
-        if target == ORIGIN:
-            document.refuse(path, "origin is a word of retry_to alone; name the topics that are meant")
-        if fault := topic_fault(target):
-            document.refuse(path, fault)
+    patterns = [(compiled, each) for each in placed if (compiled := each.compiled)]
+    for path, target in _names(teams, placed):
+        _check_name(document, path, target)
         if loop := exact.get(target) or next((each for source, each in patterns if source.fullmatch(target)), None):
             document.refuse(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
     for each in placed:
+        for n, origin in enumerate(each.topic.origins):
+            _check_name(document, f"{each.path}.origins[{n}]", origin)
         _check_allowed(document, each, teams[each.team])
     return placed
+
+
+def _check_name(document: Document, path: str, name: str) -> None:
+    if name == ORIGIN:
+        document.refuse(path, "origin is a word of retry_to alone; name the topics that are meant")
+    if fault := topic_fault(name):
+        document.refuse(path, fault)
 
 
 def _check_sources(document: Document, placed: list[Placed]) -> None:
@@ -71,8 +82,8 @@ def _check_sources(document: Document, placed: list[Placed]) -> None:
         owners[each.written] = each
 
 
-def _targets(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str, str]]:
-    """Every target of the file with its path; `origin` aside, which is known only from a letter."""
+def _names(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str, str]]:
+    """Every target that the file names, with its path; what only a letter completes is left out."""
     for name, team in teams.items():
         yield from _named(team, f"teams.{name}")
     for each in placed:
@@ -84,23 +95,34 @@ def _targets(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str
 
 
 def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str]]:
-    if overrides.retry_to not in (UNSET, ORIGIN):
-        yield f"{path}.retry_to", str(overrides.retry_to)
-    if overrides.park_to is not UNSET:
-        yield f"{path}.park_to", str(overrides.park_to)
+    if not isinstance(overrides.retry_to, UnsetType) and not depends(overrides.retry_to):
+        yield f"{path}.retry_to", overrides.retry_to
+    if not isinstance(overrides.park_to, UnsetType):
+        yield f"{path}.park_to", overrides.park_to
 
 
 def _check_allowed(document: Document, each: Placed, team: Team) -> None:
     """Hold every place that letters of one topic may go to against its allow-list."""
     if each.topic.retry_to is UNSET and team.retry_to is UNSET:
-        document.refuse(each.path, "retry_to is missing: a topic, or origin")
+        document.refuse(each.path, "retry_to is missing: a topic, origin or a template")
     allowed = each.topic.allowed_targets
-    for path, target, may_be_origin in _used(each, team):
-        if may_be_origin and target == ORIGIN:
-            if allowed is UNSET:
-                document.refuse(path, "origin is named by the letter; say in allowed_targets which topics that may be")
+    for path, target, may_depend in _used(each, team):
+        if may_depend and depends(target):
+            _check_template(document, each, path, target)
         elif allowed is not UNSET and target not in allowed:
             document.refuse(path, f"{target} is not among allowed_targets of {each.path}")
+
+
+def _check_template(document: Document, each: Placed, path: str, written: str) -> None:
+    if fault := template_fault(written):
+        document.refuse(path, fault)
+    compiled, needed = each.compiled, groups_needed(written)
+    if needed > (compiled.groups if compiled else 0):
+        has = f"has {compiled.groups}" if compiled else "is no pattern"
+        document.refuse(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")
+    if each.topic.allowed_targets is UNSET:
+        reason = f"{written} is completed by the letter; say in allowed_targets which topics that may be"
+        document.refuse(path, reason)
 
 
 def _used(each: Placed, team: Team) -> Iterator[tuple[str, str, bool]]:

@@ -6,7 +6,9 @@ one silently), keys that are not text (`on:` is a boolean to YAML), dates and ta
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -121,6 +123,16 @@ class _Values:
             return self._scalars.construct_object(node)
         except (ValueError, KeyError):
             raise PolicyFileInvalid(self._name, line, path, f"{node.value!r:.60} is not what its tag says") from None
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: which one was probably meant, or nothing.
+
+    >>> meant("max_attempt", ["max_age", "max_attempts"])
+    '; did you mean max_attempts?'
+    """
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]}?" if close and close[0] != word else ""
 
 
 def _join(path: str, key: str) -> str:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from backoff import JITTERS, Policy, duration_text
-from retry.policies.registry import ORIGIN, Plan, Registry, Route
+from backoff.limit import Limit
+from retry.policies.registry import Registry
+from retry.policies.route import Plan, Route
+from retry.policies.rule import Case, Condition
 
 _LINES_MAX = 10
 _DRAW_MAX = 1 - 2**-53  # the largest draw there is
+_SHOWN_CHARS_MAX = 100
 
 
-def explain(registry: Registry, *, topic: str, exception: str | None, attempt: int) -> list[str]:
-    """The decision for retry number `attempt` (from 1) of a letter on `topic`, a sentence or a delay per line."""
+def explain(registry: Registry, topic: str, case: Case) -> list[str]:
+    """The decision for a letter on `topic`: a sentence, a condition or a delay per line."""
     route = registry.route(topic)
-    plan = route.plan(exception)
-    lines = [_whose(registry, route, topic), _which_rule(route, plan, exception)]
-    if plan.park:
-        return [*lines, f"The letter is parked at once, in {_parking(plan)}."]
-    if plan.retry_to is None:
-        return [*lines, f"There is nowhere to retry to, so the letter is parked in {_parking(plan)}: no_policy."]
-    if attempt > plan.policy.max_attempts:
-        limit = f"Retry {attempt} is not made: max_attempts is {plan.policy.max_attempts}."
-        return [*lines, limit, f"The letter is parked in {_parking(plan)}: max_attempts."]
-    where = "the topic it first came from (origin)" if plan.retry_to == ORIGIN else plan.retry_to
-    return [*lines, f"Retry {attempt} is made, to {where}.", *_delays(plan.policy, attempt), *_limits(plan)]
+    plan = route.plan(
+        case.failure, attempt=case.attempt, age_ms=case.age_ms, headers=case.headers, null_value=case.null_value
+    )
+    lines = [_whose(registry, route, topic), *_rules(route, plan, case)]
+    target = plan.target(case.failure, topic)
+    if fault := _fault(route, plan, case, target):
+        return [*lines, *fault]
+    return [
+        *lines,
+        f"Retry {case.attempt} is made, to {target}{f', which is {plan.retry_to}' if plan.template else ''}.",
+        *_delays(plan.policy, case.attempt),
+        *_bounds(plan),
+        "Letters of one key wait for each other: ordered." if plan.ordered else "Letters overtake each other: not ordered.",
+        *_limits(registry, route.team, target or ""),
+    ]
 
 
 def delay_bounds_ms(policy: Policy, attempt: int) -> tuple[int, int]:
@@ -38,12 +49,50 @@ def _whose(registry: Registry, route: Route, topic: str) -> str:
     return f"{topic} belongs to team {route.team}, as {route.name}."
 
 
-def _which_rule(route: Route, plan: Plan, exception: str | None) -> str:
-    failure = exception or "an unknown exception"
+def _rules(route: Route, plan: Plan, case: Case) -> Iterator[str]:
+    """Each rule up to the one that matches, with what it asks and what the letter answers."""
     for number, rule in enumerate(route.rules, start=1):
-        if rule.plan is plan:
-            return f"Rule {number}, {rule.glob}, matches {failure}; the policy is {plan.name}."
-    return f"No rule matches {failure}; the policy is {plan.name}."
+        matches = rule.plan is plan
+        yield f"Rule {number} matches; the policy is {plan.name}:" if matches else f"Rule {number} does not match:"
+        yield from (_answer(condition, case) for condition in rule.conditions)
+        if matches:
+            return
+    yield f"{'No rule matches' if route.rules else 'There are no rules'}; the policy is {plan.name}."
+
+
+def _answer(condition: Condition, case: Case) -> str:
+    answer = "yes" if condition.holds(case) else "no"
+    return f"  {condition.key} {condition.written}: {answer}, it is {_shown(condition.key, condition.value(case))}"
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "exception":
+        return " because of ".join(_shown("", name) for name in value if name) or "unknown"
+    if key == "age":
+        return duration_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "unknown" if value is None else f"{value:.{_SHOWN_CHARS_MAX}}" if isinstance(value, str) else str(value)
+
+
+def _fault(route: Route, plan: Plan, case: Case, target: str | None) -> list[str]:
+    """Why the retry is not made, or nothing."""
+    policy, parking = plan.policy, _parking(plan)
+    if plan.park:
+        return [f"The letter is parked at once, in {parking}."]
+    if plan.retry_to is None:
+        return [f"There is nowhere to retry to, so the letter is parked in {parking}: no_policy."]
+    if case.attempt > policy.max_attempts:
+        limit = f"Retry {case.attempt} is not made: max_attempts is {policy.max_attempts}."
+        return [limit, f"The letter is parked in {parking}: max_attempts."]
+    if case.age_ms > policy.max_age_ms:
+        ages = f"the first failure is {duration_text(case.age_ms)} ago, and max_age is {duration_text(policy.max_age_ms)}"
+        return [f"Retry {case.attempt} is not made: {ages}.", f"The letter is parked in {parking}: max_age."]
+    if target is None:
+        return [f"The letter does not say which topic {plan.retry_to} is, so it is parked in {parking}."]
+    if plan.template and target not in (route.allowed_targets or ()):
+        return [f"{plan.retry_to} is {target}, which is not allowed, so the letter is parked in {parking}: target_not_allowed."]
+    return []
 
 
 def _delays(policy: Policy, attempt: int) -> list[str]:
@@ -59,17 +108,31 @@ def _wait(low_ms: int, high_ms: int) -> str:
     return f"{duration_text(low_ms)} to {duration_text(high_ms)}"
 
 
-def _limits(plan: Plan) -> list[str]:
+def _bounds(plan: Plan) -> list[str]:
     policy = plan.policy
-    max_age = duration_text(policy.max_age_ms)
     jitter = next((name for name, function in JITTERS.items() if function is policy.jitter), "its own")
     wish = f"may ask for its own time (retry-at-ms), at most {duration_text(policy.max_delay_ms)} from now"
     return [
         f"Jitter is {jitter}. A letter {wish if policy.honour_retry_at else 'may not ask for its own time'}.",
         f"After retry {policy.max_attempts} the letter is parked in {_parking(plan)};",
-        f"sooner, if the next retry would come more than {max_age} after the first failure.",
+        f"sooner, if the next retry would come more than {duration_text(policy.max_age_ms)} after the first failure.",
     ]
 
 
 def _parking(plan: Plan) -> str:
     return plan.park_to or "the service's parking topic"
+
+
+def _limits(registry: Registry, team: str, target: str) -> Iterator[str]:
+    """What may hold the retry back beyond its time."""
+    if limits := registry.team_limits.get(team):
+        yield f"Team {team} makes at most {' and '.join(map(_pace, limits))}."
+    if limit := registry.target_limits.get(target):
+        yield f"{target} takes at most {_pace(limit)}."
+    if breaker := registry.breakers.get(target):
+        within, rest = duration_text(breaker.within_ms), duration_text(breaker.open_for_ms)
+        yield f"After {breaker.failures} failures within {within}, {target} rests for {rest}."
+
+
+def _pace(limit: Limit) -> str:
+    return f"{limit.tokens:,} retries in {duration_text(limit.period_ms)}"

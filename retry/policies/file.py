@@ -5,21 +5,18 @@ A key is looked for in the rule that matches, then in the topic, the team, `defa
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from pathlib import Path
 from types import MappingProxyType
 
-from msgspec import UNSET, UnsetType
-
-from backoff import Policy, PolicyInvalid
-from backoff.parse import policy as parse_policy
 from retry.errors import PolicyFileInvalid
-from retry.policies.check import Placed, checked
-from retry.policies.document import Document, read
-from retry.policies.names import pattern_body
-from retry.policies.registry import Plan, Registry, Route, Rule, default_route
-from retry.policies.shape import File, Overrides, Pattern, Team, Timing, shaped
+from retry.policies.assemble import Routes
+from retry.policies.check import checked
+from retry.policies.document import Document, meant, read
+from retry.policies.limits import target_limits, team_limits
+from retry.policies.registry import Registry
+from retry.policies.route import Route
+from retry.policies.shape import File, Team, shaped
 
 # Thousands of topics fit; more is not a policy file.
 _BYTES_MAX = 1 << 20
@@ -53,61 +50,34 @@ def parse(text: str, name: str) -> Registry:
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
     document = read(text, name)
-    whole = shaped(document, {} if document.value is None else document.value, File, "")
-    defaults = _timed(document, whole.defaults, "defaults", default_route().usual.policy)
+    whole: File = shaped(document, {} if document.value is None else document.value, File, "")
     teams = {team: _team(document, team, section) for team, section in whole.teams.items()}
+    routes = Routes(document, whole.defaults, teams)
     exact: dict[str, Route] = {}
-    patterns = []
+    patterns: list[tuple[re.Pattern[str], Route]] = []
     for each in checked(document, teams):
-        route = _route(document, each, teams[each.team], defaults)
-        if isinstance(each.topic.dead_letters, Pattern):
-            patterns.append((re.compile(pattern_body(each.written)), route))
+        if compiled := each.compiled:
+            patterns.append((compiled, routes.of(each, compiled)))
         else:
-            exact[each.written] = route
-    return Registry(MappingProxyType(exact), tuple(patterns), default_route(defaults))
+            exact[each.written] = routes.of(each, None)
+    rates, breakers = target_limits(document, whole.targets)
+    registry = Registry(
+        MappingProxyType(exact),
+        tuple(patterns),
+        routes.default,
+        MappingProxyType(team_limits(document, teams)),
+        MappingProxyType(rates),
+        MappingProxyType(breakers),
+    )
+    targets = registry.targets()
+    for topic in whole.targets:
+        if topic not in targets:
+            document.refuse(f"targets.{topic}", f"no letter of any team may go there{meant(topic, targets)}")
+    return registry
 
 
 def _team(document: Document, team: str, section: object) -> Team:
     if not team.strip() or not team.isprintable() or len(team) > 100:
         document.refuse(f"teams.{team}", "a team's name is 1 to 100 printable characters")
-    return shaped(document, section, Team, f"teams.{team}")
-
-
-def _route(document: Document, each: Placed, team: Team, defaults: Policy) -> Route:
-    name, topic = f"{each.team}/{each.written}", each.topic
-    usual = Plan(defaults, park=False, retry_to=None, park_to=None, name=name)
-    usual = _overlaid(document, usual, team, f"teams.{each.team}")
-    usual = _overlaid(document, usual, topic, each.path)
-    rules = tuple(
-        Rule(
-            glob=rule.exception,
-            matches=re.compile(fnmatch.translate(rule.exception)),
-            plan=_overlaid(document, usual, rule, f"{each.path}.rules[{n}]", f"{name}#{n + 1}", rule.park),
-        )
-        for n, rule in enumerate(topic.rules)
-    )
-    allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
-    return Route(each.team, name, usual, rules, allowed)
-
-
-def _overlaid(
-    document: Document, plan: Plan, overrides: Overrides, path: str, name: str | None = None, park: bool = False
-) -> Plan:
-    return Plan(
-        policy=_timed(document, overrides, path, plan.policy),
-        park=park,
-        retry_to=_or(overrides.retry_to, plan.retry_to),
-        park_to=_or(overrides.park_to, plan.park_to),
-        name=name or plan.name,
-    )
-
-
-def _or(written: str | UnsetType, inherited: str | None) -> str | None:
-    return inherited if isinstance(written, UnsetType) else written
-
-
-def _timed(document: Document, timing: Timing, path: str, base: Policy) -> Policy:
-    try:
-        return parse_policy(timing.timing(), base)
-    except PolicyInvalid as invalid:
-        document.refuse(f"{path}.{invalid.path}", invalid.reason)
+    found: Team = shaped(document, section, Team, f"teams.{team}")
+    return found

@@ -1,98 +1,20 @@
-"""Which route a letter takes: its topic names the route, its exception the plan. Immutable; replaced as a whole."""
+"""Which route a letter takes: its topic names the route, what it says of its failure the plan. Immutable; replaced as
+a whole."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backoff import Policy
+from backoff.limit import Limit
 from backoff.parse import DEFAULT
+from retry.policies.limits import Breaker
+from retry.policies.route import Plan, Route
 
-# Bounds of the caches; when one is full it is emptied, which costs a few microseconds per entry once.
-_PLANS_MAX = 1_024
+# When the cache is full it is emptied, which costs a few microseconds per entry once.
 _ROUTES_MAX = 10_000
-# A class name longer than this is matched anew each time: 1,024 of them must not fill the memory.
-_EXCEPTION_CHARS_MAX = 1_000
-
-ORIGIN = "origin"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do with a letter.
-
-    Attributes:
-      policy: when it may try again.
-      park: it is parked now, whatever the policy says.
-      retry_to: a topic; "origin" for where the letter was first read; None where no policy is known: it parks.
-      park_to: a topic; None for the parking topic of the service.
-      name: of the route, and "#<rule number>" from 1 where a rule matched; for the header `retry-policy`.
-    """
-
-    policy: Policy
-    park: bool
-    retry_to: str | None
-    park_to: str | None
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A plan for the exceptions that a glob matches."""
-
-    glob: str
-    matches: re.Pattern[str]
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What is known of one dead-letter topic, or of all that a pattern matches.
-
-    Attributes:
-      team: who owns it.
-      name: "<team>/<dead_letters as written>".
-      usual: the plan where no rule matches.
-      rules: the first match wins.
-      allowed_targets: where letters may go at all; None for anywhere that the file itself names.
-    """
-
-    team: str
-    name: str
-    usual: Plan
-    rules: tuple[Rule, ...] = ()
-    allowed_targets: frozenset[str] | None = None
-    _plans: dict[str | None, Plan] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def retry_to(self) -> str | None:
-        """Where letters come back, rules aside."""
-        return self.usual.retry_to
-
-    @property
-    def park_to(self) -> str | None:
-        """Where letters rest, rules aside."""
-        return self.usual.park_to
-
-    def plan(self, exception: str | None) -> Plan:
-        """What to do with a letter that failed with this exception class; None where it is unknown."""
-        plan = self._plans.get(exception)
-        return plan if plan is not None else self._find(exception)
-
-    def plans(self) -> Iterator[Plan]:
-        """Every plan that a letter of this route may get."""
-        yield self.usual
-        yield from (rule.plan for rule in self.rules)
-
-    def _find(self, exception: str | None) -> Plan:
-        name = exception or ""
-        plan = next((rule.plan for rule in self.rules if rule.matches.match(name)), self.usual)
-        if len(name) <= _EXCEPTION_CHARS_MAX:
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            self._plans[exception] = plan
-        return plan
 
 
 def default_route(policy: Policy = DEFAULT) -> Route:
@@ -108,12 +30,22 @@ class Registry:
       exact: dead-letter topic to route.
       patterns: regular expressions of whole names, in file order.
       default: for every other topic.
+      team_limits: by team, what its retries may not exceed together; teams without limits are left out.
+      target_limits, breakers: by topic, whoever sends there.
     """
 
     exact: Mapping[str, Route] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], Route], ...] = ()
     default: Route = field(default_factory=default_route)
+    team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    target_limits: Mapping[str, Limit] = field(default_factory=dict)
+    breakers: Mapping[str, Breaker] = field(default_factory=dict)
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)
+    _permitted: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for route in self.routes():
+            self._permitted.setdefault(route.team, set()).update(route.permitted())
 
     def route(self, topic: str) -> Route:
         """The route of a topic: by its exact name, else by the first pattern that matches, else the default."""
@@ -124,6 +56,10 @@ class Registry:
         """Whether letters are read from this topic. The service's own topics must not be among them."""
         return self.route(topic) is not self.default
 
+    def permits(self, team: str, target: str) -> bool:
+        """Whether any letter of a team may go to a topic; asked again before each record is sent."""
+        return target in self._permitted.get(team, ())
+
     def routes(self) -> list[Route]:
         """Every route but the default: the exact ones, then the patterns, each in file order."""
         return [*self.exact.values(), *(route for _, route in self.patterns)]
@@ -133,9 +69,12 @@ class Registry:
         return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns)]
 
     def targets(self) -> set[str]:
-        """Every topic that the file names to retry or park in."""
-        plans = (plan for route in self.routes() for plan in route.plans())
-        return {topic for plan in plans for topic in (plan.retry_to, plan.park_to) if topic} - {ORIGIN}
+        """Every topic that a letter may go to, to be retried or to rest."""
+        return set().union(*self._permitted.values())
+
+    def retry_targets(self) -> set[str]:
+        """Every topic that a letter may be retried in. Only those that a letter decides on may be parked in as well."""
+        return set().union(*(route.retry_targets() for route in self.routes()))
 
     def parking(self) -> set[str]:
         """Every topic that the file names to park in."""

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from retry.policies.document import Document
+from retry.policies.document import Document, meant
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
+Texts = _Text | Annotated[list[_Text], Meta(min_length=1, max_length=100)]
+_Names = Annotated[list[_Text], Meta(max_length=10_000)]
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_TIMING = ("backoff", "jitter", "max_attempts", "max_age", "honour_retry_at")
-_Shape = TypeVar("_Shape", bound=msgspec.Struct)
+_TIMING = ("backoff", "jitter", "max_attempts", "max_age", "honour_retry_at", "quiet_hours", "align")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys that `backoff.parse.policy` reads; allowed at every level."""
+    """The keys that `backoff.parse.policy` reads, and `ordered`; allowed at every level."""
 
     backoff: object = UNSET
     jitter: object = UNSET
     max_attempts: object = UNSET
     max_age: object = UNSET
     honour_retry_at: object = UNSET
+    quiet_hours: object = UNSET
+    align: object = UNSET
+    ordered: bool | UnsetType = UNSET
 
     def timing(self) -> dict[str, object]:
-        """Those of the keys that are written here."""
+        """Those of the keys for `backoff.parse.policy` that are written here."""
         return {key: value for key in _TIMING if (value := getattr(self, key)) is not UNSET}
+
+
+class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For every team that says nothing else."""
+
+    aliases: dict[str, object] | UnsetType = UNSET
 
 
 class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,9 +49,16 @@ class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rule(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different for exceptions that a glob matches."""
+    """What is different for letters that are as the conditions say; those are read by `retry.policies.rule`."""
 
-    exception: _Text
+    exception: Texts | UnsetType = UNSET
+    cause: Texts | UnsetType = UNSET
+    stage: Texts | UnsetType = UNSET
+    message: _Text | UnsetType = UNSET
+    attempt: object = UNSET
+    age: object = UNSET
+    headers: dict[str, object] | UnsetType = UNSET
+    null_value: bool | UnsetType = UNSET
     park: bool = False
 
 
@@ -56,7 +72,9 @@ class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One dead-letter topic, or a pattern of them."""
 
     dead_letters: _Text | Pattern
-    allowed_targets: list[_Text] | UnsetType = UNSET
+    allowed_targets: _Names | UnsetType = UNSET
+    origins: _Names = []
+    aliases: dict[str, object] | UnsetType = UNSET
     rules: Annotated[list[Rule], Meta(max_length=1_000)] = []
 
 
@@ -64,16 +82,35 @@ class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who owns the topics."""
 
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
+    aliases: dict[str, object] | UnsetType = UNSET
+    rate: object = UNSET
+    budget: object = UNSET
+
+
+class Breaker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a target is given a rest."""
+
+    failures: Annotated[int, Meta(ge=1, le=1_000_000)]
+    within: object
+    open_for: object
+
+
+class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one topic takes, whoever sends there."""
+
+    rate: object = UNSET
+    breaker: Breaker | UnsetType = UNSET
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file. Teams are read one by one, so that a message can name the team."""
+    """The whole file. What has names of its own is read one by one, so that a message can tell the name."""
 
-    defaults: Timing = Timing()
+    defaults: Defaults = Defaults()
+    targets: dict[str, object] = {}
     teams: dict[str, object] = {}
 
 
-def shaped(document: Document, value: object, shape: type[_Shape], path: str) -> _Shape:
+def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
     """The value at a path of the document, as the shape.
 
     Raises:
@@ -92,6 +129,5 @@ def shaped(document: Document, value: object, shape: type[_Shape], path: str) ->
 
 
 def _unknown(key: str) -> str:
-    known = {name for shape in (File, Team, Topic, Rule, Pattern) for name in shape.__struct_fields__}
-    close = difflib.get_close_matches(key, known, 1)
-    return f"no such key here; did you mean {close[0]}?" if close and close[0] != key else "no such key here"
+    shapes = (File, Team, Topic, Rule, Pattern, TargetLimits, Breaker)
+    return f"no such key here{meant(key, {name for shape in shapes for name in shape.__struct_fields__})}"

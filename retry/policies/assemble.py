@@ -1,0 +1,98 @@
+"""Checked sections of a policy file → routes: each level laid over the one further out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from backoff import Policy, PolicyInvalid
+from backoff.parse import policy as parse_policy
+from retry.policies.aliases import Aliases, overlaid
+from retry.policies.check import Placed
+from retry.policies.document import Document
+from retry.policies.registry import default_route
+from retry.policies.route import Plan, Route, Rule
+from retry.policies.rule import conditions
+from retry.policies.shape import Defaults, Overrides, Team, Timing
+from retry.policies.shape import Rule as WrittenRule
+from retry.policies.target import template
+
+_Value = TypeVar("_Value")
+
+
+class Routes:
+    """Makes the routes of one file; everything raises PolicyFileInvalid where a value cannot be used.
+
+    Attributes:
+      default: the route of topics that no team has named.
+    """
+
+    def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
+        self._document, self._teams = document, teams
+        timed = self._timed(defaults, "defaults", default_route().usual.policy)
+        self.default = default_route(timed)
+        self._usual = dataclasses.replace(self.default.usual, ordered=defaults.ordered is True)
+        aliases = overlaid(document, defaults.aliases, "defaults", {})
+        self._aliases = {
+            name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()
+        }
+
+    def of(self, each: Placed, pattern: re.Pattern[str] | None) -> Route:
+        """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
+        name, topic = f"{each.team}/{each.written}", each.topic
+        usual = dataclasses.replace(self._usual, name=name)
+        usual = self._overlaid(usual, self._teams[each.team], f"teams.{each.team}", pattern)
+        usual = self._overlaid(usual, topic, each.path, pattern)
+        rules = tuple(
+            self._rule(usual, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
+        )
+        allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
+        fixed = {plan.fixed_target for plan in (usual, *(rule.plan for rule in rules)) if plan.fixed_target}
+        aliases: Aliases = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
+        return Route(
+            each.team,
+            name,
+            usual,
+            rules,
+            allowed,
+            aliases=MappingProxyType(aliases) if aliases else None,
+            # What failed in a retry consumer lies in the topic that the retry was sent to.
+            origins=frozenset(topic.origins) | fixed | (allowed or frozenset()),
+        )
+
+    def _rule(
+        self, usual: Plan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None
+    ) -> Rule:
+        asked = conditions(self._document, rule, path)
+        plan = self._overlaid(usual, rule, path, pattern)
+        return Rule(
+            static=tuple(each for each in asked if each.static),
+            dynamic=tuple(each for each in asked if not each.static),
+            plan=dataclasses.replace(plan, name=f"{usual.name}#{number}", park=rule.park),
+        )
+
+    def _overlaid(self, plan: Plan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> Plan:
+        retry_to = _or(overrides.retry_to, plan.retry_to)
+        return dataclasses.replace(
+            plan,
+            policy=self._timed(overrides, path, plan.policy),
+            retry_to=retry_to,
+            park_to=_or(overrides.park_to, plan.park_to),
+            ordered=_or(overrides.ordered, plan.ordered),
+            template=template(retry_to, pattern),
+        )
+
+    def _timed(self, timing: Timing, path: str, base: Policy) -> Policy:
+        try:
+            return parse_policy(timing.timing(), base)
+        except PolicyInvalid as invalid:
+            self._document.refuse(f"{path}.{invalid.path}", invalid.reason)
+
+
+def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
+    return inherited if isinstance(written, UnsetType) else written

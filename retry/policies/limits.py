@@ -1,0 +1,81 @@
+"""How much a team may send, how much a target takes, and when a target is given a rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import UNSET, UnsetType
+
+from backoff import PolicyInvalid, duration_ms
+from backoff.limit import Limit, rate
+from retry.policies import shape
+from retry.policies.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """After `failures` failures within `within_ms` nothing is sent for `open_for_ms`. All at least 1."""
+
+    failures: int
+    within_ms: int
+    open_for_ms: int
+
+
+def team_limits(document: Document, teams: Mapping[str, shape.Team]) -> dict[str, tuple[Limit, ...]]:
+    """By team, its `rate` and its `budget`, as far as it has them; teams without are left out.
+
+    Raises:
+      PolicyFileInvalid: one is not a rate.
+    """
+    found = {
+        name: tuple(
+            _limit(document, value, f"teams.{name}.{key}")
+            for key, value in (("rate", team.rate), ("budget", team.budget))
+            if value is not UNSET
+        )
+        for name, team in teams.items()
+    }
+    return {name: limits for name, limits in found.items() if limits}
+
+
+def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, Breaker]]:
+    """The rates and the breakers of topics, as the section `targets` has them.
+
+    Raises:
+      PolicyFileInvalid: one cannot be read, or a topic has neither.
+    """
+    rates: dict[str, Limit] = {}
+    breakers: dict[str, Breaker] = {}
+    for topic, section in targets.items():
+        path = f"targets.{topic}"
+        written: shape.TargetLimits = shape.shaped(document, section, shape.TargetLimits, path)
+        if written.rate is UNSET and written.breaker is UNSET:
+            document.refuse(path, "limits nothing; give it rate, breaker or both")
+        if written.rate is not UNSET:
+            rates[topic] = _limit(document, written.rate, f"{path}.rate")
+        if not isinstance(written.breaker, UnsetType):
+            breakers[topic] = _breaker(document, written.breaker, f"{path}.breaker")
+    return rates, breakers
+
+
+def _limit(document: Document, value: object, path: str) -> Limit:
+    try:
+        return rate(value, path)
+    except PolicyInvalid as invalid:
+        document.refuse(path, invalid.reason)
+
+
+def _breaker(document: Document, written: shape.Breaker, path: str) -> Breaker:
+    spans = {key: _span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
+    return Breaker(written.failures, spans["within"], spans["open_for"])
+
+
+def _span_ms(document: Document, value: object, path: str) -> int:
+    try:
+        span_ms = duration_ms(value, path)
+    except PolicyInvalid as invalid:
+        document.refuse(path, invalid.reason)
+    if not span_ms:
+        document.refuse(path, f"{value} is no time at all")
+    return span_ms
