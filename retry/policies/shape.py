@@ -14,7 +14,7 @@ from retry.policies.document import Document
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_TIMING = ("backoff", "jitter", "max_attempts", "max_age", "honour_retry_at")
+_TIMING = ("backoff", "jitter", "max_attempts", "max_age", "honour_retry_at", "quiet_hours", "align")
 _Shape = TypeVar("_Shape", bound=msgspec.Struct)
 
 
@@ -26,6 +26,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_attempts: object = UNSET
     max_age: object = UNSET
     honour_retry_at: object = UNSET
+    quiet_hours: object = UNSET
+    align: object = UNSET
 
     def timing(self) -> dict[str, object]:
         """Those of the keys that are written here."""
