@@ -22,3 +22,15 @@ class PolicyInvalid(ValueError):
         'backoff.delay'
         """
         return PolicyInvalid(f"{prefix}.{self.path}" if self.path else prefix, self.reason)
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it: short, whatever it is.
+
+    >>> shown("5"), shown(None), shown(10**400)
+    ("'5'", 'nothing', 'a number that large')
+    """
+    # Python refuses to write out integers of many thousand digits.
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number that large"
+    return "nothing" if value is None else repr(value)[:60]

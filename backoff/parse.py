@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from backoff import calendar
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
-from backoff.errors import PolicyInvalid
+from backoff.errors import PolicyInvalid, shown
 from backoff.jitter import JITTERS, Jitter, full
+from backoff.limit import rate
 from backoff.policy import Policy
 
-__all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy"]
+__all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]
 
 DEFAULT = Policy(
     curve=Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000),
@@ -38,8 +40,8 @@ _ATTEMPTS_MAX = 1_000_000
 def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
     """The base policy with what the mapping says instead.
 
-    Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at. A `backoff` replaces the one of the
-    base as a whole; only `max_delay`, being a bound, is kept where the new one names none.
+    Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at, quiet_hours, align. A `backoff`
+    replaces the one of the base as a whole; only `max_delay`, being a bound, is kept where the new one names none.
 
     Raises:
       PolicyInvalid: a key is unknown or its value cannot be used.
@@ -52,9 +54,9 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
         elif key in _PLAIN:
             field, read = _PLAIN[key]
             changes[field] = read(value, key)
-        else:
-            raise PolicyInvalid(key, f"no such key; known are backoff, {', '.join(_PLAIN)}")
-    return replace(base, **changes)
+        elif key not in calendar.KEYS:
+            raise PolicyInvalid(key, f"no such key; known are {', '.join(('backoff', *_PLAIN, *calendar.KEYS))}")
+    return replace(base, calendar=calendar.parsed(mapping, base.calendar), **changes)
 
 
 def curve(
@@ -69,7 +71,7 @@ def curve(
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise PolicyInvalid("kind", f"{_shown(kind)} is not one of {', '.join(_KINDS)}")
+        raise PolicyInvalid("kind", f"{shown(kind)} is not one of {', '.join(_KINDS)}")
     build, keys = _KINDS[kind]
     for key in mapping:
         if key not in ("kind", "max_delay", *keys):
@@ -83,7 +85,7 @@ def curve(
 
 def _backoff(value: object, max_delay_ms: int) -> Constant | Linear | Exponential | Steps:
     if not isinstance(value, Mapping):
-        raise PolicyInvalid("backoff", f"{_shown(value)} is not a mapping like {{kind: constant, delay: 30s}}")
+        raise PolicyInvalid("backoff", f"{shown(value)} is not a mapping like {{kind: constant, delay: 30s}}")
     try:
         return curve(value, max_delay_ms)
     except PolicyInvalid as invalid:
@@ -105,39 +107,32 @@ def _step_ms(value: object, path: str, max_delay_ms: int) -> int:  # noqa: ARG00
 def _factor(value: object, path: str, max_delay_ms: int) -> float:  # noqa: ARG001 - as above
     # Written so that nan is refused, and bool, which is an int.
     if type(value) not in (int, float) or not 1 <= value <= _FACTOR_MAX:  # type: ignore[operator]
-        raise PolicyInvalid(path, f"{_shown(value)} is not a number from 1 to {_FACTOR_MAX:,}, like 2 or 1.5")
+        raise PolicyInvalid(path, f"{shown(value)} is not a number from 1 to {_FACTOR_MAX:,}, like 2 or 1.5")
     return float(value)  # type: ignore[arg-type]
 
 
 def _delays_ms(value: object, path: str, max_delay_ms: int) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= _STEPS_MAX:
-        raise PolicyInvalid(path, f"{_shown(value)} is not a list of 1 to {_STEPS_MAX:,} durations, like [1m, 5m, 30m]")
+        raise PolicyInvalid(path, f"{shown(value)} is not a list of 1 to {_STEPS_MAX:,} durations, like [1m, 5m, 30m]")
     return tuple(_delay_ms(each, f"{path}[{n}]", max_delay_ms) for n, each in enumerate(value))
 
 
 def _jitter(value: object, path: str) -> Jitter:
     if not isinstance(value, str) or value not in JITTERS:
-        raise PolicyInvalid(path, f"{_shown(value)} is not one of {', '.join(JITTERS)}")
+        raise PolicyInvalid(path, f"{shown(value)} is not one of {', '.join(JITTERS)}")
     return JITTERS[value]
 
 
 def _attempts(value: object, path: str) -> int:
     if type(value) is not int or not 0 <= value <= _ATTEMPTS_MAX:
-        raise PolicyInvalid(path, f"{_shown(value)} is not a whole number from 0 to {_ATTEMPTS_MAX:,}")
+        raise PolicyInvalid(path, f"{shown(value)} is not a whole number from 0 to {_ATTEMPTS_MAX:,}")
     return value
 
 
 def _flag(value: object, path: str) -> bool:
     if not isinstance(value, bool):
-        raise PolicyInvalid(path, f"{_shown(value)} is not true or false")
+        raise PolicyInvalid(path, f"{shown(value)} is not true or false")
     return value
-
-
-def _shown(value: object) -> str:
-    # Python refuses to write out integers of many thousand digits.
-    if isinstance(value, int) and value.bit_length() > 64:
-        return "a number that large"
-    return "nothing" if value is None else repr(value)[:60]
 
 
 _READERS: dict[str, Callable[[object, str, int], Any]] = {

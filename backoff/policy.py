@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from backoff.calendar import Calendar
 from backoff.jitter import Jitter
 
 Curve = Callable[[int], int]
@@ -41,6 +42,7 @@ class Policy:
         where that is later.
       max_delay_ms: the longest wait from now, jitter and a letter's own wish included.
       honour_retry_at: whether a letter may ask for its own time.
+      calendar: moves a retry, also beyond `max_delay_ms`, to a time at which retries may be made; None for any time.
     """
 
     curve: Curve
@@ -49,6 +51,7 @@ class Policy:
     max_age_ms: int
     max_delay_ms: int
     honour_retry_at: bool
+    calendar: Calendar | None = None
 
     def decide(
         self,
@@ -79,6 +82,9 @@ class Policy:
             due_at_ms = failed_at_ms + min(self.jitter(self.curve(attempt), draw), self.max_delay_ms)
         if due_at_ms > (latest_ms := now_ms + self.max_delay_ms):
             due_at_ms = latest_ms
+        # Overdue, it would be made now, and now may be quiet.
+        if self.calendar is not None and (open_at_ms := self.calendar(soonest_ms := max(due_at_ms, now_ms))) > soonest_ms:
+            due_at_ms = open_at_ms
         # Overdue, it would be made now.
         if max(due_at_ms, now_ms) - first_failed_at_ms > self.max_age_ms:
             return _MAX_AGE

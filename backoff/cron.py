@@ -1,0 +1,116 @@
+"""The times that a cron expression names, by the clocks of a time zone.
+
+A time that clocks jump over counts as the first instant after the jump; one that comes twice counts the first time only.
+So in the hour that is repeated in autumn nothing matches again, not even `* * * * *`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import MAXYEAR, date
+from zoneinfo import ZoneInfo
+
+from backoff.errors import PolicyInvalid
+from backoff.fields import fields
+from backoff.wall import END_MS, first_s, reached_s
+from backoff.wall import zone as zone_named
+
+_MINUTES = 1_440  # of a day
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """The minutes that an expression names. Make it with `parse`.
+
+    Attributes:
+      written: the expression, as someone wrote it.
+      zone: whose clocks count.
+      minutes: of the day, from 0, ascending.
+      days: of the month, from 1.
+      months: from 1, ascending.
+      weekdays: 0 is Monday.
+      either: a day matches by `days` or by `weekdays`; otherwise it must match by both.
+    """
+
+    written: str
+    zone: ZoneInfo
+    minutes: tuple[int, ...]
+    days: frozenset[int]
+    months: tuple[int, ...]
+    weekdays: frozenset[int]
+    either: bool
+
+    @classmethod
+    def parse(cls, text: object, zone: object = "UTC") -> Cron:
+        """The cron of an expression, as `backoff.fields` describes it, and the name of a time zone.
+
+        >>> Cron.parse("*/15 9-17 * * MON-FRI", "Europe/Berlin").minutes[:5]
+        (540, 555, 570, 585, 600)
+
+        Raises:
+          PolicyInvalid: at `cron`, it is no such expression or never matches; at `zone`, there is no such zone.
+        """
+        found = fields(text)
+        # Every date that there is, 29 February too, falls on every day of the week in 400 years.
+        if not found.either and all(min(found.days) > monthrange(2000, month)[1] for month in found.months):
+            raise PolicyInvalid("cron", f"{text} never matches: there is no such date")
+        return cls(
+            written=" ".join(str(text).split()),
+            zone=zone_named(zone, "zone"),
+            minutes=tuple(60 * hour + minute for hour in sorted(found.hours) for minute in sorted(found.minutes)),
+            days=found.days,
+            months=tuple(sorted(found.months)),
+            weekdays=frozenset((number - 1) % 7 for number in found.weekdays),
+            either=found.either,
+        )
+
+    def next_at_or_after(self, moment_ms: int) -> int:
+        """The first match that is not before a moment, both in ms since 1970; a moment on a match stays.
+
+        It looks at the days of months that match, never at each minute. Before 1970, and where there is no match left
+        before the year 10,000, the moment comes back as it is.
+
+        >>> Cron.parse("0 6 * * *").next_at_or_after(1)
+        21600000
+        """
+        if not 0 <= moment_ms < END_MS:
+            return moment_ms
+        # Not from the moment itself: it may be the end of a jump, where matches inside the jump count.
+        minute = self._next_minute(reached_s((moment_ms - 1) // 1_000, self.zone) // 60 + 1)
+        return moment_ms if minute is None else 1_000 * first_s(60 * minute, self.zone)
+
+    def text(self) -> str:
+        """In words.
+
+        >>> Cron.parse("*/15 * * * *").text()
+        'aligned to */15 * * * * UTC'
+        """
+        return f"aligned to {self.written} {self.zone.key}"
+
+    def _next_minute(self, minute: int) -> int | None:
+        """The first match from a wall time on, both in minutes since 1970."""
+        for day in self._days(date.fromordinal(_EPOCH_DAY + minute // _MINUTES)):
+            midnight = _MINUTES * (day.toordinal() - _EPOCH_DAY)
+            place = bisect_left(self.minutes, minute - midnight)
+            if place < len(self.minutes):
+                return midnight + self.minutes[place]
+        return None
+
+    def _days(self, first: date) -> Iterator[date]:
+        for year in range(first.year, MAXYEAR + 1):
+            for month in self.months:
+                if (year, month) < (first.year, first.month):
+                    continue
+                weekday, length = monthrange(year, month)
+                start = first.day if (year, month) == (first.year, first.month) else 1
+                for day in range(start, length + 1):
+                    if self._on(day, (weekday + day - 1) % 7):
+                        yield date(year, month, day)
+
+    def _on(self, day: int, weekday: int) -> bool:
+        in_month, in_week = day in self.days, weekday in self.weekdays
+        return in_month or in_week if self.either else in_month and in_week

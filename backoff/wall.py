@@ -1,0 +1,78 @@
+"""Between instants (seconds since 1970, UTC) and what clocks on a wall show, for IANA time zones.
+
+A wall time is a number too: the seconds since 1970 that a clock would have counted that was never changed. Two things
+happen to wall times: they are jumped over where clocks go forward, and come twice where clocks go back. Zones are looked
+up by `zoneinfo`: on the machine, or else in the package `tzdata`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from backoff.errors import PolicyInvalid, shown
+
+# The last days of the year 9999 are not worth the care that datetime would need there.
+END_MS = 253_402_128_000_000
+# A capital first: `localtime` and `posixrules` differ from machine to machine, `right/…` counts leap seconds.
+_ZONE = re.compile(r"[A-Z][A-Za-z0-9+_/-]{0,59}")
+_EPOCH = datetime(1970, 1, 1)
+
+
+def zone(name: object, path: str) -> ZoneInfo:
+    """The time zone of a name like `Europe/Berlin` or `UTC`.
+
+    Raises:
+      PolicyInvalid: there is none of that name; `path` says where it stands.
+    """
+    try:
+        if isinstance(name, str) and _ZONE.fullmatch(name):
+            return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, not a zone's file, a folder of zones
+        pass
+    raise PolicyInvalid(path, f"{shown(name)} is not an IANA time zone, like Europe/Berlin or UTC")
+
+
+def offset_s(at_s: int, zone: ZoneInfo) -> int:
+    """How many seconds clocks are ahead of UTC at an instant.
+
+    >>> [offset_s(1_774_746_000 + late_s, ZoneInfo("Europe/Berlin")) for late_s in (-1, 0)]
+    [3600, 7200]
+    """
+    return _seconds(datetime.fromtimestamp(at_s, zone))
+
+
+def change_s(from_s: int, to_s: int, zone: ZoneInfo) -> int:
+    """The instant after `from_s`, and not after `to_s`, at which clocks were changed. There must be one and no more."""
+    before_s = offset_s(from_s, zone)
+    return from_s + bisect_left(range(from_s, to_s), True, key=lambda at_s: offset_s(at_s, zone) != before_s)
+
+
+def reached_s(at_s: int, zone: ZoneInfo) -> int:
+    """The latest wall time that was shown at an instant or ever before; it never falls as time goes by."""
+    local = datetime.fromtimestamp(at_s, zone)
+    if not local.fold:
+        return at_s + _seconds(local)
+    first_offset_s = _seconds(local.replace(fold=0))
+    return change_s(at_s + _seconds(local) - first_offset_s, at_s, zone) + first_offset_s - 1
+
+
+def first_s(wall_s: int, zone: ZoneInfo) -> int:
+    """The first instant at which clocks show a wall time; where they jump over it, the first after the jump.
+
+    >>> half_past_two_s = 1_774_751_400  # on 29 March 2026, when clocks in Berlin go from 02:00 to 03:00
+    >>> datetime.fromtimestamp(first_s(half_past_two_s, ZoneInfo("Europe/Berlin")), ZoneInfo("Europe/Berlin")).isoformat()
+    '2026-03-29T03:00:00+02:00'
+    """
+    local = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=zone)
+    before_s, after_s = _seconds(local), _seconds(local.replace(fold=1))
+    if before_s < after_s:
+        return change_s(wall_s - after_s, wall_s - before_s, zone)
+    return wall_s - before_s
+
+
+def _seconds(local: datetime) -> int:
+    offset = local.utcoffset() or timedelta()
+    return offset.days * 86_400 + offset.seconds
