@@ -11,6 +11,7 @@ RetryError
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
 ├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
+├── LineageUnreadable      upgrade this worker, or find who else writes to the lineage topic
 └── TransactionFailed      nothing: the batch is read or swept again
     ├── TransactionAborted     the broker undid it; nothing was written
     ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
@@ -88,6 +89,10 @@ class TableUnreadable(RetryError):
 
 class EntryUnreadable(RetryError):
     """A changelog record is not an entry that this version can read."""
+
+
+class LineageUnreadable(RetryError):
+    """A record of the lineage topic is not one that this version can read."""
 
 
 class TransactionFailed(RetryError):

@@ -1,0 +1,36 @@
+"""The bounded record of recent lineages: how often each letter was sent, whatever came back with it.
+
+Headers are a letter's word for its own history, and they may be dropped or forged. So every batch of intake writes one
+packed record of what it decided, in the same transaction as its entries, and every worker folds these records into
+`Lineages`. A letter that comes back is known by its lineage, or, where its headers are gone, by the fingerprint of what
+does not change on the way: dead-letter topic, key and value.
+
+| module | what it is |
+| --- | --- |
+| `identity` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
+| `packed` | decisions of one batch ↔ bytes |
+| `generation` | one half of the record: columns in arrays, found by lineage and by fingerprint |
+| `levels` | sends of equal letters, counted |
+| `record` | all of it together |
+"""
+
+from __future__ import annotations
+
+from retry.lineages.identity import fingerprint, from_header, identity, lineage_of, to_header
+from retry.lineages.packed import MATCHED, Row, pack, row, unpack
+from retry.lineages.record import Known, Lineages
+
+__all__ = [
+    "MATCHED",
+    "Known",
+    "Lineages",
+    "Row",
+    "fingerprint",
+    "from_header",
+    "identity",
+    "lineage_of",
+    "pack",
+    "row",
+    "to_header",
+    "unpack",
+]

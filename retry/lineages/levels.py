@@ -1,0 +1,104 @@
+"""Sends of letters that are equal in topic, key and value, counted by attempt.
+
+Nothing tells such letters apart once their headers are gone, and nothing needs to: each send is a credit, each return
+takes one, and every credit is dearer than the one that it follows. So the sends of N letters stay below N times the
+most attempts of one, whichever return takes which credit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass
+from operator import attrgetter
+
+_ATTEMPT = attrgetter("attempt")
+# Of one fingerprint. Where a policy allows more attempts, some are counted as one more than they are, never as less.
+LEVELS_MAX = 64
+
+
+@dataclass(slots=True)
+class Level:
+    """Outstanding sends of one attempt.
+
+    Attributes:
+      attempt: number of the send.
+      count: how many are outstanding.
+      due_s: the earliest that one of them was due.
+      first_s, id: latest first failure, and whose it is.
+    """
+
+    attempt: int
+    count: int
+    due_s: int
+    first_s: int
+    id: int
+
+
+class Levels:
+    """Fingerprint → levels, the lowest attempt first. Beyond `levels_max` in all, the longest unchanged is forgotten."""
+
+    def __init__(self, levels_max: int) -> None:
+        self._max, self._levels = levels_max, 0
+        self._by_fingerprint: OrderedDict[int, list[Level]] = OrderedDict()
+
+    def __contains__(self, fingerprint: int) -> bool:
+        return fingerprint in self._by_fingerprint
+
+    def __len__(self) -> int:
+        """How many levels there are, of all fingerprints."""
+        return self._levels
+
+    def add(self, fingerprint: int, credit: Level) -> None:
+        """One or more sends have been decided."""
+        levels = self._by_fingerprint.setdefault(fingerprint, [])
+        self._by_fingerprint.move_to_end(fingerprint)
+        at = bisect_left(levels, credit.attempt, key=_ATTEMPT)
+        if len(levels) == LEVELS_MAX and at == LEVELS_MAX:
+            levels[-1].attempt = credit.attempt
+            at -= 1
+        if at < len(levels) and (levels[at].attempt == credit.attempt or len(levels) == LEVELS_MAX):
+            _join(levels[at], credit)
+            return
+        levels.insert(at, credit)
+        self._levels += 1
+        while self._levels > self._max:
+            self._levels -= len(self._by_fingerprint.popitem(last=False)[1])
+
+    def take(self, fingerprint: int, attempt: int) -> int:
+        """Take back one send of `attempt`, or else of the nearest lower one, or else of the lowest.
+
+        Returns: the attempt that was taken; 0 if there is none.
+        """
+        levels = self._by_fingerprint.get(fingerprint)
+        if not levels:
+            return 0
+        at = max(0, bisect_right(levels, attempt, key=_ATTEMPT) - 1)
+        level = levels[at]
+        level.count -= 1
+        if not level.count:
+            del levels[at]
+            self._levels -= 1
+            if not levels:
+                del self._by_fingerprint[fingerprint]
+        return level.attempt
+
+    def find(self, fingerprint: int, due_s: int, first_s: int, skip: int = 0) -> Level | None:
+        """The lowest level that was due by `due_s` and whose first failure was at `first_s` or later.
+
+        Args:
+          skip: so many of these sends are spoken for.
+        """
+        for level in self._by_fingerprint.get(fingerprint, ()):
+            if level.due_s <= due_s and level.first_s >= first_s:
+                if skip < level.count:
+                    return level
+                skip -= level.count
+        return None
+
+
+def _join(level: Level, more: Level) -> None:
+    level.count += more.count
+    level.due_s = min(level.due_s, more.due_s)
+    if more.first_s >= level.first_s:
+        level.first_s, level.id = more.first_s, more.id

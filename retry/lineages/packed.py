@@ -1,0 +1,55 @@
+"""What one batch of intake decided, as the value of one record: a version byte, then 27 bytes a letter.
+
+    lineage u64 | fingerprint u64 | due second u32 | first failure's second u32 | attempt u16 | flags u8, little-endian
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import starmap
+from struct import Struct
+
+from retry.errors import LineageUnreadable
+
+# lineage id, fingerprint, due second, first failure's second, attempt, flags
+Row = tuple[int, int, int, int, int, int]
+
+MATCHED = 1
+ATTEMPT_MAX = (1 << 16) - 1
+_VERSION = b"\x01"
+_ROW = Struct("<QQIIHB")
+_SECOND_MAX = (1 << 32) - 1
+
+
+def row(
+    lineage_id: int, fingerprint: int, due_ms: int, first_failed_ms: int, attempt: int, matched: bool = False
+) -> Row:
+    """One letter of a batch, in the units of the packed record.
+
+    Both times are rounded down: who asks whether a send may have been made already is never told no too long. Times are
+    kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536.
+
+    Args:
+      due_ms: when it will be sent; for a letter that is parked, now.
+      attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
+      matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
+    """
+    due_s = max(1, min(due_ms // 1_000, _SECOND_MAX))
+    first_s = max(0, min(first_failed_ms // 1_000, _SECOND_MAX))
+    return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
+
+
+def pack(rows: Iterable[Row]) -> bytes:
+    """The value of the record that says so."""
+    return _VERSION + b"".join(starmap(_ROW.pack, rows))
+
+
+def unpack(packed: bytes) -> Iterator[Row]:
+    """The rows, in their order.
+
+    Raises:
+      LineageUnreadable: not of a version that this one knows, or cut off. Raised by the call, before any row.
+    """
+    if packed[:1] != _VERSION or (len(packed) - 1) % _ROW.size:
+        raise LineageUnreadable(f"{len(packed)} bytes that begin with {packed[:8].hex()} are no rows of version 1")
+    return _ROW.iter_unpack(memoryview(packed)[1:])
