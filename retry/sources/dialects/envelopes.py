@@ -1,0 +1,111 @@
+"""Task queues that have no headers: Celery over Kombu's Kafka transport, and Dramatiq. They write JSON values.
+
+A value is looked into only where it is no larger than 64 KiB and its first 4 KiB have the marks; only the fields that are
+needed are read, and whatever does not fit is no envelope. Nothing of a task's arguments is ever decoded.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from retry.sources.dialects import values
+
+_BYTES_MAX = 65_536
+_HEAD_BYTES = 4_096
+_TRACE_FRAME = '\n  File "'
+_CLASS = re.compile(r"[A-Za-z_][\w.]{0,511}")
+_DEAD_QUEUES = (".XQ", ".DQ")
+
+Fields = dict[str, object]
+
+
+class _CeleryHeaders(msgspec.Struct):
+    id: str
+    task: str
+    retries: int | None = None
+    exc: object = None
+
+
+class _Celery(msgspec.Struct, rename="kebab"):
+    headers: _CeleryHeaders
+    content_type: str
+    body: msgspec.Raw
+
+
+class _DramatiqOptions(msgspec.Struct):
+    retries: int | None = None
+    traceback: str | None = None
+
+
+class _Dramatiq(msgspec.Struct):
+    queue_name: str
+    actor_name: str
+    message_id: str
+    options: _DramatiqOptions
+
+
+_decode_celery = msgspec.json.Decoder(_Celery).decode
+_decode_dramatiq = msgspec.json.Decoder(_Dramatiq).decode
+
+
+def opened(value: bytes | None) -> Fields | None:
+    """The fields of a failure that an envelope tells, its family among them; None where the value is no envelope."""
+    if not value or not value.startswith(b"{") or len(value) > _BYTES_MAX:
+        return None
+    try:
+        if value.find(b'"queue_name"', 0, _HEAD_BYTES) > 0 and b'"actor_name"' in value:
+            return _dramatiq(_decode_dramatiq(value))
+        if value.find(b'"body"', 0, _HEAD_BYTES) > 0 and b'"content-type"' in value:
+            return _celery(_decode_celery(value))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        pass  # Somebody's JSON with the same words in it: no envelope.
+    return None
+
+
+def _celery(envelope: _Celery) -> Fields:
+    headers = envelope.headers
+    fields: Fields = {"family": "celery", "stage": _name(headers.task)}
+    if headers.retries is not None:
+        fields["attempts"] = _attempts(headers.retries)
+    if isinstance(headers.exc, str):
+        fields["exception"] = _class(re.split(r"[(:\n]", headers.exc, maxsplit=1)[0])
+    return fields
+
+
+def _dramatiq(envelope: _Dramatiq) -> Fields:
+    queue = envelope.queue_name
+    for suffix in _DEAD_QUEUES:
+        queue = queue.removesuffix(suffix)
+    fields: Fields = {"family": "dramatiq", "stage": _name(envelope.actor_name)}
+    if queue:
+        fields["origin_topic"] = _name(queue)
+    if envelope.options.retries is not None:
+        fields["attempts"] = _attempts(envelope.options.retries)
+    if envelope.options.traceback:
+        fields["exception"], fields["message"] = _python(envelope.options.traceback)
+    return fields
+
+
+def _python(trace: str) -> tuple[str | None, str | None]:
+    """Class and message of a Python traceback: the first line behind the last frame that is not indented."""
+    _, frame, rest = trace.rpartition(_TRACE_FRAME)
+    said = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()] if frame else []
+    if not said:
+        return None, None
+    name, _, text = said[0].partition(": ")
+    found = _class(name)
+    return found, values.message(text.encode("utf-8", "replace")) if found else None
+
+
+def _class(word: str) -> str | None:
+    return word.strip() if _CLASS.fullmatch(word.strip()) else None
+
+
+def _name(text: str) -> str | None:
+    return values.name(text.encode("utf-8", "replace"))
+
+
+def _attempts(retries: int) -> int:
+    return retries + 1 if 0 < retries < values.INT32_MAX else 1
