@@ -85,8 +85,9 @@ def fields(expression: object) -> Fields:
     if len(texts) != len(_KINDS):
         known = f"{', '.join(kind.name for kind in _KINDS)}; nor one of {', '.join(_MACROS)}"
         raise PolicyInvalid("cron", f"{shown(expression)} is not of five fields: {known}")
+    minutes, hours, days, months, weekdays = (_values(text, kind) for text, kind in zip(texts, _KINDS, strict=True))
     either = not texts[2].startswith("*") and not texts[4].startswith("*")
-    return Fields(*(_values(text, kind) for text, kind in zip(texts, _KINDS, strict=True)), either)
+    return Fields(minutes, hours, days, months, weekdays, either)
 
 
 def _values(text: str, kind: _Kind) -> frozenset[int]:

@@ -1,0 +1,196 @@
+"""Cron expressions: which minutes they name, on every kind of day and around changes of the clocks."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff import PolicyInvalid, cron
+from backoff.cron import Cron
+from backoff.wall import END_MS
+
+BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
+EXPRESSIONS = [
+    "* * * * *", "*/15 * * * *", "30 2 * * *", "0,59 1-3 * * *", "0 0 29 2 *", "5 4 31 * *", "0 12 13 * FRI", "0 0 */2 * MON",
+    "0 0 * * 7", "15 2 * 3,10 SUN", "@hourly", "@daily", "@weekly", "@monthly", "@yearly",
+]  # fmt: skip
+ZONES = ["UTC", BERLIN, NEW_YORK, LORD_HOWE, "Asia/Kolkata", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"]
+
+crons = st.builds(Cron.parse, st.sampled_from(EXPRESSIONS), st.sampled_from(ZONES))
+# Since 1972: until then one zone was half a minute off.
+moments_ms = st.integers(63_072_000_000, END_MS - 1)
+
+
+def ms(text):
+    return int(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def following(expression, zone, start, count):
+    """The next `count` matches from a time on, as local times with their offset."""
+    at_ms, found = ms(start), []
+    for _ in range(count):
+        at_ms = Cron.parse(expression, zone).next_at_or_after(at_ms)
+        found.append(datetime.fromtimestamp(at_ms / 1_000, ZoneInfo(zone)).isoformat(" ", "minutes"))
+        at_ms += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
+        ("*/15 * * * *", "2026-05-01T10:15:00", ["2026-05-01 10:15", "2026-05-01 10:30"]),
+        ("*/15 * * * *", "2026-05-01T10:15:00.001", ["2026-05-01 10:30", "2026-05-01 10:45"]),
+        ("0 9-17/4 * * *", "2026-05-01T17:00:01", ["2026-05-02 09:00", "2026-05-02 13:00"]),
+        ("59 23 31 12 *", "2026-12-31T23:59:00", ["2026-12-31 23:59", "2027-12-31 23:59"]),
+        ("0 0 31 * *", "2026-01-31T00:01:00", ["2026-03-31 00:00", "2026-05-31 00:00"]),
+        ("0 0 29 feb *", "2096-03-01T00:00:00", ["2104-02-29 00:00", "2108-02-29 00:00"]),
+        ("0 0 29 2 */7", "2032-03-01T00:00:00", ["2060-02-29 00:00", "2088-02-29 00:00"]),
+        ("0 0 29 2 */7", "2088-03-01T00:00:00", ["2128-02-29 00:00"]),
+        ("0 12 * * 7", "2026-05-01T00:00:00", ["2026-05-03 12:00", "2026-05-10 12:00"]),
+        ("0 12 * * FRI-SUN", "2026-05-04T00:00:00", ["2026-05-08 12:00", "2026-05-09 12:00", "2026-05-10 12:00"]),
+        ("0 12 * * 5-7", "2026-05-04T00:00:00", ["2026-05-08 12:00", "2026-05-09 12:00", "2026-05-10 12:00"]),
+        # Both kinds of day restricted: either is enough. `*/7` counts as not restricted.
+        ("0 0 13 * FRI", "2026-02-10T00:00:00", ["2026-02-13 00:00", "2026-02-20 00:00", "2026-02-27 00:00"]),
+        ("0 0 12 * FRI", "2026-02-10T00:00:00", ["2026-02-12 00:00", "2026-02-13 00:00"]),
+        ("0 0 30 2 MON", "2026-02-10T00:00:00", ["2026-02-16 00:00", "2026-02-23 00:00", "2027-02-01 00:00"]),
+        ("0 0 */7 * MON", "2026-02-10T00:00:00", ["2026-06-01 00:00", "2026-06-08 00:00"]),
+        ("@hourly", "2026-05-01T10:00:01", ["2026-05-01 11:00", "2026-05-01 12:00"]),
+        ("@daily", "2026-05-01T10:00:01", ["2026-05-02 00:00", "2026-05-03 00:00"]),
+        ("@weekly", "2026-05-01T10:00:01", ["2026-05-03 00:00", "2026-05-10 00:00"]),
+        ("@monthly", "2026-05-01T10:00:01", ["2026-06-01 00:00", "2026-07-01 00:00"]),
+        (" @Yearly ", "2026-05-01T10:00:01", ["2027-01-01 00:00", "2028-01-01 00:00"]),
+    ],
+)
+def test_the_next_matches(expression, start, expected):
+    found = following(expression, "UTC", f"{start}+00:00", len(expected))
+    assert found == [f"{each}+00:00" for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("zone", "expression", "start", "expected"),
+    [
+        # Jumped over: the first instant after the jump, and once only.
+        (BERLIN, "30 2 * * *", "2026-03-28T03:00+01:00", ["2026-03-29 03:00+02:00", "2026-03-30 02:30+02:00"]),
+        (BERLIN, "*/30 1-3 * * *", "2026-03-29T01:15+01:00", ["2026-03-29 01:30+01:00", "2026-03-29 03:00+02:00"]),
+        (BERLIN, "30 2 * * *", "2026-03-29T03:00+02:00", ["2026-03-29 03:00+02:00"]),
+        (NEW_YORK, "30 2 * * *", "2026-03-07T03:00-05:00", ["2026-03-08 03:00-04:00", "2026-03-09 02:30-04:00"]),
+        (LORD_HOWE, "15 2 * * *", "2026-10-03T03:00+10:30", ["2026-10-04 02:30+11:00", "2026-10-05 02:15+11:00"]),
+        ("Pacific/Apia", "0 12 * * *", "2011-12-29T13:00-10:00", ["2011-12-31 00:00+14:00", "2011-12-31 12:00+14:00"]),
+        # Twice: the first time only.
+        (BERLIN, "30 2 * * *", "2026-10-25T00:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-26 02:30+01:00"]),
+        (BERLIN, "30 * * * *", "2026-10-25T02:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-25 03:30+01:00"]),
+        (BERLIN, "* * * * *", "2026-10-25T02:59+02:00", ["2026-10-25 02:59+02:00", "2026-10-25 03:00+01:00"]),
+        (BERLIN, "0 3 * * *", "2026-10-25T02:30+01:00", ["2026-10-25 03:00+01:00"]),
+        (NEW_YORK, "30 1 * * *", "2026-11-01T00:00-04:00", ["2026-11-01 01:30-04:00", "2026-11-02 01:30-05:00"]),
+        (LORD_HOWE, "*/15 * * * *", "2026-04-05T01:45+11:00", ["2026-04-05 01:45+11:00", "2026-04-05 02:00+10:30"]),
+    ],
+)
+def test_changes_of_the_clocks(zone, expression, start, expected):
+    assert following(expression, zone, start, len(expected)) == expected
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize(
+    ("zone", "start"),
+    [(BERLIN, "2026-03-28T20:00"), (BERLIN, "2026-10-24T20:00"), (LORD_HOWE, "2026-04-04T20:00"),
+     (LORD_HOWE, "2026-10-03T20:00"), ("Pacific/Apia", "2011-12-29T20:00"), (NEW_YORK, "2028-02-28T20:00")],
+)  # fmt: skip
+def test_two_days_minute_by_minute_are_as_a_clock_on_the_wall_shows_them(expression, zone, start):
+    made, tz = Cron.parse(expression, zone), ZoneInfo(zone)
+    start_ms = ms(f"{start}+00:00")
+    end_ms = start_ms + 2 * 86_400_000
+    shown = datetime.fromtimestamp(start_ms / 1_000 - 60, tz).replace(tzinfo=None)
+    expected = set()
+    for at_ms in range(start_ms, end_ms, 60_000):
+        now = datetime.fromtimestamp(at_ms / 1_000, tz).replace(tzinfo=None)
+        while shown < now:
+            shown += timedelta(minutes=1)
+            if matches(made, shown):
+                expected.add(at_ms)
+    found, at_ms = set(), made.next_at_or_after(start_ms)
+    while at_ms < end_ms:
+        found.add(at_ms)
+        at_ms = made.next_at_or_after(at_ms + 1)
+    assert found == expected
+
+
+def matches(made, wall):
+    in_month, in_week = wall.day in made.days, wall.weekday() in made.weekdays
+    day = in_month or in_week if made.either else in_month and in_week
+    return day and wall.month in made.months and 60 * wall.hour + wall.minute in made.minutes
+
+
+@given(crons, moments_ms)
+def test_a_match_is_not_before_the_moment_and_stays_where_it_is(made, moment_ms):
+    found_ms = made.next_at_or_after(moment_ms)
+    assert found_ms >= moment_ms
+    assert made.next_at_or_after(found_ms) == found_ms
+    assert found_ms == moment_ms or made.next_at_or_after(found_ms - 1) == found_ms
+
+
+@given(crons, moments_ms, st.integers(0, 10**10))
+def test_a_later_moment_never_gives_an_earlier_match(made, moment_ms, later_ms):
+    assert made.next_at_or_after(moment_ms) <= made.next_at_or_after(moment_ms + later_ms)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("moment_ms", [-(10**40), -1, END_MS, 2**63, 10**40])
+def test_what_no_calendar_covers_comes_back_as_it_is(zone, moment_ms):
+    assert Cron.parse("0 0 29 2 *", zone).next_at_or_after(moment_ms) == moment_ms
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Pacific/Kiritimati", "Etc/GMT+12"])
+def test_both_ends_of_time(zone):
+    made = Cron.parse("0 0 29 2 *", zone)
+    assert made.next_at_or_after(0) // 86_400_000 in (788, 789)  # 29 February 1972
+    assert made.next_at_or_after(END_MS - 1) == END_MS - 1
+    assert 0 <= Cron.parse("* * * * *", zone).next_at_or_after(END_MS - 1) - END_MS <= 1
+
+
+def test_a_wait_of_forty_years_looks_at_months_and_not_at_minutes(monkeypatch):
+    looks = []
+    monkeypatch.setattr(cron, "monthrange", lambda *month, real=cron.monthrange: looks.append(month) or real(*month))
+    made = Cron.parse("0 0 29 2 */7")
+    looks.clear()
+    assert made.next_at_or_after(ms("2088-03-01T00:00+00:00")) == ms("2128-02-29T00:00+00:00")
+    assert len(looks) == 40
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("", "not of five fields: minute, hour"), ("* * * *", "not of five fields"), ("* * * * * *", "not of five fields"),
+        ("@reboot", "nor one of @hourly"), ("60 * * * *", "60 is not a minute: 0-59"), ("* 24 * * *", "hour: 0-23"),
+        ("* * 0 * *", "day of month: 1-31"), ("* * 32 * *", "day of month: 1-31"), ("* * * 13 *", "month: 1-12 or one of JAN"),
+        ("* * * mai *", "mai is not a month"), ("* * * * 8", "day of week: 0-7 or one of SUN"), ("JAN * * * *", "minute: 0-59"),
+        ("5/15 * * * *", "write 5-59/15"), ("30-10 * * * *", "goes backwards"), ("*/0 * * * *", "step from 1 to 59"),
+        ("*/60 * * * *", "step from 1 to 59"), ("1-5/9 * * * *", "step from 1 to 4"), ("1, * * * *", "is not a minute"),
+        ("-1 * * * *", "is not a minute"), ("1.5 * * * *", "is not a minute"), ("? * * * *", "is not a minute"),
+        ("* * L * *", "is not a day of month"), ("* * * * 1#2", "is not a day of week"), ("٣ * * * *", "is not a minute"),
+        ("0 0 30 2 *", "never matches"), ("0 0 31 2,4,6,9,11 *", "never matches"), ("0 0 31 4 */2", "never matches"),
+        ("1," * 300 + "1 * * * *", "is not a cron expression"), (15, "is not a cron expression"),
+        (None, "nothing is not a cron expression"), (10**400, "is not a cron expression"), (["*"], "is not a cron expression"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(expression, reason):
+    with pytest.raises(PolicyInvalid) as refused:
+        Cron.parse(expression)
+    assert refused.value.path == "cron"
+    assert reason in refused.value.reason
+    assert len(refused.value.reason) < 300
+
+
+@pytest.mark.parametrize(
+    "zone",
+    ["", "Europe", "Europe/Berlinn", "europe/berlin", "localtime", "posixrules", "right/UTC", "../etc/passwd", "/etc/passwd",
+     "A" * 500, "Europe/\0", "+02:00", None, 2, ["UTC"]],
+)  # fmt: skip
+def test_what_is_no_time_zone_is_refused(zone):
+    with pytest.raises(PolicyInvalid) as refused:
+        Cron.parse("* * * * *", zone)
+    assert refused.value.path == "zone"
+    assert "is not an IANA time zone" in refused.value.reason
