@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from retry.policies.document import Document
 from retry.policies.names import pattern_body, pattern_fault, topic_fault
@@ -53,7 +53,10 @@ def checked(document: Document, teams: dict[str, Team]) -> list[Placed]:
     _check_sources(document, placed)
     exact = {each.written: each for each in placed if not each.is_pattern}
     patterns = [(compiled, each) for each in placed if (compiled := each.compiled)]
-    for path, target in _names(teams, placed):
+    for path, target, may_depend in _targets(teams, placed):
+        if may_depend and depends(target):
+            _check_template(document, path, target)
+            continue
         _check_name(document, path, target)
         if loop := exact.get(target) or next((each for source, each in patterns if source.fullmatch(target)), None):
             document.refuse(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
@@ -82,23 +85,27 @@ def _check_sources(document: Document, placed: list[Placed]) -> None:
         owners[each.written] = each
 
 
-def _names(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str, str]]:
-    """Every target that the file names, with its path; what only a letter completes is left out."""
+def _check_template(document: Document, path: str, written: str) -> None:
+    if fault := template_fault(written):
+        document.refuse(path, fault)
+
+
+def _targets(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str, str, bool]]:
+    """Every target of the file: its path, the target, and whether a letter may complete it."""
     for name, team in teams.items():
         yield from _named(team, f"teams.{name}")
     for each in placed:
         for n, target in enumerate(each.topic.allowed_targets or ()):
-            yield f"{each.path}.allowed_targets[{n}]", target
+            yield f"{each.path}.allowed_targets[{n}]", target, False
         yield from _named(each.topic, each.path)
         for n, rule in enumerate(each.topic.rules):
             yield from _named(rule, f"{each.path}.rules[{n}]")
 
 
-def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str]]:
-    if not isinstance(overrides.retry_to, UnsetType) and not depends(overrides.retry_to):
-        yield f"{path}.retry_to", overrides.retry_to
-    if not isinstance(overrides.park_to, UnsetType):
-        yield f"{path}.park_to", overrides.park_to
+def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
+    for key in ("retry_to", "park_to"):
+        if (target := getattr(overrides, key)) is not UNSET:
+            yield f"{path}.{key}", target, key == "retry_to"
 
 
 def _check_allowed(document: Document, each: Placed, team: Team) -> None:
@@ -108,14 +115,12 @@ def _check_allowed(document: Document, each: Placed, team: Team) -> None:
     allowed = each.topic.allowed_targets
     for path, target, may_depend in _used(each, team):
         if may_depend and depends(target):
-            _check_template(document, each, path, target)
+            _check_completed(document, each, path, target)
         elif allowed is not UNSET and target not in allowed:
             document.refuse(path, f"{target} is not among allowed_targets of {each.path}")
 
 
-def _check_template(document: Document, each: Placed, path: str, written: str) -> None:
-    if fault := template_fault(written):
-        document.refuse(path, fault)
+def _check_completed(document: Document, each: Placed, path: str, written: str) -> None:
     compiled, needed = each.compiled, groups_needed(written)
     if needed > (compiled.groups if compiled else 0):
         has = f"has {compiled.groups}" if compiled else "is no pattern"

@@ -89,9 +89,12 @@ def _fault(route: Route, plan: Plan, case: Case, target: str | None) -> list[str
         ages = f"the first failure is {duration_text(case.age_ms)} ago, and max_age is {duration_text(policy.max_age_ms)}"
         return [f"Retry {case.attempt} is not made: {ages}.", f"The letter is parked in {parking}: max_age."]
     if target is None:
-        return [f"The letter does not say which topic {plan.retry_to} is, so it is parked in {parking}."]
+        reason = "no_origin" if case.failure.origin_topic is None else "target_not_allowed"
+        unknown = f"What is given (--origin, --group) does not say which topic {plan.retry_to} is"
+        return [f"{unknown}; such a letter is parked in {parking}: {reason}."]
     if plan.template and target not in (route.allowed_targets or ()):
-        return [f"{plan.retry_to} is {target}, which is not allowed, so the letter is parked in {parking}: target_not_allowed."]
+        refused = f"{plan.retry_to} is {target}, which is not among allowed_targets"
+        return [f"{refused}, so the letter is parked in {parking}: target_not_allowed."]
     return []
 
 

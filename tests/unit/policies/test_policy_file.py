@@ -9,6 +9,7 @@ from backoff.jitter import JITTERS
 from backoff.parse import DEFAULT
 from retry.errors import PolicyFileInvalid
 from retry.policies.file import load, parse
+from tests.support.plans import plan_for
 
 EXAMPLE = r"""
 defaults:
@@ -51,7 +52,7 @@ def test_the_example_says_what_it_says():
     assert (route.team, route.name) == ("payments", "payments/payments.orders.DLT")
     assert (route.retry_to, route.park_to) == ("payments.orders.retry", "payments.orders.parked")
     assert route.allowed_targets == {"payments.orders.retry", "payments.orders.parked"}
-    usual = route.plan("java.lang.IllegalStateException")
+    usual = plan_for(route, "java.lang.IllegalStateException")
     assert (usual.park, usual.name) == (False, route.name)
     assert usual.policy.curve == Exponential(10_000, 2.0, 3_600_000)
     assert usual.policy.jitter is JITTERS["full"]
@@ -61,7 +62,7 @@ def test_the_example_says_what_it_says():
 
 def test_the_rules_of_the_example_say_what_they_say():
     route = parse(EXAMPLE, "p.yaml").route("payments.orders.DLT")
-    invalid, timeout = route.plan("com.example.ValidationException"), route.plan("java.net.SocketTimeoutException")
+    invalid, timeout = plan_for(route, "com.example.ValidationException"), plan_for(route, "java.net.SocketTimeoutException")
     assert (invalid.park, invalid.name) == (True, route.name + "#1")
     assert (timeout.park, timeout.name) == (False, route.name + "#2")
     assert timeout.policy.curve == Steps((60_000, 300_000, 1_800_000), 3_600_000)
@@ -73,14 +74,14 @@ def test_the_builtin_defaults_are_those_of_the_example():
 
 
 def test_the_inner_key_wins():
-    plan = parse(LAYERS, "p.yaml").route("a.one").plan("x.Y")
+    plan = plan_for(parse(LAYERS, "p.yaml").route("a.one"), "x.Y")
     assert (plan.policy.max_attempts, plan.policy.max_age_ms) == (5, 86_400_000)
     assert (plan.policy.jitter, plan.policy.honour_retry_at) == (JITTERS["none"], False)
     assert (plan.retry_to, plan.park_to) == ("a.slow", "a.odd")
 
 
 def test_what_the_inner_levels_leave_out_comes_from_outside():
-    plan = parse(LAYERS, "p.yaml").route("a.one").plan("other")
+    plan = plan_for(parse(LAYERS, "p.yaml").route("a.one"), "other")
     assert plan.policy.curve == Constant(1_000, 3_600_000)
     assert (plan.policy.max_attempts, plan.policy.max_age_ms) == (3, 86_400_000)
     assert (plan.retry_to, plan.park_to, plan.name) == ("a.retry", "a.parked", "a/a.one#2")
@@ -91,7 +92,7 @@ def test_patterns_are_anchored_for_librdkafka():
 
 
 def test_targets_are_every_topic_named_to_write_to():
-    assert parse(LAYERS, "p.yaml").targets() == {"a.retry", "a.slow", "a.parked", "a.odd", "other"}
+    assert parse(LAYERS, "p.yaml").targets() == {"a.retry", "a.slow", "a.parked", "a.odd", "z.in", "other"}
 
 
 def test_what_a_topic_overrides_of_its_team_needs_no_permission():
@@ -103,7 +104,7 @@ def test_what_a_topic_overrides_of_its_team_needs_no_permission():
 def test_a_file_without_teams_reads_nothing():
     registry = parse("defaults: {max_attempts: 1}", "p.yaml")
     assert (registry.subscription(), registry.targets()) == ([], set())
-    assert registry.route("any").plan(None).policy.max_attempts == 1
+    assert plan_for(registry.route("any"), None).policy.max_attempts == 1
 
 
 def test_load_reads_utf_8_with_or_without_a_mark(tmp_path):

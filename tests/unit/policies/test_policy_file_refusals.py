@@ -76,11 +76,49 @@ TAILS = [
     ("        allowed_targets: [pay.retry]\n        rules:\n        - {exception: x, retry_to: y}\n", 10,
      f"{TOPIC}.rules[0].retry_to", "not among allowed_targets"),
     ("        rules:\n        - {exception: x}\n        - {park: true}\n", 10,
-     f"{TOPIC}.rules[1]", "exception is missing"),
+     f"{TOPIC}.rules[1]", "asks nothing of a letter"),
     ("        rules:\n        - {exception: ''}\n", 9, f"{TOPIC}.rules[0].exception", "length >= 1"),
     ("        rules:\n        - {exception: x, park: 1}\n", 9, f"{TOPIC}.rules[0].park", "expected `bool`"),
     ("        rules:\n        - exception: x\n          max_age: 9\n", 10,
      f"{TOPIC}.rules[0].max_age", "write it like"),
+    ("        rules:\n        - {exception: []}\n", 9, f"{TOPIC}.rules[0].exception", "length >= 1"),
+    ("        rules:\n        - exception: [x, 7]\n", 9, f"{TOPIC}.rules[0].exception[1]", "expected `str`"),
+    ("        rules:\n        - {exeption: x}\n", 9, f"{TOPIC}.rules[0].exeption", "did you mean exception?"),
+    ("        rules:\n        - exception: x\n          message: '(a'\n", 10, f"{TOPIC}.rules[0].message",
+     "'(a' is not an RE2 expression: missing ): (a"),
+    ("        rules:\n        - message: '(a)\\1'\n", 9, f"{TOPIC}.rules[0].message", "invalid escape sequence"),
+    ("        rules:\n        - message: 'a(?=b)'\n", 9, f"{TOPIC}.rules[0].message", "invalid perl operator"),
+    ("        rules:\n        - message: '((a{100}){100}){100}'\n", 9, f"{TOPIC}.rules[0].message", "is not an RE2"),
+    ("        rules:\n        - message: '\\pL{900}'\n", 9, f"{TOPIC}.rules[0].message", "pattern too large"),
+    ("        rules:\n        - message: " + "a" * 501 + "\n", 9, f"{TOPIC}.rules[0].message", "length <= 500"),
+    ("        rules:\n        - message: \"\\uD800\"\n", 9, f"{TOPIC}.rules[0].message", "surrogate"),
+    ("        rules:\n        - attempt: 0\n", 9, f"{TOPIC}.rules[0].attempt", "from 1 upwards, like 3, 3.., 2..5 or ..4"),
+    ("        rules:\n        - attempt: true\n", 9, f"{TOPIC}.rules[0].attempt", "True is not a number or a range"),
+    ("        rules:\n        - attempt: 5..2\n", 9, f"{TOPIC}.rules[0].attempt", "'5..2' is not"),
+    ("        rules:\n        - attempt: '..'\n", 9, f"{TOPIC}.rules[0].attempt", "'..' is not"),
+    ("        rules:\n        - attempt: 2-5\n", 9, f"{TOPIC}.rules[0].attempt", "'2-5' is not"),
+    ("        rules:\n        - attempt: '12'\n        - attempt: 1.5\n", 10, f"{TOPIC}.rules[1].attempt", "1.5 is not"),
+    ("        rules:\n        - attempt: 0x" + "f" * 9_000 + "\n", 9, f"{TOPIC}.rules[0].attempt", "that large"),
+    ("        rules:\n        - age: 2\n", 9, f"{TOPIC}.rules[0].age", "2 is not a duration"),
+    ("        rules:\n        - headers: {}\n", 9, f"{TOPIC}.rules[0].headers", "names no header"),
+    ("        rules:\n        - headers:\n            x.y: 5\n", 10, f"{TOPIC}.rules[0].headers.x.y", "expected `str |"),
+    ("        rules:\n        - headers: [x]\n", 9, f"{TOPIC}.rules[0].headers", "expected `mapping`"),
+    ("        rules:\n        - null_value: 1\n", 9, f"{TOPIC}.rules[0].null_value", "expected `bool`"),
+    ("        rules:\n        - {null_value: true, ordered: 1}\n", 9, f"{TOPIC}.rules[0].ordered", "expected `bool`"),
+    ("        rules:\n        - {attempt: 2, retry_to: '{origin}'}\n", 9,
+     f"{TOPIC}.rules[0].retry_to", "{origin} is completed by the letter; say in allowed_targets"),
+    ("        ordered: often\n", 8, f"{TOPIC}.ordered", "expected `bool`"),
+    ("        origins: [pay, __x]\n", 8, f"{TOPIC}.origins[1]", "internal"),
+    ("        origins: [origin]\n", 8, f"{TOPIC}.origins[0]", "word of retry_to"),
+    ("        origins: ['pay.*']\n", 8, f"{TOPIC}.origins[0]", "not a topic name"),
+    ("        origins: pay\n", 8, f"{TOPIC}.origins", "expected `list`"),
+    ("        aliases: {excption: x}\n", 8, f"{TOPIC}.aliases.excption", "did you mean exception?"),
+    ("        aliases: {family: x}\n", 8, f"{TOPIC}.aliases.family", "is nothing that letters tell"),
+    ("        aliases:\n          exception: []\n", 9, f"{TOPIC}.aliases.exception", "length >= 1"),
+    ("        aliases:\n          exception: [x, 5]\n", 9, f"{TOPIC}.aliases.exception[1]", "expected `str`"),
+    ("        aliases: [x]\n", 8, f"{TOPIC}.aliases", "expected `mapping`"),
+    ("        park_to: '{origin}'\n", 8, f"{TOPIC}.park_to", "not a topic name"),
+    ("        allowed_targets: ['{origin}']\n", 8, f"{TOPIC}.allowed_targets[0]", "not a topic name"),
     ("        rules: {exception: x}\n", 8, f"{TOPIC}.rules", "expected `list`, got `mapping`"),
     ("      - dead_letters: x\n", 8, "teams.pay.topics[1]", "retry_to is missing"),
     ("      - retry_to: x\n", 8, "teams.pay.topics[1]", "dead_letters is missing"),
@@ -116,6 +154,26 @@ TAILS = [
     ("  [a]: {topics: []}\n", 8, "teams", "is not text"),
     ('  "a\\e[31m": {topics: []}\n', 8, "teams", "printable"),
     ("        retry_to: other\n", 8, f"{TOPIC}.retry_to", "is given twice"),
+    ("  fin:\n    rate: 5\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.rate", "5 is not a rate"),
+    ("  fin:\n    budget: 5/0s\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.budget", "no time at all"),
+    ("  fin:\n    aliases: {causes: x}\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
+     "teams.fin.aliases.causes", "did you mean cause?"),
+    ("  fin:\n    allowed_targets: [y]\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
+     "teams.fin.allowed_targets", "no such key here"),
+    ("targets:\n  pay.retri: {rate: 5/s}\n", 9, "targets.pay.retri",
+     "no letter of any team may go there; did you mean pay.retry?"),
+    ("targets:\n  pay.retry: {}\n", 9, "targets.pay.retry", "limits nothing"),
+    ("targets:\n  pay.retry: 5/s\n", 9, "targets.pay.retry", "expected `mapping`"),
+    ("targets:\n  pay.retry: {rat: 5/s}\n", 9, "targets.pay.retry.rat", "did you mean rate?"),
+    ("targets:\n  pay.retry: {rate: fast}\n", 9, "targets.pay.retry.rate", "'fast' is not a rate"),
+    ("targets:\n  pay.retry:\n    breaker: {failures: 5, within: 1m}\n", 10, "targets.pay.retry.breaker", "open_for is missing"),
+    ("targets:\n  pay.retry:\n    breaker: {failures: 0, within: 1m, open_for: 1s}\n", 10,
+     "targets.pay.retry.breaker.failures", "expected `int` >= 1"),
+    ("targets:\n  pay.retry:\n    breaker: {failures: 1, within: 0s, open_for: 1s}\n", 10,
+     "targets.pay.retry.breaker.within", "no time at all"),
+    ("targets:\n  pay.retry:\n    breaker: {failures: 1, within: 1s, open_for: 1}\n", 10,
+     "targets.pay.retry.breaker.open_for", "not a duration"),
+    ("targets: [pay.retry]\n", 8, "targets", "expected `mapping`"),
     ("team: {}\n", 8, "team", "did you mean teams?"),
 ]  # fmt: skip
 
@@ -125,6 +183,48 @@ def test_a_mistake_is_refused_where_it_stands(tail, line, path, reason):
     error = refused(HEAD + tail)
     assert (error.line, error.path) == (line, path)
     assert reason in error.reason
+
+
+TEMPLATES = [
+    ("{orign}", "did you mean origin?"),
+    ("{0}", "{0} is not a part that is known; {origin}, {group}, {dead_letters} and {1}, {2}… are"),
+    ("{}", "{} is not a part"),
+    ("{ origin }", "did you mean origin?"),
+    ("{{origin}}", "is not a template"),
+    ("{origin", "is not a template"),
+    ("origin}", "is not a template"),
+    ("{origin} retry", "is not a template"),
+    ("{1}.{3}", "{3} is group 3 of a pattern, but dead_letters of teams.pay.topics[1] has 2"),
+]
+
+
+@pytest.mark.parametrize(("written", "reason"), TEMPLATES)
+@pytest.mark.parametrize("level", ["topic", "rule", "team"])
+def test_a_template_that_cannot_be_filled_in_is_refused(written, reason, level):
+    head = "        allowed_targets: [pay.retry]\n"
+    topic = "      - dead_letters: {pattern: '(a)(b)'}\n        allowed_targets: [y]\n"
+    tail, line, path = {
+        "topic": (f"{head}{topic}        retry_to: '{written}'\n", 11, "teams.pay.topics[1].retry_to"),
+        "rule": (
+            f"{head}{topic}        retry_to: y\n        rules:\n        - stage: x\n          retry_to: '{written}'\n",
+            14,
+            "teams.pay.topics[1].rules[0].retry_to",
+        ),
+        "team": (f"{head}{topic}    retry_to: '{written}'\n", 11, "teams.pay.retry_to"),
+    }[level]
+    error = refused(HEAD + tail)
+    assert (error.line, error.path) == (line, path)
+    assert reason in error.reason
+
+
+def test_a_group_needs_a_pattern():
+    error = refused(HEAD + "      - {dead_letters: x, allowed_targets: [y], retry_to: '{1}'}\n")
+    assert (error.line, error.path) == (8, "teams.pay.topics[1].retry_to")
+    assert error.reason == "{1} is group 1 of a pattern, but dead_letters of teams.pay.topics[1] is no pattern"
+
+
+def test_a_template_that_no_topic_uses_is_refused_all_the_same():
+    assert "did you mean group?" in refused(HEAD + "    retry_to: '{groop}'\n").reason
 
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nteams: *b\n"

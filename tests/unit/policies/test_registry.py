@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from retry.policies.file import parse
 from retry.policies.registry import Registry
+from tests.support.plans import case, plan, plan_for
 
 TEXT = r"""
 teams:
@@ -53,33 +54,34 @@ def test_a_topic_finds_its_route(registry, topic, name):
      ("java.\nx", "#1"), ("x.AError ", "")],
 )  # fmt: skip
 def test_the_first_rule_that_matches_wins_and_case_counts(registry, exception, name):
-    assert registry.route("a.DLT").plan(exception).name == "second/a.DLT" + name
+    assert plan_for(registry.route("a.DLT"), exception).name == "second/a.DLT" + name
 
 
 def test_a_star_matches_even_an_unknown_exception():
     text = "teams: {t: {topics: [{dead_letters: x, retry_to: y, rules: [{exception: '*', park: true}]}]}}"
-    assert parse(text, "p.yaml").route("x").plan(None).park
+    assert plan_for(parse(text, "p.yaml").route("x"), None).park
 
 
 def test_an_unknown_topic_has_nowhere_to_go():
     route = Registry().route("any")
-    plan = route.plan("x")
+    found = plan_for(route, "x")
     assert (route.team, route.retry_to, route.park_to, route.allowed_targets) == ("default", None, None, None)
-    assert (plan.park, plan.retry_to, plan.name) == (False, None, "default")
+    assert (found.park, found.retry_to, found.name) == (False, None, "default")
 
 
 def test_plans_are_cached_and_the_cache_is_bounded(registry):
     route = registry.route("a.DLT")
-    assert route.plan("java.x") is route.plan("java.x")
+    assert plan_for(route, "java.x") is plan_for(route, "java.x")
     for n in range(5_000):
-        route.plan(f"x.{n}")
-    assert len(route._plans) <= 1_024
+        plan_for(route, f"x.{n}")
+    assert 0 < len(route._found) <= 1_024
 
 
 def test_a_monstrous_class_name_is_matched_but_not_kept(registry):
     route = registry.route("a.DLT")
-    assert route.plan("java." + "x" * 1_000_000).name == "second/a.DLT#1"
-    assert not route._plans
+    for names in ({"exception": "java." + "x" * 1_000_000}, {"exception": "java.x", "stage": "y" * 1_000}):
+        assert plan(route, case(**names)).name == "second/a.DLT#1"
+    assert not route._found
 
 
 def test_routes_are_cached_and_the_cache_is_bounded(registry):
@@ -99,5 +101,5 @@ def test_a_registry_cannot_be_changed(registry):
 
 @given(st.text(max_size=300), st.none() | st.text(max_size=300))
 def test_any_topic_and_exception_find_a_plan(topic, exception):
-    assert SHARED.route("a.DLT").plan(exception).retry_to == "r3"
-    assert Registry().route(topic).plan(exception).retry_to is None
+    assert plan_for(SHARED.route("a.DLT"), exception).retry_to == "r3"
+    assert plan_for(Registry().route(topic), exception).retry_to is None

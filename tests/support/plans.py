@@ -1,0 +1,33 @@
+"""Asks a route for the plan of a letter of which only one thing or two matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retry.entry import Header
+from retry.failure import Failure
+from retry.policies.route import Plan, Route
+from retry.policies.rule import Case
+
+
+def case(
+    attempt: int = 1, age_ms: int = 0, headers: Sequence[Header] = (), null_value: bool = False, **failure: str | None
+) -> Case:
+    """A letter; what is not given is unknown, the first retry, or not there."""
+    return Case(Failure(**failure), attempt, age_ms, headers, null_value)  # type: ignore[arg-type]
+
+
+def plan(route: Route, asked: Case) -> Plan:
+    """The plan of a route for it."""
+    return route.plan(
+        asked.failure,
+        attempt=asked.attempt,
+        age_ms=asked.age_ms,
+        headers=asked.headers,
+        null_value=asked.null_value,
+    )
+
+
+def plan_for(route: Route, exception: str | None) -> Plan:
+    """The plan of a route for a letter that names its exception and nothing else."""
+    return plan(route, case(exception=exception))
