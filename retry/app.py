@@ -15,15 +15,20 @@ from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
 from retry.kafka.orphans import Orphans
+from retry.kafka.pointers import Pointers
 from retry.kafka.targets import Targets
 from retry.letters import Letters
-from retry.policies.file import load
+from retry.lineages import Lineages
+from retry.pack import Packer
 from retry.policies.registry import Registry
+from retry.recent import Recent
+from retry.reload import PolicyFile
 from retry.settings import Settings
 from retry.shard import Surroundings
 from retry.shards import Shards
 from retry.table.rocks import Memory
 from retry.telemetry.metrics import Metrics
+from retry.trace import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -36,53 +41,57 @@ def build(settings: Settings) -> Engine:
       TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
       DataDirInUse: another worker holds the data directory.
     """
-    registry, names = _registry(settings), topics.names(settings.app_id)
+    if settings.policies is None:
+        raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
+    policies, names = PolicyFile(settings, _check), topics.names(settings.app_id)
     claim(settings.data_dir)
-    name = instance(settings)
-    admin = clients.admin(settings)
-    own = topics.check(admin, settings.app_id)
-    known = own | topics.describe(admin, registry.targets())
-    changelog = own[names.changelog]
-    intake = Intake(
-        registry,
-        changelog=names.changelog,
-        shards=changelog.partitions,
-        outcomes=names.outcomes,
-        parked=names.parked,
-        bytes_max={topic: topics.record_bytes_max(about) for topic, about in known.items()},
-    )
+    name, admin = instance(settings), clients.admin(settings)
+    own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
+    changelog, reader = own[names.changelog], clients.reader_config(settings)
+    recent = Recent(reader, admin, names.lineage, own[names.lineage].partitions, Lineages(settings.lineages))
+    pointers = Pointers(reader)
+
+    def intake(registry: Registry) -> Intake:
+        known = own | topics.describe(admin, registry.targets())
+        bytes_max = {topic: topics.record_bytes_max(about) for topic, about in known.items()}
+        tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets())
+        packer = Packer(names.changelog, names.parked, bytes_max)
+        return Intake(registry, tracer, packer, pointers.fetch, names, changelog.partitions)
+
+    subscription = policies.registry.subscription()
     letter_reader = clients.consumer_config(settings, names.intake_group, name)
     letters = Letters(
         letter_reader,
         clients.producer_config(settings, f"{settings.app_id}-intake-{name}"),
-        registry.subscription(),
-        Orphans(admin, letter_reader, registry.subscription()),
-        intake,
+        subscription,
+        Orphans(admin, letter_reader, subscription),
+        intake(policies.registry),
         settings.batch_records,
         settings.batch_bytes,
     )
-    memory, cluster_id = Memory(settings.table_cache_bytes), topics.cluster_id(admin)
-    gate = Gate(registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions)
-    around = Surroundings(settings, admin, memory, gate, cluster_id, changelog.topic_id)
+    gate = Gate(
+        policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
+    )
+    around = Surroundings(settings, admin, Memory(settings.table_cache_bytes), gate, cluster_id, changelog.topic_id)
     member = clients.consumer_config(settings, names.table_group, name)
-    orphans = Orphans(admin, member, [names.changelog])
-    shards = Shards(member, clients.reader_config(settings), names.changelog, orphans, around)
-    return Engine(letters, shards, Metrics())
+    shards = Shards(member, reader, names.changelog, Orphans(admin, member, [names.changelog]), around)
+
+    def use(registry: Registry) -> None:
+        letters.use(intake(registry), registry.subscription())
+        gate.use(registry)
+
+    return Engine(letters, shards, recent, policies, use, Metrics())
 
 
-def _registry(settings: Settings) -> Registry:
-    if settings.policies is None:
-        raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
-    registry = load(settings.policies)
-    own = [topic for topic in topics.names(settings.app_id)[:3] if registry.reads(topic)]
-    if own:
-        raise SettingsInvalid(
-            "RETRY_POLICIES", f"the file reads letters from the service's own topics {', '.join(own)}"
-        )
-    internal = registry.targets() & set(topics.names(settings.app_id)[:2])
-    if internal:
-        raise SettingsInvalid("RETRY_POLICIES", f"the file sends letters to the service's own {', '.join(internal)}")
-    return registry
+def _check(settings: Settings, registry: Registry) -> None:
+    """Refuse a policy file that reads from or sends to the service's own topics."""
+    internal = topics.internal(settings.app_id)
+    parked = topics.names(settings.app_id).parked
+    if read := sorted(topic for topic in internal | {parked} if registry.reads(topic)):
+        reason = f"the file reads letters from the service's own topics {', '.join(read)}"
+        raise SettingsInvalid("RETRY_POLICIES", reason)
+    if sent := sorted(registry.targets() & internal):
+        raise SettingsInvalid("RETRY_POLICIES", f"the file sends letters to the service's own {', '.join(sent)}")
 
 
 def claim(data_dir: Path) -> None:

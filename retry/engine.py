@@ -6,6 +6,8 @@ import logging
 
 from retry import clock
 from retry.letters import Batch, Decided, Letters
+from retry.recent import Recent
+from retry.reload import PolicyFile, Use
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
 from retry.sweep import NOTHING
@@ -20,20 +22,28 @@ _BATCHES_MAX = 10
 class Engine:
     """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
 
-    def __init__(self, letters: Letters, shards: Shards, metrics: Metrics) -> None:
-        self._letters, self._shards, self.metrics = letters, shards, metrics
+    def __init__(
+        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics
+    ) -> None:
+        self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
+        self._policies, self._use = policies, use
         self.read_letters, self.close_letters = letters.read, letters.close
         self.read_changelog, self.close_shards = shards.read, shards.close
+        self.read_lineages, self.close_lineages = recent.read, recent.close
+        self.ask_for_policies = policies.ask
         self._watch()
 
     def settle(self, batch: Batch) -> Decided | None:
         """Intake, first half: what is to be written for one batch of letters."""
+        self._recent.catch_up()
         return self._letters.settle(batch)
 
     def commit(self, decided: Decided | None) -> None:
         """Intake, second half: into the changelog with it."""
         if decided and self._letters.commit(decided):
-            self.metrics.tell_taken(decided.settled.decided)
+            self.metrics.tell_taken(decided.settled.decided, decided.settled.families)
+            for target, letters in decided.settled.came_back.items():
+                self._shards.around.gate.breakers.came_back(target, letters, clock.wall_ms())
 
     def fold(self, portions: Portions) -> None:
         """Table: committed changelog records into the tables of their shards."""
@@ -56,6 +66,10 @@ class Engine:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
 
+    def look_at_policies(self, _now: None = None) -> None:
+        """Use another policy file if there is one."""
+        self._policies.look(self._use)
+
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether every owned shard is swept, and what each is doing."""
         shards = {s.changelog.partition: s for s in self._shards.shards()}
@@ -65,7 +79,8 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in list(self._shards.around.gate.held.items())}
-        return ready, {"ready": ready, "shards_owned": owned, "shards": phases, "held": held}
+        about = {"shards_owned": owned, "shards": phases, "held": held, "policies": self._policies.about()}
+        return ready, {"ready": ready, **about}
 
     def _watch(self) -> None:
         shards, watch = self._shards.shards, self.metrics.watch
@@ -77,3 +92,8 @@ class Engine:
         watch(
             "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
         )
+        gate, policies = self._shards.around.gate, self._policies
+        watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held))
+        watch("retry_lineages", "Lineages that are remembered.", lambda: len(self._recent.lineages))
+        watch("retry_policy_file_valid", "0 while a changed policy file is refused.", lambda: policies.trouble is None)
+        watch("retry_policy_file_refused", "Times that it was refused.", lambda: policies.refusals)

@@ -17,6 +17,8 @@ from retry.sweep import Lane
 
 log = logging.getLogger(__name__)
 
+_SHARE_MIN = 0.001
+
 Closed = Callable[[set[str]], dict[str, str]]
 
 
@@ -56,7 +58,7 @@ class Gate:
         allowed = min(wanted, allowed)
         for bucket in self._buckets(lane):
             with self._lock:
-                bucket.share = self._share()
+                bucket.share = max(_SHARE_MIN, min(1.0, self._share()))
                 got = bucket.take(allowed, now_ms)
             self._return(lane, allowed - got, stop=bucket)
             allowed = got

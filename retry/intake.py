@@ -1,40 +1,39 @@
-"""Intake: a batch of letters in; decide, put, commit.
+"""Intake: a batch of letters in; trace, decide, put, commit.
 
 The effects of one batch, in their order, and what a crash after each costs:
 
 1. begin a transaction                                    nothing
-2. write the entries to the changelog, one outcome each   nothing: the transaction is undone, the letters are read again
+2. write the entries to the changelog, one outcome each,
+   and one record of all lineages                         nothing: the transaction is undone, the letters are read again
 3. make the letters' offsets part of it                   the same
 4. commit                                                 nothing: the letters are taken in, once
 
 A letter that must not be retried becomes an entry too, due at once, with the parking topic as its destination: what
-leaves the service leaves it by one way. Nothing here reads a clock or draws a number; the same letter always makes the
-same entry.
+leaves the service leaves it by one way. Nothing here reads a clock or draws a number.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
-from backoff import RetryAt
-from retry import entry as entries
-from retry.entry import Entry, Headers
-from retry.failure import Failure
+from retry import lineages
+from retry.decide import Case, decide
+from retry.pack import Packer
 from retry.policies.registry import Registry
-from retry.policies.route import Plan, Route
-from retry.sources import headers as names
-from retry.sources.dead_letter import NO_TIME, Letter, read
+from retry.sources.dead_letter import Letter, filled, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
+from retry.trace import Tracer
 
-_RECORD_BYTES = 1_048_588 - 256
-_REFERENCE_KEY_BYTES_MAX = 1_024
 _ANY_PARTITION = -1
-_DRAWS = 1 << 32
+# A record of lineages stays well below what every broker takes.
+_LINEAGES_A_RECORD = 20_000
+
+Place = tuple[str, int, int]
+Rows = list[dict[str, Any]]
 
 
 class Writer(Protocol):
@@ -46,7 +45,10 @@ class Writer(Protocol):
     def commit(self) -> None: ...
 
 
-Rows = list[dict[str, Any]]
+class Fetch(Protocol):
+    """Fetches records by their coordinates; see `retry.kafka.pointers`."""
+
+    def __call__(self, wanted: Collection[Place]) -> Mapping[Place, Any]: ...
 
 
 class Settled(NamedTuple):
@@ -55,25 +57,18 @@ class Settled(NamedTuple):
     Attributes:
       entries: changelog rows by shard.
       outcomes: one row a letter.
+      lineages: rows for the record of lineages.
       decided: letters by (team, decision).
+      families: letters by who wrote them.
+      came_back: letters that had been retried, by the topic that they had been sent to.
     """
 
     entries: dict[int, Rows]
     outcomes: Rows
+    lineages: Rows
     decided: Counter[tuple[str, str]]
-
-
-class _Case(msgspec.Struct, frozen=True, gc=False):
-    """A letter and what was decided; `reason` says why it parks, and is None where it is retried, to `target`."""
-
-    letter: Letter
-    route: Route
-    plan: Plan
-    target: str | None
-    reason: str | None
-    due_at_ms: int
-    failed_at_ms: int
-    first_failed_at_ms: int
+    families: Counter[str]
+    came_back: Counter[str]
 
 
 class Intake:
@@ -81,39 +76,51 @@ class Intake:
 
     Args:
       registry: topic → team → policy.
-      changelog, shards: where entries go, and how many partitions it has.
-      outcomes, parked: topics for outcomes, and for letters whose policy names no parking topic.
-      bytes_max: by topic, the largest record that it takes; the changelog's is among them.
+      tracer: knows the past of letters.
+      packer: makes entries.
+      fetch: gets the records that pointer letters name.
+      names: the service's own topics, see `retry.kafka.topics.names`.
+      shards: partitions of the changelog.
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        *,
-        changelog: str,
-        shards: int,
-        outcomes: str,
-        parked: str,
-        bytes_max: Mapping[str, int],
+        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch, names: Any, shards: int
     ) -> None:
-        self._registry, self._changelog, self._shards = registry, changelog, shards
-        self._outcomes, self._parked, self._bytes_max = outcomes, parked, bytes_max
-        # Nearly every letter is smaller than what any topic takes, and needs no closer look.
-        self._safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
+        self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
+        self._names, self._shards = names, shards
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
+        letters = [read(message, self._registry.route(message.topic()).aliases) for message in messages]
+        unfit = self._fill(letters)
         shards: list[Rows] = [[] for _ in range(self._shards)]
         outcomes: Rows = []
+        traces: list[lineages.Row] = []
         decided: list[tuple[str, str]] = []
-        for message in messages:
-            case = self._case(read(message), now_ms)
-            entry, envelope, reason = self._packed(case)
-            outcome = _outcome(case, entry.destination, reason, now_ms)
-            shards[self._shard(case.letter)].append({"key": _key(case), "value": envelope})
-            outcomes.append({"key": case.letter.id, "value": to_json(outcome)})
+        came_back: list[str] = []
+        self._tracer.begin()
+        for n, letter in enumerate(letters):
+            trace = self._tracer.trace(letter, now_ms, self._registry.route(letter.topic).usual.policy.max_age_ms)
+            case = decide(self._registry, letter, trace, now_ms, unfit.get(n))
+            packed = self._packer.pack(case)
+            outcome = _outcome(case, packed.destination, packed.reason, now_ms)
+            shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
+            outcomes.append({"key": trace.id, "value": to_json(outcome)})
+            attempt = 0 if packed.reason else case.attempt
+            traces.append(
+                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, attempt, trace.matched)
+            )
             decided.append((case.route.team, outcome["decision"]))
-        return Settled({n: rows for n, rows in enumerate(shards) if rows}, outcomes, Counter(decided))
+            if trace.made and case.target is not None and case.reason is None:
+                came_back.append(case.target)
+        return Settled(
+            {n: rows for n, rows in enumerate(shards) if rows},
+            outcomes,
+            [{"key": None, "value": packed} for packed in _packed(traces)],
+            Counter(decided),
+            Counter(letter.failure.family for letter in letters),
+            Counter(came_back),
+        )
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.
@@ -127,126 +134,51 @@ class Intake:
         """
         writer.begin()
         for shard, entries_of_shard in settled.entries.items():
-            writer.write(self._changelog, shard, entries_of_shard)
-        writer.write(self._outcomes, _ANY_PARTITION, settled.outcomes)
+            writer.write(self._names.changelog, shard, entries_of_shard)
+        writer.write(self._names.outcomes, _ANY_PARTITION, settled.outcomes)
+        writer.write(self._names.lineage, _ANY_PARTITION, settled.lineages)
         writer.read_to(positions, member)
         writer.commit()
 
-    def _case(self, letter: Letter, now_ms: int) -> _Case:
-        route = self._registry.route(letter.topic)
-        failed_at_ms = letter.failed_at_ms(now_ms)
-        first_ms = failed_at_ms if letter.first_failed_at_ms is None else letter.first_failed_at_ms
-        failure, attempt = Failure(exception=letter.exception, origin_topic=letter.origin), (letter.retries_made or 0) + 1
-        plan = route.plan(
-            failure,
-            attempt=attempt,
-            age_ms=now_ms - first_ms,
-            headers=letter.kept,
-            null_value=letter.value is None,
-        )
-        target = plan.target(failure, letter.topic)
-        reason = _refusal(letter, route, plan, target)
-        if reason is None:
-            decision = plan.policy.decide(
-                attempt=attempt,
-                first_failed_at_ms=first_ms,
-                failed_at_ms=failed_at_ms,
-                now_ms=now_ms,
-                draw=zlib.crc32(letter.source) / _DRAWS,
-                retry_at_ms=letter.retry_at_ms,
-            )
-            if isinstance(decision, RetryAt):
-                return _Case(letter, route, plan, target, None, decision.due_at_ms, failed_at_ms, first_ms)
-            reason = decision.reason
-        return _Case(letter, route, plan, target, reason, now_ms, failed_at_ms, first_ms)
-
-    def _packed(self, case: _Case) -> tuple[Entry, bytes, str | None]:
-        """The entry, its envelope, and why it is parked: in a form that its topic and the changelog take."""
-        letter = case.letter
-        if not letter.copyable():
-            return self._reference(case)
-        ours = _ours(case)
-        target = case.target if case.target and not case.reason else self._parking(case.plan)
-        whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
-        envelope = entries.encode(whole)
-        if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
-            return whole, envelope, case.reason
-        essential = [header for header in ours if header[0] in names.ESSENTIAL]
-        lean = msgspec.structs.replace(whole, headers=letter.kept + essential)
-        envelope = entries.encode(lean)
-        if len(envelope) <= self._limit(target):
-            return lean, envelope, case.reason
-        return self._reference(case if case.reason else msgspec.structs.replace(case, reason="too_large"))
-
-    def _reference(self, case: _Case) -> tuple[Entry, bytes, str | None]:
-        """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
-        letter = case.letter
-        key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        reference = Entry(self._parking(case.plan), key, None, _ours(case), letter.timestamp_ms, case.route.team)
-        return reference, entries.encode(reference), case.reason
+    def _fill(self, letters: list[Letter]) -> dict[int, str]:
+        """Put the records that pointer letters name in their place; by position, why that cannot be done."""
+        pointers = {n: letter for n, letter in enumerate(letters) if letter.key is None and letter.is_pointer()}
+        if not pointers:
+            return {}
+        places = {n: (f.origin_topic or "", f.origin_partition or 0, f.origin_offset or 0)
+                  for n, f in ((n, letter.failure) for n, letter in pointers.items())}  # fmt: skip
+        allowed = {n for n, letter in pointers.items() if places[n][0] in self._registry.route(letter.topic).origins}
+        found = self._fetch({places[n] for n in allowed}) if allowed else {}
+        unfit = {}
+        for n, letter in pointers.items():
+            record = found[places[n]] if n in allowed else "source_not_allowed"
+            if isinstance(record, str):
+                unfit[n] = record
+            else:
+                letters[n] = filled(letter, record)
+        return unfit
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
 
-    def _parking(self, plan: Plan) -> str:
-        return plan.park_to or self._parked
 
-    def _limit(self, topic: str) -> int:
-        return min(self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES))
-
-
-def _refusal(letter: Letter, route: Route, plan: Plan, target: str | None) -> str | None:
-    """Why this letter must not be retried, whatever its number and age; None where it may."""
-    if not letter.copyable():
-        return "unreadable_headers"
-    if plan.park:
-        return "rule"
-    if letter.retries_made is None:
-        return "bad_attempt"
-    if letter.retry_at_ms == NO_TIME and plan.policy.honour_retry_at:
-        return "bad_due"
-    if plan.retry_to is None:
-        return "no_policy"
-    if target is None and letter.origin is None:
-        return "no_origin"
-    if plan.template and target not in (route.allowed_targets or ()):
-        return "target_not_allowed"
-    return None
+def _packed(traces: list[lineages.Row]) -> list[bytes]:
+    rows = iter(traces)
+    return [lineages.pack(part) for part in iter(lambda: list(islice(rows, _LINEAGES_A_RECORD)), [])]
 
 
-def _ours(case: _Case) -> Headers:
-    letter = case.letter
-    made = letter.retries_made or 0
-    ours: Headers = [
-        (names.ID, letter.id),
-        (names.ATTEMPT, b"%d" % (made if case.reason else made + 1)),
-        (names.SOURCE, letter.source),
-        (names.DUE_MS, b"%d" % case.due_at_ms),
-        (names.POLICY, case.plan.name.encode()),
-        (names.FIRST_FAILED_MS, b"%d" % case.first_failed_at_ms),
-    ]
-    if case.reason:
-        ours.append((names.PARKED_REASON, case.reason.encode()))
-    return ours
-
-
-def _key(case: _Case) -> bytes:
-    letter = case.letter
-    return entries.key(case.due_at_ms, entries.key_stem(letter.topic, letter.partition), letter.offset)
-
-
-def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outcome:
+def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcome:
     letter = case.letter
     return {
         "v": VERSION,
-        "id": letter.id.decode(),
+        "id": case.trace.id.decode(),
         "source": letter.source.decode(),
         "team": case.route.team,
         "topic": letter.topic,
         "policy": case.plan.name,
-        "attempt": (letter.retries_made or 0) + 1,
-        "exception": letter.exception,
+        "attempt": case.attempt,
+        "exception": letter.failure.cause or letter.failure.exception,
         "first_failed_ms": case.first_failed_at_ms,
         "failed_ms": case.failed_at_ms,
         "taken_ms": now_ms,

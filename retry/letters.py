@@ -56,7 +56,7 @@ class Letters:
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._producer_config, self._intake = producer, intake
+        self._producer_config, self._intake, self._subscription = producer, intake, subscription
         self._records_max, self._bytes_max = records_max, bytes_max
         self._records = min(records_max, 1_000)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
@@ -69,8 +69,13 @@ class Letters:
         self._writer = self._opened()
         self._member = Member(consumer, subscription, orphans, gained=self._gained, leaving=self._drain)
 
+    def use(self, intake: Intake, subscription: list[str]) -> None:
+        """Decide by another intake from the next batch on, and read what it reads."""
+        self._intake, self._subscription = intake, subscription
+
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
+        self._member.subscribe(self._subscription)
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._records, _AGAIN_S)

@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       batch_records: letters or entries in one transaction, at most.
       batch_bytes: bytes of letters in one transaction, at most; one letter may be larger.
       table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
+      lineages: how many recent lineages are remembered at most, by every worker; some 60 bytes each.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
     """
 
@@ -45,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch_records: int = 5_000
     batch_bytes: int = 16 << 20
     table_cache_bytes: int = 64 << 20
+    lineages: int = 500_000
     kafka: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -82,6 +84,7 @@ _BOUNDS = (
     ("batch_records", 1, 100_000),
     ("batch_bytes", 1 << 10, 1 << 30),
     ("table_cache_bytes", 8 << 20, 1 << 40),
+    ("lineages", 1_000, 100_000_000),
 )
 
 

@@ -11,6 +11,7 @@ Where no `retry-id` came back, the id is made of the origin's coordinates and th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -49,39 +50,35 @@ class Tracer:
 
     def __init__(self, recent: Lineages, cluster_id: str, retry_targets: Collection[str]) -> None:
         self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
+        self._matched: Counter[int] = Counter()
+
+    def begin(self) -> None:
+        """A batch begins: what the last one matched has been folded, or will be read again."""
+        self._matched.clear()
 
     def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
         """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
         print_ = lineages.fingerprint(letter.topic, letter.key, letter.value)
         if letter.id is not None:
-            return self._by_id(letter, letter.id, print_, now_ms, window_ms)
+            return self._by_id(letter, letter.id, print_, now_ms)
         failure = letter.failure
         fresh = failure.origin_offset is not None and failure.origin_topic not in self._retry_targets
-        back = None if fresh else self._recent.returned(print_, now_ms, window_ms, letter.retries_made)
+        back = None if fresh else self._recent.returned(print_, now_ms, window_ms, self._matched[print_])
         if back is not None:
+            self._matched[print_] += 1
             first_ms = letter.first_failed_at_ms or back.first_failed_ms
-            return Trace(lineages.text(back.id), back.id, print_, back.attempts, first_ms, True)
-        number = identity(letter, self._cluster_id)
-        known = self._recent.sends(number) if failure.origin_offset is not None else None
-        made = letter.retries_made if known is None else known.attempts
-        first_ms = letter.first_failed_at_ms if known is None else known.first_failed_ms
-        return Trace(lineages.text(number), number, print_, made, first_ms, False)
+            return Trace(lineages.to_header(back.id), back.id, print_, back.attempts, first_ms, True)
+        number = lineages.identity(self._cluster_id, failure, letter.key, letter.value)
+        id_, known = lineages.to_header(number), self._recent.sends(number) if failure.origin_offset is not None else None
+        if known is None:
+            return Trace(id_, number, print_, letter.retries_made, letter.first_failed_at_ms, False)
+        return Trace(id_, number, print_, known.attempts, known.first_failed_ms, False)
 
-    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> Trace:
-        number = lineages.number(id_)
-        back = self._recent.returned(print_, now_ms, window_ms, letter.retries_made)
-        if back is not None and back.id == number:
-            return Trace(id_, number, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
+    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int) -> Trace:
+        """Equal letters share an id where they have no coordinates: of those, the count that came back is one that is out."""
+        number, said = lineages.from_header(id_), letter.retries_made
         known = self._recent.sends(number)
-        if known is not None:
-            return Trace(id_, number, print_, known.attempts, letter.first_failed_at_ms or known.first_failed_ms, False)
-        return Trace(id_, number, print_, letter.retries_made, letter.first_failed_at_ms, False)
-
-
-def identity(letter: Letter, cluster_id: str) -> int:
-    """The lineage of a letter that brought none back."""
-    failure = letter.failure
-    if failure.origin_topic is None or failure.origin_partition is None or failure.origin_offset is None:
-        return lineages.fingerprint("", letter.key, letter.value)
-    place = failure.origin_topic, failure.origin_partition, failure.origin_offset
-    return lineages.lineage_of(cluster_id, *place, failure.consumer_group)
+        if known is None or said == known.attempts or (said and self._recent.is_out(print_, said, now_ms)):
+            return Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
+        first_ms = letter.first_failed_at_ms or known.first_failed_ms
+        return Trace(id_, number, print_, known.attempts, first_ms, False)

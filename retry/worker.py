@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import AsyncIterable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ _AHEAD = 1
 _THREADS = 16
 # A batch is worked out in one go of some 50 ms; handing the interpreter around every 5 ms makes intake a tenth slower.
 _SWITCH_S = 0.01
+_LOOK_S = 0.5
 
 
 class _Boot(BootStrategy):
@@ -73,13 +75,14 @@ class _Feed(Service):
 
 
 class _Endpoint(Service):
-    """Health and metrics; stopped last, so that a worker that is closing can be looked at."""
+    """Health, metrics and SIGHUP; stopped last, so that a worker that is closing can be looked at."""
 
-    def __init__(self, http: Http, host: str, port: int) -> None:
+    def __init__(self, http: Http, host: str, port: int, hang_up: Callable[[], None]) -> None:
         super().__init__()
-        self._http, self._host, self._port = http, host, port
+        self._http, self._host, self._port, self._hang_up = http, host, port, hang_up
 
     async def on_start(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         await self._http.start(self._host, self._port)
 
     async def on_stop(self) -> None:
@@ -150,8 +153,13 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
     async def sweep() -> None:
         threads.sweep()
 
+    @app.timer(_LOOK_S)
+    async def policies() -> None:
+        await threads.run(engine.look_at_policies, None)
+
     services: list[Any] = [
-        _Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port()),
+        _Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port(), engine.ask_for_policies),
+        _Feed(engine.read_lineages, engine.close_lineages, letters),
         _Feed(engine.read_letters, engine.close_letters, letters),
         _Feed(engine.read_changelog, engine.close_shards, changelog),
     ]

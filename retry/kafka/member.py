@@ -76,6 +76,16 @@ class Member:
         # Partitions may have been given up while the batch was being gathered.
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
+    def subscribe(self, subscription: list[str]) -> None:
+        """Read other topics from now on, if these are others."""
+        if subscription != self._subscription:
+            log.info("reading %s", ", ".join(subscription))
+            self._subscription = list(subscription)
+            self._orphans.watch(subscription)
+            self._consumer.subscribe(
+                subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            )
+
     def _join_again(self, fatal: KafkaError) -> None:
         """Give everything up and begin as a new consumer; this one is of no more use."""
         now_s = clock.monotonic_s()

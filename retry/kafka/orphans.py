@@ -43,6 +43,10 @@ class Orphans:
 
     def __init__(self, admin: AdminClient, config: Config, subscription: Sequence[str]) -> None:
         self._admin, self._config = admin, config
+        self.watch(subscription)
+
+    def watch(self, subscription: Sequence[str]) -> None:
+        """Look after these topics from now on."""
         self._topics = {s for s in subscription if not s.startswith("^")}
         self._patterns = [re.compile(s) for s in subscription if s.startswith("^")]
         self._seen: dict[Partition, int] = {}

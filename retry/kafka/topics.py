@@ -21,11 +21,15 @@ CHANGELOG_BYTES_MAX = 2 << 20
 _BATCH_OVERHEAD = 256
 
 
+_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table")
+
+
 class Names(NamedTuple):
     """The topics and groups of one deployment, all derived from its application id."""
 
     changelog: str
     outcomes: str
+    lineage: str
     parked: str
     intake_group: str
     table_group: str
@@ -33,7 +37,13 @@ class Names(NamedTuple):
 
 def names(app_id: str) -> Names:
     """Every name that `app_id` prefixes."""
-    return Names(*(f"{app_id}-{part}" for part in ("changelog", "outcomes", "parked", "intake", "table")))
+    return Names(*(f"{app_id}-{part}" for part in _PARTS))
+
+
+def internal(app_id: str) -> set[str]:
+    """The service's own topics that nobody's letters are read from or sent to."""
+    own = names(app_id)
+    return {own.changelog, own.outcomes, own.lineage}
 
 
 class Described(NamedTuple):
@@ -57,6 +67,14 @@ _CHANGELOG_CONFIG = {
     "max.message.bytes": str(CHANGELOG_BYTES_MAX),
 }
 _KEEP_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(30 * _DAY_MS)}
+# The record of recent lineages is read whole when a worker starts; in all partitions together it holds two million.
+_LINEAGE_PARTITIONS = 4
+_LINEAGE_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(30 * _DAY_MS),
+    "retention.bytes": str(16 << 20),
+    "segment.bytes": str(4 << 20),
+}
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -68,6 +86,7 @@ def create(admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] 
     """
     own = names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
+    wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     present = describe(admin, wanted)
     copies = min(3, len(admin.list_topics(timeout=_ASK_S).brokers))
@@ -98,7 +117,7 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
       TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
     """
     own = names(app_id)
-    wanted = [own.changelog, own.outcomes, own.parked, *parking]
+    wanted = [own.changelog, own.outcomes, own.lineage, own.parked, *parking]
     present = describe(admin, wanted)
     missing = [topic for topic in wanted if topic not in present]
     if missing:

@@ -39,18 +39,16 @@ def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: 
     return _number(named.encode())
 
 
-def identity(cluster_id: str, failure: Failure, topic: str, partition: int, offset: int) -> int:
-    """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its own.
+def identity(cluster_id: str, failure: Failure, key: bytes | None, value: bytes | None) -> int:
+    """The lineage of a letter that brings none: of the record that failed, where the letter says which; else of its payload.
 
-    Letters about one record and one group are one lineage, however many are written.
-
-    Args:
-      topic, partition, offset: where the letter itself lies.
+    Letters about one record and one group are one lineage, however many are written. So are letters of equal key and value
+    that say nothing; they are counted apart all the same, see `Lineages.is_out`.
     """
-    origin = failure.origin_topic, failure.origin_partition, failure.origin_offset
-    if origin[0] is None or origin[1] is None or origin[2] is None:
-        return lineage_of(cluster_id, topic, partition, offset)
-    return lineage_of(cluster_id, *origin, failure.consumer_group)
+    topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
+    if topic is None or partition is None or offset is None:
+        return fingerprint("", key, value)
+    return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
 
 
 def to_header(lineage_id: int) -> bytes:

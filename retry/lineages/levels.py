@@ -83,6 +83,10 @@ class Levels:
                 del self._by_fingerprint[fingerprint]
         return level.attempt
 
+    def has(self, fingerprint: int, attempt: int, due_s: int) -> bool:
+        """Whether a send of exactly this attempt is outstanding, and was due by `due_s`."""
+        return any(v.attempt == attempt and v.due_s <= due_s for v in self._by_fingerprint.get(fingerprint, ()))
+
     def find(self, fingerprint: int, due_s: int, first_s: int, skip: int = 0) -> Level | None:
         """The lowest level that was due by `due_s` and whose first failure was at `first_s` or later.
 

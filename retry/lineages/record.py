@@ -72,11 +72,18 @@ class Lineages:
         due_s, first_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
         if fingerprint in self._levels:
             level = self._levels.find(fingerprint, due_s, first_s, skip)
-            return level and Known(level.id, level.attempt, level.first_s * 1_000, level.due_s * 1_000)
+            return Known(level.id, level.attempt, level.first_s * 1_000, level.due_s * 1_000) if level else None
         generation, row = self._only(fingerprint)
         if not row or skip or generation.due_s[row] > due_s or generation.first_s[row] < first_s:
             return None
         return _known(generation, row)
+
+    def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
+        """Whether a send of this attempt with this fingerprint was due and has not come back."""
+        if fingerprint in self._levels:
+            return self._levels.has(fingerprint, attempt, now_ms // 1_000)
+        generation, row = self._only(fingerprint)
+        return row > 0 and generation.attempts[row] == attempt and generation.due_s[row] <= now_ms // 1_000
 
     def fold(self, packed: bytes) -> None:
         """Take in what one batch decided.

@@ -45,7 +45,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       source: the letter's coordinates, `topic/partition/offset`.
       failure: what the headers of its framework say. No header chooses a topic: the origin named there is used only
         where the policy's allow-list has it.
-      id: the lineage: what came back with the letter, else its own coordinates.
+      id: the lineage, where it came back with the letter.
       retries_made: 0 for a first failure; None where the header is there but is no count.
       first_failed_at_ms: None for a first failure.
       sent_at_ms: no later than this failure: the due time of the retry that failed. None for a first failure.
@@ -61,7 +61,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int | None
     source: bytes
     failure: Failure
-    id: bytes
+    id: bytes | None
     retries_made: int | None
     first_failed_at_ms: int | None
     sent_at_ms: int | None
@@ -128,8 +128,27 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
         recognise(told, topic, value, aliases),
-        *(_history(ours, source) if ours else (source, 0, None, None, None)),
+        *(_history(ours) if ours else (None, 0, None, None, None)),
     )
+
+
+def filled(pointer: Letter, record: Message | Any) -> Letter:
+    """The letter that a pointer stands for: the record that it names, and what it says of that record's failure."""
+    whole = read(_Filled(pointer, record))
+    return msgspec.structs.replace(whole, failure=pointer.failure)
+
+
+class _Filled:
+    """A record as if its framework had copied it: its own headers, then the pointer's."""
+
+    def __init__(self, pointer: Letter, record: Message) -> None:
+        self.topic, self.partition, self.offset = (lambda: pointer.topic), (lambda: pointer.partition), (lambda: pointer.offset)
+        self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
+        self._headers = [*_headers(record), *pointer.kept]
+
+    def headers(self) -> Headers:
+        """All of them."""
+        return self._headers
 
 
 def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
@@ -140,13 +159,11 @@ def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
         return _UNREADABLE
 
 
-def _history(
-    ours: dict[str, bytes | None], source: bytes
-) -> tuple[bytes, int | None, int | None, int | None, int | None]:
+def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
     """What a letter that was retried before brings back: id, retries made, first failure, due time, wish."""
     wish = ours.get(names.RETRY_AT_MS)
     return (
-        _lineage(ours.get(names.ID)) or source,
+        _lineage(ours.get(names.ID)),
         integer(ours.get(names.ATTEMPT, b"0"), _ATTEMPT_DIGITS_MAX),
         moment(ours.get(names.FIRST_FAILED_MS)),
         moment(ours.get(names.DUE_MS)),

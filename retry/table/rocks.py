@@ -201,10 +201,7 @@ class RocksTable:
             if low >= end:
                 return []
             found, following = self._scan(low, lane_end(lane), rows_max, bytes_max, end)
-            if following is not None:
-                to = following
-            else:
-                to = found[-1][0] + b"\0" if found else low
+            to = following or (found[-1][0] + b"\0" if found else low)
             self._lanes.scanned(lane, to, following if not found else None)
             return found
 

@@ -3,12 +3,17 @@
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
 | `retry_letters_taken_total` | counter | team, decision | letters taken in; decision is `retry` or `park` |
+| `retry_letters_read_total` | counter | family | letters taken in, by who wrote them; `unknown` tells nothing of its failure |
 | `retry_entries_sent_total` | counter | team | entries delivered and committed, parked letters included |
 | `retry_entries_put_back_total` | counter | target | entries that a topic refused, and that wait on |
 | `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
 | `retry_entries_waiting` | gauge | | entries in the shards of this worker |
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
 | `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
+| `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
+| `retry_lineages` | gauge | | lineages in the record of recent sends |
+| `retry_policy_file_valid` | gauge | | 0 while a changed policy file is refused and the old one stays |
+| `retry_policy_file_refused` | gauge | | how often it was refused since the start |
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._taken = self._counter("retry_letters_taken", "Letters taken in and committed.", "team", "decision")
+        self._read = self._counter("retry_letters_read", "Letters taken in, by who wrote them.", "family")
         self._sent = self._counter("retry_entries_sent", "Entries delivered and committed.", "team")
         self._put_back = self._counter("retry_entries_put_back", "Entries that a topic refused.", "target")
         self._lateness = Lateness()
@@ -41,8 +47,10 @@ class Metrics:
         """Add a gauge that is asked for its value whenever the metrics are read."""
         Gauge(name, meaning, registry=self.registry).set_function(value)
 
-    def tell_taken(self, decided: Mapping[tuple[str, str], int]) -> None:
-        """Count letters by (team, decision)."""
+    def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
+        """Count letters by (team, decision), and by family."""
+        for family, letters in families.items():
+            self._read.labels(family).inc(letters)
         for (team, decision), letters in decided.items():
             self._taken.labels(team, decision).inc(letters)
 

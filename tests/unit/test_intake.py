@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -14,8 +14,12 @@ from retry.entry import Entry, Headers
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
 from retry.intake import Intake, Settled
 from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransactions
+from retry.kafka.topics import Names
+from retry.lineages import Lineages
+from retry.pack import Packer
 from retry.policies.file import parse
 from retry.sources import headers as names
+from retry.trace import Tracer
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
@@ -38,11 +42,18 @@ teams:
 """
 
 
-def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4) -> Intake:
+NAMES = Names("changelog", "outcomes", "lineage", "parked", "intake", "table")
+
+
+def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: Lineages | None = None, **options: Any) -> Intake:
     registry = parse(POLICIES, "policies.yaml")
-    return Intake(
-        registry, changelog="changelog", shards=shards, outcomes="outcomes", parked="parked", bytes_max=bytes_max
-    )
+    tracer = Tracer(recent or Lineages(1_000), "cluster", registry.retry_targets())
+    packer = Packer("changelog", "parked", bytes_max)
+    return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, shards)
+
+
+def nothing(wanted: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], Any]:
+    return dict.fromkeys(wanted, "source_gone")
 
 
 def record(

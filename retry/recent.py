@@ -1,0 +1,77 @@
+"""Keeps the record of recent lineages up to date: one thread follows its topic, the one that traces letters folds.
+
+A worker reads the topic from its beginning when it starts, which is bounded by the topic's size, and takes in no letter
+before it has reached what was there then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from retry import clock
+from retry.errors import LineageUnreadable
+from retry.kafka.clients import Config
+from retry.kafka.follower import Follower
+from retry.lineages import Lineages
+
+log = logging.getLogger(__name__)
+
+_ASK_S = 15.0
+_LINGER_S = 0.1
+_RECORDS_MAX = 100
+_WAIT_S = 0.02
+
+
+class Recent:
+    """Follows (`read`, one thread), and folds what was read (`catch_up`, another)."""
+
+    def __init__(self, reader: Config, admin: AdminClient, topic: str, partitions: int, lineages: Lineages) -> None:
+        self.lineages = lineages
+        self._read: deque[Message] = deque()
+        self._follower = Follower(reader)
+        self._missing = _ends(admin, topic, partitions)
+        for partition in range(partitions):
+            self._follower.begin(topic, partition, 0)
+
+    def read(self) -> None:
+        """Read what is new; to be called again and again."""
+        for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
+            self._read.append(message)
+
+    def catch_up(self) -> None:
+        """Fold what was read; for the first time, wait until that is all that was there at the start."""
+        while True:
+            while self._read:
+                self._fold(self._read.popleft())
+            if not self._missing:
+                return
+            clock.pause(_WAIT_S)
+
+    def _fold(self, message: Message) -> None:
+        partition, offset = message.partition() or 0, message.offset() or 0
+        if message.error() is None:
+            try:
+                self.lineages.fold(message.value() or b"")
+            except LineageUnreadable as error:
+                # Counts only: a letter whose sends are not known here is known by its headers.
+                log.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
+            offset += 1
+        if offset >= self._missing.get(partition, 0):
+            self._missing.pop(partition, None)
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._missing.clear()
+        self._follower.close()
+
+
+def _ends(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
+    """Where each partition ends that has anything."""
+    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    asked = admin.list_offsets(wanted, request_timeout=_ASK_S)
+    ends = {place.partition: done.result(_ASK_S).offset for place, done in asked.items()}
+    return {partition: end for partition, end in ends.items() if end > 0}
