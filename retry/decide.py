@@ -9,6 +9,7 @@ import msgspec
 from backoff import RetryAt
 from retry.policies.registry import Registry
 from retry.policies.route import Plan, Route
+from retry.policies.target import ORIGIN
 from retry.sources.dead_letter import NO_TIME, Letter
 from retry.trace import Trace
 
@@ -85,8 +86,8 @@ def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str
         return "bad_due"
     if plan.retry_to is None:
         return "no_policy"
-    if target is None:
-        return "no_origin" if plan.retry_to == "origin" else "no_target"
+    if target is None and (plan.retry_to != ORIGIN or letter.failure.origin_topic is None):
+        return "no_origin" if plan.retry_to == ORIGIN else "no_target"
     if plan.template is not None and target not in (route.allowed_targets or ()):
         return "target_not_allowed"
     return None

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from retry import entry as entries
+from retry import lineages
 from retry.entry import Entry, Headers
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
 from retry.intake import Intake, Settled
@@ -24,6 +25,8 @@ from retry.trace import Tracer
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
 ROOMY = {"changelog": 2_000_000}
+# Of a letter that says nothing of its origin: a fingerprint of key and value.
+ID = lineages.to_header(lineages.fingerprint("", b"key", b"value"))
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 10s, max_delay: 1m}, jitter: none, max_attempts: 3, max_age: 1d}
 teams:
@@ -106,7 +109,7 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
     assert one.entry.team == "orders"
     assert one.entry.headers == [
         ("a", None), ("a", b"1"),
-        (names.ID, b"orders.DLT/3/42"), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/3/42"),
+        (names.ID, ID), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/3/42"),
         (names.DUE_MS, b"1700000010000"), (names.POLICY, b"orders/orders.DLT"),
         (names.FIRST_FAILED_MS, b"1700000000000"),
     ]  # fmt: skip
@@ -117,7 +120,7 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
 def test_an_outcome_says_what_was_decided() -> None:
     one = settle(record(("exception-class", b"a.Slow")), NOW_MS + 7)
     assert one.outcome == {
-        "v": 1, "id": "orders.DLT/3/42", "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
+        "v": 1, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
         "target": "orders.retry",
@@ -157,7 +160,7 @@ def test_our_headers_are_replaced_and_never_stacked() -> None:
     for attempt in range(1, 4):
         one = settle(letter)
         assert one.header(names.ATTEMPT) == b"%d" % attempt
-        assert one.header(names.ID) == b"orders.DLT/3/42"
+        assert one.header(names.ID) == ID
         assert one.header(names.SOURCE) == b"orders.DLT/3/%d" % (41 + attempt)
         assert len(one.entry.headers) == 6
         # The consumer fails again and copies everything that it got.
@@ -257,7 +260,8 @@ def test_a_letter_at_the_limit_of_its_topic_is_whole_and_one_above_loses_our_opt
 def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int]) -> None:
     one = settle(large(5_000, ("theirs", b"1")), bytes_max=limits)
     assert (one.parked, one.entry.destination, one.entry.value) == ("too_large", "orders.parked", None)
-    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", b"orders.DLT/3/42")
+    print_ = lineages.fingerprint("", None, b"x" * 5_000)
+    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", lineages.to_header(print_))
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000
 
@@ -298,6 +302,7 @@ class TestCommit:
         log = MemoryLog()
         log.create("changelog", 4)
         log.create("outcomes", 2)
+        log.create("lineage", 2)
         return log
 
     def take(self, log: MemoryLog, letters: list[MemoryRecord], writer: MemoryTransactions | None = None) -> None:
@@ -314,7 +319,10 @@ class TestCommit:
     def test_entries_outcomes_and_offsets_are_one_transaction(self, log: MemoryLog) -> None:
         self.take(log, [record(offset=n) for n in range(40, 43)])
         assert [entries.source(each.key() or b"").offset for each in log.read("changelog")] == [40, 41, 42]
-        assert {each.key() for each in log.read("outcomes")} == {b"orders.DLT/3/%d" % n for n in range(40, 43)}
+        told = {orjson.loads(each.value() or b"")["source"] for each in log.read("outcomes")}
+        assert told == {f"orders.DLT/3/{n}" for n in range(40, 43)}
+        (record_of_lineages,) = log.read("lineage")
+        assert len(list(lineages.unpack(record_of_lineages.value() or b""))) == 3
         assert log.positions == {("intake", "orders.DLT", 3): 43}
 
     @pytest.mark.parametrize(

@@ -35,10 +35,11 @@ def buckets(lateness: Lateness) -> dict[float, float]:
 
 def test_letters_are_counted_by_team_and_decision() -> None:
     told = Metrics()
-    told.tell_taken({("a", "retry"): 3, ("a", "park"): 1})
-    told.tell_taken({("a", "retry"): 2, ("b", "retry"): 1})
+    told.tell_taken({("a", "retry"): 3, ("a", "park"): 1}, {"unknown": 3, "spring-kafka": 1})
+    told.tell_taken({("a", "retry"): 2, ("b", "retry"): 1}, {"unknown": 3})
     found = values(told.text().decode(), "retry_letters_taken_total")
     assert found == {("retry", "a"): 5, ("park", "a"): 1, ("retry", "b"): 1}
+    assert values(told.text().decode(), "retry_letters_read_total") == {("unknown",): 6, ("spring-kafka",): 1}
 
 
 def test_deliveries_are_counted_by_team_with_their_lateness() -> None:
@@ -68,7 +69,7 @@ def test_gauges_are_asked_when_they_are_read() -> None:
 
 def test_counters_of_the_docstring_are_those_of_the_page() -> None:
     told = Metrics()
-    told.tell_taken({("a", "retry"): 1})
+    told.tell_taken({("a", "retry"): 1}, {"unknown": 1})
     told.tell_sent([entry("a")], [NOW_MS], NOW_MS)
     told.tell_put_back(Counter({"t": 1}))
     table = re.findall(r"`(retry_\w+)`[^|]*\| (counter|histogram)", metrics.__doc__ or "")
