@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from retry import lineages
 from retry.clock import wall_ms
 from tests.conftest import Deploy
 from tests.support.checker import check
@@ -144,7 +145,8 @@ def test_a_retried_record_is_the_letter_and_ours(deploy: Deploy) -> None:
         assert (record.key, record.value, record.timestamp_ms) == (letter.key, letter.value, stamp_ms)
         assert record.headers[: len(kept)] == kept
         assert [name for name, _ in record.headers[len(kept) :]] == OURS
-        assert (record.header("retry-id"), record.header("retry-attempt")) == (source, "1")
+        lineage = lineages.to_header(lineages.fingerprint("", letter.key, letter.value)).decode()
+        assert (record.header("retry-id"), record.header("retry-attempt")) == (lineage, "1")
         assert record.header("retry-policy") == f"testers/{letter.topic}"
         due = wish.decode() if letter.headers else str(stamp_ms + 100)
         assert record.header("retry-due-ms") == due
