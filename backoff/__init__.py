@@ -4,8 +4,10 @@
 | --- | --- |
 | `Constant`, `Linear`, `Exponential`, `Steps` | curves: attempt → delay in ms |
 | `JITTERS` | by name: none, full, equal, proportional: (delay in ms, draw) → delay in ms |
-| `Policy` | curve, jitter and bounds; `decide` gives a `Decision`: `RetryAt(due_at_ms)` or `Park(reason)` |
-| `backoff.parse` | plain mappings → the values above; `duration_ms` and `duration_text` |
+| `Policy` | curve, jitter, bounds and calendar; `decide` gives a `Decision`: `RetryAt(due_at_ms)` or `Park(reason)` |
+| `Calendar`, `Cron`, `QuietHours` | a due time → the next that is allowed, by the clocks of a time zone |
+| `Limit`, `Bucket` | so many in so long, and how many of them may go now |
+| `backoff.parse` | plain mappings and texts → the values above; `duration_ms` and `duration_text` |
 | `PolicyInvalid` | what is wrong with a mapping, and where |
 
 The first five delays of each curve:
@@ -34,21 +36,30 @@ Park(reason='max_attempts')
 
 from __future__ import annotations
 
+from backoff.calendar import Calendar
+from backoff.cron import Cron
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
+from backoff.hours import QuietHours
 from backoff.jitter import JITTERS
+from backoff.limit import Bucket, Limit
 from backoff.policy import Decision, Park, Policy, RetryAt
 
 __all__ = [
     "JITTERS",
+    "Bucket",
+    "Calendar",
     "Constant",
+    "Cron",
     "Decision",
     "Exponential",
+    "Limit",
     "Linear",
     "Park",
     "Policy",
     "PolicyInvalid",
+    "QuietHours",
     "RetryAt",
     "Steps",
     "duration_ms",

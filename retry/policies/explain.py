@@ -117,7 +117,7 @@ def _bounds(plan: Plan) -> list[str]:
     wish = f"may ask for its own time (retry-at-ms), at most {duration_text(policy.max_delay_ms)} from now"
     return [
         f"Jitter is {jitter}. A letter {wish if policy.honour_retry_at else 'may not ask for its own time'}.",
-        *([f"The time is then moved to the next that is allowed: {policy.calendar.text()}."] if policy.calendar else []),
+        *([f"It then waits for the calendar: {policy.calendar.text()}."] if policy.calendar else []),
         f"After retry {policy.max_attempts} the letter is parked in {_parking(plan)};",
         f"sooner, if the next retry would come more than {duration_text(policy.max_age_ms)} after the first failure.",
     ]

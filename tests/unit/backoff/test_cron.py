@@ -22,11 +22,17 @@ ZONES = ["UTC", BERLIN, NEW_YORK, LORD_HOWE, "Asia/Kolkata", "Pacific/Apia", "Am
 
 crons = st.builds(Cron.parse, st.sampled_from(EXPRESSIONS), st.sampled_from(ZONES))
 # Since 1972: until then one zone was half a minute off.
-moments_ms = st.integers(63_072_000_000, END_MS - 1)
+any_ms = st.integers(63_072_000_000, END_MS - 1)
 
 
 def ms(text):
     return int(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+changes_ms = st.sampled_from(
+    [ms(f"{day}T00:00+00:00") for day in ("2026-03-29", "2026-10-25", "2026-04-05", "2026-10-04", "2026-11-01", "2011-12-30")]
+)
+moments_ms = any_ms | st.builds(int.__add__, changes_ms, st.integers(-86_400_000, 86_400_000))
 
 
 def following(expression, zone, start, count):
@@ -84,6 +90,7 @@ def test_the_next_matches(expression, start, expected):
         (BERLIN, "30 2 * * *", "2026-10-25T00:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-26 02:30+01:00"]),
         (BERLIN, "30 * * * *", "2026-10-25T02:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-25 03:30+01:00"]),
         (BERLIN, "* * * * *", "2026-10-25T02:59+02:00", ["2026-10-25 02:59+02:00", "2026-10-25 03:00+01:00"]),
+        (BERLIN, "*/15 * * * *", "2026-10-25T02:10+01:00", ["2026-10-25 03:00+01:00", "2026-10-25 03:15+01:00"]),
         (BERLIN, "0 3 * * *", "2026-10-25T02:30+01:00", ["2026-10-25 03:00+01:00"]),
         (NEW_YORK, "30 1 * * *", "2026-11-01T00:00-04:00", ["2026-11-01 01:30-04:00", "2026-11-02 01:30-05:00"]),
         (LORD_HOWE, "*/15 * * * *", "2026-04-05T01:45+11:00", ["2026-04-05 01:45+11:00", "2026-04-05 02:00+10:30"]),

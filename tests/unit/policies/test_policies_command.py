@@ -187,6 +187,14 @@ def test_explain_says_how_its_options_are_written(file, args):
     assert "not" in result.stderr
 
 
+def test_explain_says_what_the_calendar_is(tmp_path):
+    path = tmp_path / "p.yaml"
+    keys = "quiet_hours: {from: '22:00', to: '06:00', zone: UTC, days: [sat]}, align: {cron: '@hourly'}"
+    path.write_text(f"teams: {{t: {{topics: [{{dead_letters: a.DLT, retry_to: a, {keys}}}]}}}}")
+    lines = explained(str(path), "--topic", "a.DLT", "--attempt", "1")
+    assert "It then waits for the calendar: aligned to @hourly UTC, quiet 22:00–06:00 UTC on sat." in lines
+
+
 def test_explain_takes_the_file_from_the_environment(file):
     assert run("explain", "--topic", "pay.DLT", "--attempt", "1", RETRY_POLICIES=file).exit_code == 0
 

@@ -87,6 +87,16 @@ def test_what_the_inner_levels_leave_out_comes_from_outside():
     assert (plan.retry_to, plan.park_to, plan.name) == ("a.retry", "a.parked", "a/a.one#2")
 
 
+def test_a_calendar_is_inherited_replaced_and_switched_off():
+    night = "{from: '22:00', to: '06:00', zone: UTC}"
+    rules = "[{exception: A, quiet_hours: none}, {exception: B, align: none, quiet_hours: none}]"
+    topic = f"{{dead_letters: x, retry_to: y, align: {{cron: '@hourly'}}, rules: {rules}}}"
+    route = parse(f"{{defaults: {{quiet_hours: [{night}]}}, teams: {{t: {{topics: [{topic}]}}}}}}", "p.yaml").route("x")
+    assert route.usual.policy.calendar.text() == "aligned to @hourly UTC, quiet 22:00–06:00 UTC"
+    assert route.plan("A").policy.calendar.text() == "aligned to @hourly UTC"
+    assert route.plan("B").policy.calendar is None
+
+
 def test_patterns_are_anchored_for_librdkafka():
     assert parse(LAYERS, "p.yaml").subscription() == ["a.one", r"^a\.two[0-9]*$", r"^((b|c)\..*)$"]
 

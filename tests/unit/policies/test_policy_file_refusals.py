@@ -29,6 +29,11 @@ def refused(text: str) -> PolicyFileInvalid:
 
 # What follows HEAD, the line from 1 on which the mistake stands, its path, and a part of the reason.
 TAILS = [
+    ("        quiet_hours: {from: 22:00, to: '06:00', zone: UTC}\n", 8, f"{TOPIC}.quiet_hours.from", "write it in quotes"),
+    ("        quiet_hours:\n        - {from: '1:00', to: '23:00', zone: UTC}\n", 9,
+     f"{TOPIC}.quiet_hours[0].from", "is not a time of day"),
+    ("        align:\n          cron: 0 0 30 2 *\n", 9, f"{TOPIC}.align.cron", "never matches"),
+    ("        align:\n", 8, f"{TOPIC}.align", "none is for no alignment"),
     ("        backoff: {kind: constant, delay: 30}\n", 8, f"{TOPIC}.backoff.delay", "write it like"),
     ("        backoff:\n          kind: constant\n          delay: -30s\n", 10,
      f"{TOPIC}.backoff.delay", "write it like"),
