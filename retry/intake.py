@@ -25,8 +25,9 @@ from backoff import RetryAt
 from retry import entry as entries
 from retry.entry import Entry, Headers
 from retry.failure import Failure
+from retry.policies.plan import Plan
 from retry.policies.registry import Registry
-from retry.policies.route import Plan, Route
+from retry.policies.route import Route
 from retry.sources import headers as names
 from retry.sources.dead_letter import NO_TIME, Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
