@@ -11,8 +11,8 @@ from backoff.limit import Limit, rate
 @pytest.mark.parametrize(
     ("written", "limit"),
     [
-        ("500/s", Limit(500, 1_000)), ("1/ms", Limit(1, 1)), ("50000/1d", Limit(50_000, 86_400_000)),
-        ("20/1m30s", Limit(20, 90_000)), ("999999999/h", Limit(999_999_999, 3_600_000)),
+        ("500/s", Limit(500, 1_000)), ("1/m", Limit(1, 60_000)), ("50000/1d", Limit(50_000, 86_400_000)),
+        ("20/1m30s", Limit(20, 90_000)), ("1000000/h", Limit(1_000_000, 3_600_000)),
     ],
 )  # fmt: skip
 def test_a_rate_is_a_number_in_a_time(written: str, limit: Limit) -> None:

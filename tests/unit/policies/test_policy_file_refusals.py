@@ -155,7 +155,7 @@ TAILS = [
     ('  "a\\e[31m": {topics: []}\n', 8, "teams", "printable"),
     ("        retry_to: other\n", 8, f"{TOPIC}.retry_to", "is given twice"),
     ("  fin:\n    rate: 5\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.rate", "5 is not a rate"),
-    ("  fin:\n    budget: 5/0s\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.budget", "no time at all"),
+    ("  fin:\n    budget: 5/0s\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.budget", "5/0s"),
     ("  fin:\n    aliases: {causes: x}\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
      "teams.fin.aliases.causes", "did you mean cause?"),
     ("  fin:\n    allowed_targets: [y]\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
