@@ -32,7 +32,6 @@ def explain(registry: Registry, topic: str, case: Case) -> list[str]:
         f"Retry {case.attempt} is made, to {target}{f', which is {plan.retry_to}' if plan.template else ''}.",
         *_delays(plan.policy, case.attempt),
         *_bounds(plan),
-        *_calendar(plan.policy),
         "Letters of one key wait for each other: ordered." if plan.ordered else "Letters overtake each other: not ordered.",
         *_limits(registry, route.team, target or ""),
     ]
@@ -122,11 +121,6 @@ def _bounds(plan: Plan) -> list[str]:
         f"After retry {policy.max_attempts} the letter is parked in {_parking(plan)};",
         f"sooner, if the next retry would come more than {duration_text(policy.max_age_ms)} after the first failure.",
     ]
-
-
-def _calendar(policy: Policy) -> Iterator[str]:
-    if calendar := getattr(policy, "calendar", None):
-        yield f"Then it waits until retries may be made: {calendar.text()}."
 
 
 def _parking(plan: Plan) -> str:
