@@ -14,10 +14,12 @@ from backoff import Policy, PolicyInvalid
 from backoff.parse import policy as parse_policy
 from retry.policies.aliases import Aliases, overlaid
 from retry.policies.check import Placed
+from retry.policies.conditions import conditions
 from retry.policies.document import Document
+from retry.policies.plan import Plan
 from retry.policies.registry import default_route
-from retry.policies.route import Plan, Route, Rule
-from retry.policies.rule import conditions
+from retry.policies.route import Route
+from retry.policies.rule import Rule
 from retry.policies.shape import Defaults, Overrides, Team, Timing
 from retry.policies.shape import Rule as WrittenRule
 from retry.policies.target import template

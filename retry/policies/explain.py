@@ -7,8 +7,9 @@ from typing import Any
 
 from backoff import JITTERS, Policy, duration_text
 from backoff.limit import Limit
+from retry.policies.plan import Plan
 from retry.policies.registry import Registry
-from retry.policies.route import Plan, Route
+from retry.policies.route import Route
 from retry.policies.rule import Case, Condition
 
 _LINES_MAX = 10

@@ -11,7 +11,8 @@ from backoff import Policy
 from backoff.limit import Limit
 from backoff.parse import DEFAULT
 from retry.policies.limits import Breaker
-from retry.policies.route import Plan, Route
+from retry.policies.plan import Plan
+from retry.policies.route import Route
 
 # When the cache is full it is emptied, which costs a few microseconds per entry once.
 _ROUTES_MAX = 10_000

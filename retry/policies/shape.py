@@ -49,7 +49,7 @@ class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rule(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different for letters that are as the conditions say; those are read by `retry.policies.rule`."""
+    """What is different for letters that are as the conditions say; those are read by `retry.policies.conditions`."""
 
     exception: Texts | UnsetType = UNSET
     cause: Texts | UnsetType = UNSET

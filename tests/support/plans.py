@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from retry.entry import Header
 from retry.failure import Failure
-from retry.policies.route import Plan, Route
+from retry.policies.plan import Plan
+from retry.policies.route import Route
 from retry.policies.rule import Case
 
 

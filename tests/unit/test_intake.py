@@ -42,6 +42,13 @@ teams:
       - {dead_letters: deaf.DLT, retry_to: deaf.retry, honour_retry_at: false}
       - {dead_letters: back.DLT, retry_to: origin, allowed_targets: [back, back.other]}
       - {dead_letters: nameless, retry_to: origin, allowed_targets: [back]}
+      - {dead_letters: aged.DLT, retry_to: aged.retry, rules: [{age: 1h, park: true}]}
+      - dead_letters: {pattern: '(.*)\\.filled'}
+        retry_to: 'back.{1}'
+        allowed_targets: [back.other, back.late]
+        rules:
+          - {null_value: true, park: true}
+          - {headers: {tenant: blue}, attempt: 2.., retry_to: back.late}
 """
 
 
@@ -235,6 +242,26 @@ def kept(letter: MemoryRecord) -> Headers:
 def test_letters_go_back_to_origins_that_are_allowed() -> None:
     assert settle(record(topic="back.DLT")).entry.destination == "back"
     assert settle(record(("x-original-topic", b"back.other"), topic="back.DLT")).entry.destination == "back.other"
+
+
+def test_a_topic_that_a_template_comes_to_must_be_allowed() -> None:
+    assert settle(record(topic="other.filled")).entry.destination == "back.other"
+    for topic in ("more.filled", "x" * 240 + ".filled"):
+        one = settle(record(("x-original-topic", b"o"), topic=topic))
+        assert (one.parked, one.entry.destination) == ("target_not_allowed", "parked")
+
+
+def test_rules_ask_for_the_attempt_the_headers_and_the_value() -> None:
+    blue = ("tenant", b"blue")
+    assert settle(record(blue, topic="other.filled")).entry.destination == "back.other"
+    assert settle(record(blue, (names.ATTEMPT, b"1"), topic="other.filled")).entry.destination == "back.late"
+    assert settle(record(blue, (names.ATTEMPT, b"1"), topic="other.filled", value=None)).parked == "rule"
+
+
+@pytest.mark.parametrize(("age_ms", "park"), [(3_599_999, False), (3_600_000, True)])
+def test_rules_ask_for_the_time_since_the_first_failure(age_ms: int, park: bool) -> None:
+    first = (names.FIRST_FAILED_MS, b"%d" % (NOW_MS - age_ms))
+    assert (settle(record(first, (names.ATTEMPT, b"1"), topic="aged.DLT")).parked == "rule") is park
 
 
 def test_a_header_chooses_no_topic_where_the_policy_names_one() -> None:

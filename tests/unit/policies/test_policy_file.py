@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from backoff import Constant, Exponential, Steps
@@ -67,6 +69,14 @@ def test_the_rules_of_the_example_say_what_they_say():
     assert (timeout.park, timeout.name) == (False, route.name + "#2")
     assert timeout.policy.curve == Steps((60_000, 300_000, 1_800_000), 3_600_000)
     assert timeout.policy.max_attempts == 8
+
+
+def test_the_readme_shows_a_file_that_loads():
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    registry = parse(readme.partition("```yaml\n")[2].partition("```")[0], "README.md")
+    route = registry.route("payments.orders.DLT")
+    assert route.usual.policy == DEFAULT
+    assert [rule.plan.park for rule in route.rules] == [True, False, False]
 
 
 def test_the_builtin_defaults_are_those_of_the_example():

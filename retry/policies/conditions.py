@@ -1,0 +1,151 @@
+"""The conditions of a rule, as the file has them → questions to a letter. All of them must hold.
+
+Nothing here takes longer than a letter's text is long: globs do not go back over it, and expressions are RE2, which
+runs in linear time. Of messages and of header values only the beginning is looked at.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import re2
+from msgspec import UNSET
+
+from backoff import PolicyInvalid, duration_ms
+from retry.entry import Header
+from retry.policies import shape
+from retry.policies.document import Document
+from retry.policies.rule import Condition
+
+_TEXT_MAX = 4_096
+# A compiled expression of this size needs a tenth of a second at the very worst; most need some microseconds.
+_EXPRESSION_BYTES_MAX = 1 << 18
+_ATTEMPTS_MAX = 1_000_000
+_RANGE = re.compile(r"([0-9]{1,7})?(\.\.)?([0-9]{1,7})?")
+
+
+def conditions(document: Document, rule: shape.Rule, path: str) -> tuple[Condition, ...]:
+    """The conditions of a rule, static ones first, cheap ones before dear ones.
+
+    Raises:
+      PolicyFileInvalid: there is none, or one cannot be read.
+    """
+    found: list[Condition] = []
+    for key, read in _READERS.items():
+        if (value := getattr(rule, key)) is not UNSET:
+            if key == "headers":
+                value = {n: shape.shaped(document, v, shape.Texts, f"{path}.headers.{n}") for n, v in value.items()}
+            try:
+                found += read(value)
+            except PolicyInvalid as invalid:
+                document.refuse(f"{path}.{invalid.path}", invalid.reason)
+    if not found:
+        document.refuse(path, f"asks nothing of a letter; give it one of {', '.join(_READERS)}")
+    return tuple(found)
+
+
+def _exception(value: shape.Texts) -> Iterator[Condition]:
+    fits = _glob(value)
+    yield Condition(
+        "exception",
+        _written(value),
+        lambda case: (case.failure.exception, case.failure.cause),
+        lambda names: fits(names[0]) or fits(names[1]),
+    )
+
+
+def _cause(value: shape.Texts) -> Iterator[Condition]:
+    yield Condition("cause", _written(value), lambda case: case.failure.cause, _glob(value))
+
+
+def _stage(value: shape.Texts) -> Iterator[Condition]:
+    yield Condition("stage", _written(value), lambda case: case.failure.stage, _glob(value))
+
+
+def _message(value: str) -> Iterator[Condition]:
+    options = re2.Options()
+    options.max_mem, options.never_capture, options.log_errors = _EXPRESSION_BYTES_MAX, True, False
+    try:
+        search = re2.compile(value.encode(), options).search
+    except UnicodeEncodeError:
+        raise PolicyInvalid("message", "has half of a surrogate pair, which no text has") from None
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if error.args else "no reason given"
+        raise PolicyInvalid("message", f"{value!r:.60} is not an RE2 expression: {reason:.100}") from None
+
+    def found(text: str | None) -> bool:
+        return text is not None and search(text[:_TEXT_MAX].encode(errors="replace")) is not None
+
+    yield Condition("message", value, lambda case: case.failure.message, found)
+
+
+def _attempt(value: object) -> Iterator[Condition]:
+    shown = repr(value) if not isinstance(value, int) or value.bit_length() < 64 else "a number that large"
+    found = _RANGE.fullmatch(value) if isinstance(value, str) else None
+    if type(value) is int:
+        low, high = value, value
+    elif found is not None and (found[1] or found[3]) and not (found[3] and not found[2]):
+        low = int(found[1] or 1)
+        high = int(found[3] or _ATTEMPTS_MAX) if found[2] else low
+    else:
+        low, high = 0, 0
+    if not 1 <= low <= high <= _ATTEMPTS_MAX:
+        raise PolicyInvalid("attempt", f"{shown:.40} is not a number or a range from 1 upwards, like 3, 3.., 2..5 or ..4")
+    yield Condition("attempt", str(value), lambda case: case.attempt, lambda attempt: low <= attempt <= high)
+
+
+def _age(value: object) -> Iterator[Condition]:
+    least_ms = duration_ms(value, "age")
+    yield Condition("age", str(value), lambda case: case.age_ms, lambda age_ms: age_ms >= least_ms)
+
+
+def _headers(value: dict[str, shape.Texts]) -> Iterator[Condition]:
+    if not value:
+        raise PolicyInvalid("headers", "names no header")
+    yield from (_header(name, globs) for name, globs in value.items())
+
+
+def _header(name: str, globs: shape.Texts) -> Condition:
+    fits = _glob(globs)
+    return Condition(
+        f"headers.{name}",
+        _written(globs),
+        lambda case: _last(case.headers, name),
+        lambda text: text is not None and fits(text),
+    )
+
+
+def _null_value(value: bool) -> Iterator[Condition]:
+    yield Condition("null_value", str(value).lower(), lambda case: case.null_value, lambda null: null is value)
+
+
+def _last(headers: Sequence[Header], name: str) -> str | None:
+    for each, value in reversed(headers):
+        if each == name:
+            return (value or b"")[:_TEXT_MAX].decode(errors="replace")
+    return None
+
+
+def _glob(value: shape.Texts) -> Callable[[str | None], bool]:
+    globs = [value] if isinstance(value, str) else value
+    match = re.compile("|".join(map(fnmatch.translate, globs))).match
+    return lambda name: match(name or "") is not None
+
+
+def _written(value: shape.Texts) -> str:
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+_READERS: dict[str, Callable[[Any], Iterator[Condition]]] = {
+    "exception": _exception,
+    "cause": _cause,
+    "stage": _stage,
+    "null_value": _null_value,
+    "attempt": _attempt,
+    "age": _age,
+    "headers": _headers,
+    "message": _message,
+}
