@@ -36,14 +36,15 @@ class Level:
 
 
 class Levels:
-    """Fingerprint → levels, the lowest attempt first. Beyond `levels_max` in all, the longest unchanged is forgotten."""
+    """At most `levels_max` levels in all; beyond that the fingerprint that was added to longest ago is forgotten.
+
+    Attributes:
+      by_fingerprint: levels, the lowest attempt first; none is empty. For reading.
+    """
 
     def __init__(self, levels_max: int) -> None:
         self._max, self._levels = levels_max, 0
-        self._by_fingerprint: OrderedDict[int, list[Level]] = OrderedDict()
-
-    def __contains__(self, fingerprint: int) -> bool:
-        return fingerprint in self._by_fingerprint
+        self.by_fingerprint: OrderedDict[int, list[Level]] = OrderedDict()
 
     def __len__(self) -> int:
         """How many levels there are, of all fingerprints."""
@@ -51,8 +52,8 @@ class Levels:
 
     def add(self, fingerprint: int, credit: Level) -> None:
         """One or more sends have been decided."""
-        levels = self._by_fingerprint.setdefault(fingerprint, [])
-        self._by_fingerprint.move_to_end(fingerprint)
+        levels = self.by_fingerprint.setdefault(fingerprint, [])
+        self.by_fingerprint.move_to_end(fingerprint)
         at = bisect_left(levels, credit.attempt, key=_ATTEMPT)
         if len(levels) == LEVELS_MAX and at == LEVELS_MAX:
             levels[-1].attempt = credit.attempt
@@ -63,29 +64,34 @@ class Levels:
         levels.insert(at, credit)
         self._levels += 1
         while self._levels > self._max:
-            self._levels -= len(self._by_fingerprint.popitem(last=False)[1])
+            self._levels -= len(self.by_fingerprint.popitem(last=False)[1])
+
+    def nearest(self, fingerprint: int, attempt: int) -> int:
+        """The attempt that `take` would take; 0 if there is none."""
+        levels = self.by_fingerprint.get(fingerprint)
+        return levels[_at(levels, attempt)].attempt if levels else 0
 
     def take(self, fingerprint: int, attempt: int) -> int:
         """Take back one send of `attempt`, or else of the nearest lower one, or else of the lowest.
 
         Returns: the attempt that was taken; 0 if there is none.
         """
-        levels = self._by_fingerprint.get(fingerprint)
+        levels = self.by_fingerprint.get(fingerprint)
         if not levels:
             return 0
-        at = max(0, bisect_right(levels, attempt, key=_ATTEMPT) - 1)
+        at = _at(levels, attempt)
         level = levels[at]
         level.count -= 1
         if not level.count:
             del levels[at]
             self._levels -= 1
             if not levels:
-                del self._by_fingerprint[fingerprint]
+                del self.by_fingerprint[fingerprint]
         return level.attempt
 
     def has(self, fingerprint: int, attempt: int, due_s: int) -> bool:
         """Whether a send of exactly this attempt is outstanding, and was due by `due_s`."""
-        return any(v.attempt == attempt and v.due_s <= due_s for v in self._by_fingerprint.get(fingerprint, ()))
+        return any(v.attempt == attempt and v.due_s <= due_s for v in self.by_fingerprint.get(fingerprint, ()))
 
     def find(self, fingerprint: int, due_s: int, first_s: int, skip: int = 0) -> Level | None:
         """The lowest level that was due by `due_s` and whose first failure was at `first_s` or later.
@@ -93,12 +99,16 @@ class Levels:
         Args:
           skip: so many of these sends are spoken for.
         """
-        for level in self._by_fingerprint.get(fingerprint, ()):
+        for level in self.by_fingerprint.get(fingerprint, ()):
             if level.due_s <= due_s and level.first_s >= first_s:
                 if skip < level.count:
                     return level
                 skip -= level.count
         return None
+
+
+def _at(levels: list[Level], attempt: int) -> int:
+    return max(0, bisect_right(levels, attempt, key=_ATTEMPT) - 1)
 
 
 def _join(level: Level, more: Level) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
-from retry.lineages.generation import Generation, slots_for
 from retry.lineages.levels import Level, Levels
 from retry.lineages.packed import ATTEMPT_MAX, MATCHED, unpack
+from retry.lineages.ring import Ring
 
-_LEVELS_PER_LINEAGE = 1 / 16
+# A level takes some 300 bytes, a lineage 70.
+_LINEAGES_PER_LEVEL = 32
 _LEVELS_MIN = 64
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """What is known of a lineage.
 
     Attributes:
@@ -31,33 +32,37 @@ class Known(NamedTuple):
 class Lineages:
     """The last lineages that something was sent for: no fewer than half of `limit`, no more than `limit`.
 
-    There are two generations. What is new or changes is in the young one; when that is full, the old one is dropped and
-    the young one is old. About 55 bytes a lineage, and a third more where equal letters abound.
+    The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older
+    half. A lineage whose key or value changes on the way takes the place of one more each time. About 70 bytes a lineage,
+    and ten more where equal letters abound.
 
     Args:
       limit: the most lineages that are remembered.
     """
 
     def __init__(self, limit: int) -> None:
-        self._rows_max = max(1, limit // 2)
-        self._slots = slots_for(self._rows_max)
-        self._young, self._old = Generation(self._slots), Generation(1)
-        self._levels = Levels(max(_LEVELS_MIN, int(limit * _LEVELS_PER_LINEAGE)))
+        self._ring = Ring(max(2, limit))
+        self._levels = Levels(max(_LEVELS_MIN, limit // _LINEAGES_PER_LEVEL))
+        self._equal = self._levels.by_fingerprint
 
     def __len__(self) -> int:
-        """How many rows there are; a lineage that was found in the old generation and changed since counts twice."""
-        return self._young.rows + self._old.rows
+        """How many rows there are; copies that a newer row hides count too."""
+        return len(self._ring)
 
     def bytes_used(self) -> int:
-        """Memory of the arrays; that of equal letters is not counted."""
-        return self._young.bytes_used() + self._old.bytes_used()
+        """Memory of rows and indexes; that of equal letters is not counted."""
+        return self._ring.bytes_used()
 
     def sends(self, lineage_id: int) -> Known | None:
         """What is known of a lineage; None where nothing was sent lately."""
-        for generation in (self._young, self._old):
-            if row := generation.row_of(lineage_id):
-                return _known(generation, row)
-        return None
+        number = self._ring.of_lineage(lineage_id)
+        if not number:
+            return None
+        due_s, first_s, attempts = self._ring.state(number)
+        if due_s and self._equal:
+            # An equal letter that came back without headers may have taken the send of this one, and left its own.
+            attempts = max(attempts, self._levels.nearest(self._ring.names(number)[1], attempts))
+        return _known(lineage_id, due_s, first_s, attempts)
 
     def returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> Known | None:
         """The send that a letter without headers comes back from; None where it is a new letter.
@@ -69,21 +74,25 @@ class Lineages:
           window_ms: longest time since the first failure.
           skip: how many letters with this fingerprint the batch at hand has matched before this one.
         """
-        due_s, first_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
-        if fingerprint in self._levels:
-            level = self._levels.find(fingerprint, due_s, first_s, skip)
-            return Known(level.id, level.attempt, level.first_s * 1_000, level.due_s * 1_000) if level else None
-        generation, row = self._only(fingerprint)
-        if not row or skip or generation.due_s[row] > due_s or generation.first_s[row] < first_s:
+        now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
+        if fingerprint in self._equal:
+            level = self._levels.find(fingerprint, now_s, oldest_s, skip)
+            return _known(level.id, level.due_s, level.first_s, level.attempt) if level else None
+        number = self._ring.of_fingerprint(fingerprint)
+        if not number or skip:
             return None
-        return _known(generation, row)
+        due_s, first_s, attempts = self._ring.state(number)
+        if not 0 < due_s <= now_s or first_s < oldest_s:
+            return None
+        return _known(self._ring.names(number)[0], due_s, first_s, attempts)
 
     def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
-        if fingerprint in self._levels:
+        if fingerprint in self._equal:
             return self._levels.has(fingerprint, attempt, now_ms // 1_000)
-        generation, row = self._only(fingerprint)
-        return row > 0 and generation.attempts[row] == attempt and generation.due_s[row] <= now_ms // 1_000
+        number = self._ring.of_fingerprint(fingerprint)
+        due_s, _, attempts = self._ring.state(number) if number else (0, 0, 0)
+        return 0 < due_s <= now_ms // 1_000 and attempts == attempt
 
     def fold(self, packed: bytes) -> None:
         """Take in what one batch decided.
@@ -91,87 +100,84 @@ class Lineages:
         Raises:
           LineageUnreadable: see `unpack`; nothing of it was taken in.
         """
-        levels = self._levels
+        equal, admit = self._equal, self._ring.admit
         for lineage_id, fingerprint, due_s, first_s, attempt, flags in unpack(packed):
-            if self._young.rows >= self._rows_max:
-                self._young, self._old = Generation(self._slots), self._young
-            young, old = self._young, self._old
-            known = young.row_of(lineage_id) or old.row_of(lineage_id)
-            if known or flags or fingerprint in levels or young.last_of(fingerprint) or old.last_of(fingerprint):
+            # Nearly every letter is new, and needs no closer look.
+            new = attempt and not flags and fingerprint not in equal
+            if not new or not admit(lineage_id, fingerprint, due_s, first_s, attempt):
                 self._fold_known(lineage_id, fingerprint, due_s, first_s, attempt, flags)
-            elif attempt:
-                young.link(young.add(lineage_id, fingerprint, due_s, first_s, attempt))
 
     def _fold_known(
         self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
     ) -> None:
-        generation, row = self._find(lineage_id)
+        number = self._ring.of_lineage(lineage_id)
+        taken = self._return(number, fingerprint, due_s, attempt, flags)
+        if attempt:
+            attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
+            self._send(number, lineage_id, fingerprint, due_s, first_s, attempt)
+
+    def _return(self, number: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
+        """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
+        outstanding_s, first_s, attempts = self._ring.state(number) if number else (0, 0, 0)
         taken = 0
         if flags & MATCHED:
             taken = self._take(fingerprint, attempt - 1 if attempt else self._lowest(fingerprint, due_s))
-        elif row and generation.due_s[row] and attempt != 1:
-            sent = generation.attempts[row]
-            taken = self._take(generation.fingerprints[row], min(attempt - 1, sent) if attempt else sent)
-        if attempt:
-            attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
-            self._send(generation, row, (lineage_id, fingerprint, due_s, first_s, attempt))
-        elif row:
-            generation.due_s[row] = 0
+        elif outstanding_s and attempt != 1:
+            last = min(attempt - 1, attempts) if attempt else attempts
+            taken = self._take(self._ring.names(number)[1], last)
+        if number and not attempt:
+            # Nothing of it is outstanding; what was taken may have been the send of an equal letter.
+            self._ring.set_state(number, 0, first_s, attempts)
+        return taken
 
-    def _send(self, generation: Generation, row: int, sent: tuple[int, int, int, int, int]) -> None:
-        young = self._young
-        lineage_id, fingerprint, due_s, first_s, attempt = sent
+    def _send(self, number: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
+        ring = self._ring
         only = self._credit(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
-        if row:
+        linked = ring.of_fingerprint(fingerprint) if only else 0
+        if number:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
-            first_s, attempt = generation.first_s[row], max(attempt, generation.attempts[row])
-        if row and generation is young:
-            young.unlink(row)
-            young.fingerprints[row], young.due_s[row], young.attempts[row] = fingerprint, due_s, attempt
+            _, first_s, attempts = ring.state(number)
+            attempt = max(attempt, attempts)
+        if number and ring.young(number) and fingerprint == ring.names(number)[1]:
+            ring.set_state(number, due_s, first_s, attempt)
         else:
-            generation.due_s[row] = 0
-            row = young.add(lineage_id, fingerprint, due_s, first_s, attempt)
-        if only:
-            young.link(row)
+            if number:
+                ring.unlink(number)
+            number = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
+        if only and number != linked:
+            ring.link(number, fingerprint)
 
     def _credit(self, fingerprint: int, credit: Level) -> bool:
-        """Count a send where there are more with this fingerprint; whether it is the only one."""
-        if fingerprint not in self._levels:
-            generation, row = self._only(fingerprint)
-            if not row:
+        """Count a send where more with this fingerprint are outstanding; whether it is the only one."""
+        if fingerprint not in self._equal:
+            number = self._only(fingerprint)
+            if not number:
                 return True
-            times = generation.due_s[row], generation.first_s[row]
-            self._levels.add(fingerprint, Level(generation.attempts[row], 1, *times, generation.ids[row]))
-            generation.unlink(row)
+            due_s, first_s, attempts = self._ring.state(number)
+            self._levels.add(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.names(number)[0]))
+            self._ring.unlink(number)
         self._levels.add(fingerprint, credit)
         return False
 
     def _take(self, fingerprint: int, attempt: int) -> int:
-        if fingerprint in self._levels:
+        if fingerprint in self._equal:
             return self._levels.take(fingerprint, attempt)
-        generation, row = self._only(fingerprint)
-        if not row:
+        number = self._only(fingerprint)
+        if not number:
             return 0
-        generation.due_s[row] = 0
-        return generation.attempts[row]
+        _, first_s, attempts = self._ring.state(number)
+        self._ring.set_state(number, 0, first_s, attempts)
+        return attempts
 
     def _lowest(self, fingerprint: int, due_s: int) -> int:
         level = self._levels.find(fingerprint, due_s, 0)
         return level.attempt if level else 0
 
-    def _find(self, lineage_id: int) -> tuple[Generation, int]:
-        row = self._young.row_of(lineage_id)
-        return (self._young, row) if row else (self._old, self._old.row_of(lineage_id))
-
-    def _only(self, fingerprint: int) -> tuple[Generation, int]:
-        """The row of the only outstanding send with a fingerprint that has no levels; row 0 where there is none."""
-        for generation in (self._young, self._old):
-            row = generation.last_of(fingerprint)
-            if row and generation.due_s[row]:
-                return generation, row
-        return self._old, 0
+    def _only(self, fingerprint: int) -> int:
+        """The row of the outstanding send with a fingerprint that has no levels; 0 where there is none."""
+        number = self._ring.of_fingerprint(fingerprint)
+        return number if number and self._ring.state(number)[0] else 0
 
 
-def _known(generation: Generation, row: int) -> Known:
-    times_ms = generation.first_s[row] * 1_000, generation.due_s[row] * 1_000
-    return Known(generation.ids[row], generation.attempts[row], *times_ms)
+def _known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> Known:
+    return Known(lineage_id, attempts, first_s * 1_000, due_s * 1_000)

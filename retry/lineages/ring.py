@@ -1,0 +1,151 @@
+"""The newest so many lineages, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
+
+A send is named by its number, which only grows; its row lies at that number modulo the length of the ring, and the newest
+takes the place of the oldest. Both indexes are chains from newer to older: one for each slot, with the newest number in
+`heads`. A chain ends at a number whose row is gone, since all behind it are older, so nothing is tidied up when rows go.
+A Python dict takes three times the memory for each index and finds nothing faster.
+
+    lineage u64 | next by lineage u64 | fingerprint u64 | next by fingerprint u64 | due u32 | first failed u32 | attempts u16
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from array import array
+from struct import Struct
+
+_ROW = Struct("<QQQQIIH")
+_SIZE = _ROW.size
+_ENTRY, _NEXT, _NAMES, _STATE = Struct("<QQ"), Struct("<Q"), Struct("<Q8xQ"), Struct("<IIH")
+_AT_FINGERPRINT, _AT_STATE = 16, 32
+_CHUNK_ROWS = 1_024
+
+
+class Ring:
+    """At most `rows_max` rows. 0 is the number of none; a number is good until `rows_max` more were added.
+
+    Every row is in the chain of its lineage, and in that of its fingerprint from `link` to `unlink`: at most one of each
+    fingerprint, so that equal letters do not lengthen it.
+    """
+
+    def __init__(self, rows_max: int) -> None:
+        self.rows_max = rows_max
+        self._slots = _slots_for(rows_max)
+        self._lineages, self._fingerprints = (array("Q", bytes(8 * self._slots)) for _ in range(2))
+        self._rows = bytearray()
+        # So begun, the number of a row that is gone is never below 0.
+        self._newest = rows_max
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return min(self._newest - self.rows_max, self.rows_max)
+
+    def bytes_used(self) -> int:
+        """Memory of the rows and both indexes."""
+        return sum(map(sys.getsizeof, (self._rows, self._lineages, self._fingerprints)))
+
+    def of_lineage(self, lineage_id: int) -> int:
+        """The newest row of a lineage."""
+        number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
+        gone = self._newest - rows_max
+        while number > gone:
+            found, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE)
+            if found == lineage_id:
+                return number
+            number = after
+        return 0
+
+    def of_fingerprint(self, fingerprint: int) -> int:
+        """The row that is linked to a fingerprint."""
+        number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
+        gone = self._newest - rows_max
+        while number > gone:
+            found, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
+            if found == fingerprint:
+                return number
+            number = after
+        return 0
+
+    def young(self, number: int) -> bool:
+        """Whether it is in the newer half."""
+        return number > self._newest - self.rows_max // 2
+
+    def names(self, number: int) -> tuple[int, int]:
+        """Lineage and fingerprint of a row."""
+        return _NAMES.unpack_from(self._rows, number % self.rows_max * _SIZE)
+
+    def state(self, number: int) -> tuple[int, int, int]:
+        """Due second, first failure's second and attempts of a row."""
+        return _STATE.unpack_from(self._rows, number % self.rows_max * _SIZE + _AT_STATE)
+
+    def set_state(self, number: int, due_s: int, first_s: int, attempts: int) -> None:
+        """Replace them."""
+        _STATE.pack_into(self._rows, self._place(number) + _AT_STATE, due_s, first_s, attempts)
+
+    def admit(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> bool:
+        """A new row, linked to its fingerprint, if neither its lineage nor its fingerprint is there; whether it was."""
+        if self.of_lineage(lineage_id) or self.of_fingerprint(fingerprint):
+            return False
+        slot = fingerprint % self._slots
+        after = self._fingerprints[slot]
+        self._fingerprints[slot] = self.add(lineage_id, fingerprint, due_s, first_s, attempts, after)
+        return True
+
+    def add(
+        self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int, after: int = 0
+    ) -> int:
+        """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
+        self._newest = number = self._newest + 1
+        place, slot = number % self.rows_max * _SIZE, lineage_id % self._slots
+        if place >= len(self._rows):
+            self._rows += bytes(_SIZE * min(_CHUNK_ROWS, self.rows_max))
+        older = self._lineages[slot]
+        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, after, due_s, first_s, attempts)
+        self._lineages[slot] = number
+        return number
+
+    def link(self, number: int, fingerprint: int) -> None:
+        """Make this the row of a fingerprint, in place of any other; it must not be linked already."""
+        if former := self.of_fingerprint(fingerprint):
+            self.unlink(former)
+        slot = fingerprint % self._slots
+        before, after = 0, self._fingerprints[slot]
+        while after > number:
+            before, after = after, self._after(after)
+        _ENTRY.pack_into(self._rows, self._place(number) + _AT_FINGERPRINT, fingerprint, after)
+        self._join(slot, before, number)
+
+    def unlink(self, number: int) -> None:
+        """The row is that of its fingerprint no longer, if it was."""
+        slot = self.names(number)[1] % self._slots
+        before, here = 0, self._fingerprints[slot]
+        while here > number:
+            before, here = here, self._after(here)
+        if here == number:
+            self._join(slot, before, self._after(number))
+
+    def _after(self, number: int) -> int:
+        return _NEXT.unpack_from(self._rows, self._place(number) + _AT_FINGERPRINT + _NEXT.size)[0]
+
+    def _join(self, slot: int, before: int, after: int) -> None:
+        if before:
+            _NEXT.pack_into(self._rows, self._place(before) + _AT_FINGERPRINT + _NEXT.size, after)
+        else:
+            self._fingerprints[slot] = after
+
+    def _place(self, number: int) -> int:
+        return number % self.rows_max * _SIZE
+
+
+def _slots_for(rows: int) -> int:
+    """A prime number of slots, half again as many as rows or a little more, that nobody outside can guess.
+
+    Ids come from headers, so whoever writes letters may choose them; if the number were known or composite they could
+    all be put into one chain.
+    """
+    slots = rows * 3 // 2 + secrets.randbelow(rows // 4 + 64)
+    while slots < 2 or any(slots % divisor == 0 for divisor in range(2, math.isqrt(slots) + 1)):
+        slots += 1
+    return slots

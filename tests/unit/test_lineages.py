@@ -1,0 +1,475 @@
+"""Attempts count on, whatever comes back with a letter; and what is forgotten is forgotten in order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.errors import LineageUnreadable
+from retry.failure import Failure
+from retry.lineages import (
+    Known,
+    Lineages,
+    Row,
+    fingerprint,
+    from_header,
+    identity,
+    lineage_of,
+    pack,
+    row,
+    to_header,
+    unpack,
+)
+from retry.lineages.levels import LEVELS_MAX, Level, Levels
+from retry.lineages.ring import Ring
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+FINGERPRINT, LINEAGE = 0x39D9B668F10C1289, 0x754EBCDAE4EF695A
+BYTES = st.none() | st.binary(max_size=4)
+
+
+def sent(
+    lineage: int, print_: int, attempt: int = 1, due_ms: int = NOW_MS, first_ms: int = NOW_MS, matched: bool = False
+) -> Row:
+    return row(lineage, print_, due_ms, first_ms, attempt, matched)
+
+
+def recorded(*rows: Row, limit: int = 1_000) -> Lineages:
+    lineages = Lineages(limit)
+    for each in rows:
+        lineages.fold(pack([each]))
+    return lineages
+
+
+def attempts(known: Known | None) -> int:
+    return known.attempts if known else 0
+
+
+# --- numbers ---
+
+
+@given(st.tuples(st.text(max_size=3), BYTES, BYTES), st.tuples(st.text(max_size=3), BYTES, BYTES))
+def test_fingerprints_are_equal_where_topic_key_and_value_are(
+    one: tuple[str, bytes | None, bytes | None], other: tuple[str, bytes | None, bytes | None]
+) -> None:
+    assert (fingerprint(*one) == fingerprint(*other)) == (one == other)
+
+
+def test_bytes_that_move_between_key_and_value_make_another_fingerprint() -> None:
+    assert len({fingerprint("t", b"ab"[:n], b"ab"[n:]) for n in range(3)}) == 3
+
+
+def test_numbers_stay_the_same_in_every_version() -> None:
+    assert fingerprint("orders.DLT", b"key", None) == FINGERPRINT
+    assert lineage_of("cluster", "orders", 3, 17, "billing") == LINEAGE
+
+
+def test_each_coordinate_and_the_group_make_another_lineage() -> None:
+    ids = [
+        lineage_of("c", "t", 1, 11), lineage_of("d", "t", 1, 11), lineage_of("c", "u", 1, 11), lineage_of("c", "t", 11, 1),
+        lineage_of("c", "t", 1, 12), lineage_of("c", "t", 1, 11, "g"), lineage_of("c", "t", 1, 11, ""),
+    ]  # fmt: skip
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_lineage_is_that_of_the_record_that_failed_where_all_of_its_coordinates_are_told() -> None:
+    told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17, consumer_group="billing")
+    assert identity("c", told, "orders.DLT", 0, 5) == lineage_of("c", "orders", 3, 17, "billing")
+    untold = Failure(origin_topic="orders", origin_partition=3, consumer_group="billing")
+    assert identity("c", untold, "orders.DLT", 0, 5) == lineage_of("c", "orders.DLT", 0, 5)
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_a_lineage_comes_back_from_its_header(lineage: int) -> None:
+    assert from_header(to_header(lineage)) == lineage
+
+
+@pytest.mark.parametrize("text", [b"", b"orders/0/5", b"DEADBEEFDEADBEEF", b"0" * 17, b"0" * 16 + b"\n", b"0x" + b"0" * 14])
+def test_what_is_no_lineage_of_ours_is_hashed(text: bytes) -> None:
+    assert 0 < from_header(text) < 1 << 64
+    assert from_header(text) == from_header(bytes(text)) != from_header(text + b" ")
+
+
+# --- packed records ---
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.integers(-DAY_MS, 1 << 50),
+        st.integers(-DAY_MS, 1 << 50), st.integers(0, 1 << 20), st.booleans(),
+    )
+)  # fmt: skip
+
+
+@given(ROWS)
+def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, int, int, int, int, bool]]) -> None:
+    rows = [row(*each) for each in decided]
+    packed = pack(rows)
+    assert len(packed) == 1 + 27 * len(rows)
+    assert list(unpack(packed)) == rows
+
+
+@pytest.mark.parametrize("packed", [b"", b"\x02", pack([sent(1, 1)])[:-1], b"\xff" + bytes(27)])
+def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
+    lineages = Lineages(10)
+    with pytest.raises(LineageUnreadable):
+        lineages.fold(packed)
+    assert len(lineages) == 0
+
+
+# --- by lineage, by fingerprint ---
+
+
+def test_a_lineage_knows_its_sends_and_its_first_failure() -> None:
+    lineages = recorded(sent(1, 7, due_ms=NOW_MS + 9_999), sent(1, 7, 2, NOW_MS + 20_000, NOW_MS + 5_000))
+    assert lineages.sends(1) == Known(1, 2, NOW_MS, NOW_MS + 20_000)
+    assert lineages.sends(2) is None
+
+
+def test_forged_attempts_take_nothing_back() -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 2), sent(1, 7, 3), sent(1, 7, 1))
+    assert attempts(lineages.sends(1)) == 3
+
+
+@pytest.mark.parametrize("due_ms", [NOW_MS, NOW_MS + 1, NOW_MS + 999])
+def test_a_send_comes_back_from_its_due_time_on(due_ms: int) -> None:
+    lineages = recorded(sent(1, 7, due_ms=due_ms))
+    assert attempts(lineages.returned(7, due_ms, DAY_MS)) == 1
+    assert lineages.returned(7, NOW_MS - 1, DAY_MS) is None
+    assert lineages.returned(8, due_ms, DAY_MS) is None
+
+
+def test_a_send_is_not_looked_for_when_its_first_failure_is_too_long_ago() -> None:
+    lineages = recorded(sent(1, 7, first_ms=NOW_MS - 999))
+    assert attempts(lineages.returned(7, NOW_MS - 999 + DAY_MS, DAY_MS)) == 1
+    assert lineages.returned(7, NOW_MS + 1_000 + DAY_MS, DAY_MS) is None
+
+
+@pytest.mark.parametrize("matched", [True, False])
+@pytest.mark.parametrize("print_", [7, 8])
+def test_a_return_takes_the_send_that_it_came_from(matched: bool, print_: int) -> None:
+    later_ms = NOW_MS + DAY_MS
+    lineages = recorded(sent(1, 7), sent(1, 7 if matched else print_, 2, later_ms, matched=matched))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.returned(7 if matched else print_, later_ms, DAY_MS)) == 2
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_a_letter_that_is_parked_leaves_nothing_outstanding_and_keeps_its_count(matched: bool) -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 0, matched=matched))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert lineages.sends(1) == Known(1, 1, NOW_MS, 0)
+
+
+def test_what_was_never_sent_is_not_remembered() -> None:
+    lineages = recorded(sent(1, 7, 0), sent(2, 8, 0, matched=True))
+    assert (lineages.sends(1), lineages.sends(2), len(lineages)) == (None, None, 0)
+
+
+def test_10000_equal_letters_are_new_until_they_are_due_and_return_at_the_same_attempt() -> None:
+    lineages, due_ms = Lineages(30_000), NOW_MS + 10_000
+    for first in range(0, 10_000, 500):
+        assert lineages.returned(7, NOW_MS, DAY_MS) is None
+        lineages.fold(pack(sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)))
+    for _ in range(20):
+        found = [lineages.returned(7, due_ms, DAY_MS, skip) for skip in range(500)]
+        assert {attempts(known) for known in found} == {1}
+        lineages.fold(pack(sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known))
+    assert lineages.returned(7, due_ms, DAY_MS) is None
+    assert attempts(lineages.returned(7, due_ms + 1_000, DAY_MS, skip=9_999)) == 2
+    assert lineages.returned(7, due_ms + 1_000, DAY_MS, skip=10_000) is None
+
+
+def test_a_parked_return_takes_the_send_that_was_due() -> None:
+    lineages = recorded(sent(1, 7, 3), sent(2, 7, 1, NOW_MS + DAY_MS), sent(1, 7, 0, NOW_MS, matched=True))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.returned(7, NOW_MS + DAY_MS, DAY_MS * 2)) == 1
+
+
+def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None:
+    lineages = recorded(sent(1, 7, 1), sent(2, 7, 4), sent(1, 7, 2, matched=True), sent(1, 7, 2, matched=True))
+    levels = [attempts(lineages.returned(7, NOW_MS, DAY_MS, skip)) for skip in range(3)]
+    assert levels == [3, 4, 0]
+
+
+# --- what is forgotten ---
+
+
+@pytest.mark.parametrize("limit", [2, 3, 100, 5_000])
+def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> None:
+    lineages = Lineages(limit)
+    for n in range(1, 4 * limit):
+        lineages.fold(pack([sent(n, n)]))
+        assert len(lineages) <= limit
+        assert attempts(lineages.sends(max(1, n - limit + 1))) == 1
+        assert lineages.sends(n - limit) is None
+        assert lineages.returned(n - limit, NOW_MS, DAY_MS) is None
+
+
+def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
+    lineages = Lineages(10)
+    for n in range(1, 1_000):
+        lineages.fold(pack([sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
+        assert attempts(lineages.sends(1)) == n // 5 + 1
+    assert attempts(lineages.returned(1, NOW_MS, DAY_MS)) == 200
+
+
+def test_memory_stays_below_80_bytes_a_lineage() -> None:
+    lineages, draw = Lineages(20_000), random.Random(1).getrandbits
+    for _ in range(8):
+        lineages.fold(pack(sent(draw(64), draw(64)) for _ in range(5_000)))
+    assert len(lineages) == 20_000
+    assert lineages.bytes_used() / len(lineages) < 80
+
+
+def test_chosen_ids_do_not_share_a_chain() -> None:
+    ring = Ring(1_000)
+    slots = ring._slots
+    for step in (1, 1 << 20, 3 * 5 * 7 * 11 * 13, 10**9):
+        assert len({n * step % slots for n in range(1_000)}) == 1_000
+
+
+# --- levels ---
+
+
+def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
+    levels = Levels(10)
+    for n in range(100):
+        levels.add(n, Level(1, 1, 0, 0, n))
+        levels.add(n, Level(2, 1, 0, 0, n))
+        assert len(levels) <= 10
+    assert list(levels.by_fingerprint) == [95, 96, 97, 98, 99]
+
+
+def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
+    levels = Levels(1_000)
+    for n in range(1, LEVELS_MAX + 1):
+        levels.add(7, Level(2 * n, 1, 0, 0, n))
+    levels.add(7, Level(3, 1, 0, 0, 0))
+    levels.add(7, Level(1_000, 1, 0, 0, 0))
+    assert len(levels) == LEVELS_MAX
+    assert sum(level.count for level in levels.by_fingerprint[7]) == LEVELS_MAX + 2
+    assert [levels.take(7, 3), levels.take(7, 4), levels.take(7, 4), levels.take(7, 10**6)] == [2, 4, 4, 1_000]
+
+
+# --- a model: the same in dicts and lists, without chains ---
+
+
+class Naive:
+    """The rows in the order in which they were added; only the last `limit` are there."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.rows = limit, [[-1, -1, 0, 0, 0] for _ in range(limit)]
+        self.linked: dict[int, int] = {}
+        self.equal: dict[int, dict[int, list[int]]] = {}
+
+    def of(self, lineage: int) -> int:
+        found = [n for n in range(len(self.rows) - self.limit, len(self.rows)) if self.rows[n][0] == lineage]
+        return found[-1] if found else 0
+
+    def only(self, print_: int) -> int:
+        n = self.linked.get(print_, 0)
+        return n if n >= len(self.rows) - self.limit and n and self.rows[n][2] else 0
+
+    def nearest(self, print_: int, attempt: int) -> int:
+        levels = sorted(self.equal.get(print_, {}))
+        return max([level for level in levels if level <= attempt], default=levels[0] if levels else 0)
+
+    def take(self, print_: int, attempt: int) -> int:
+        if print_ in self.equal:
+            taken = self.nearest(print_, attempt)
+            self.equal[print_][taken][0] -= 1
+            self.equal[print_] = {a: level for a, level in self.equal[print_].items() if level[0]}
+            if not self.equal[print_]:
+                del self.equal[print_]
+            return taken
+        if n := self.only(print_):
+            self.rows[n][2] = 0
+            return self.rows[n][4]
+        return 0
+
+    def count(self, print_: int, attempt: int, due: int, first: int, lineage: int) -> None:
+        level = self.equal.setdefault(print_, {}).setdefault(attempt, [0, due, first, lineage])
+        level[0] += 1
+        level[1] = min(level[1], due)
+        if first >= level[2]:
+            level[2:] = [first, lineage]
+
+    def lowest(self, print_: int, due: int, first: int, skip: int) -> tuple[int, list[int]]:
+        for attempt, level in sorted(self.equal.get(print_, {}).items()):
+            if level[1] <= due and level[2] >= first:
+                if level[0] > skip:
+                    return attempt, level
+                skip -= level[0]
+        return 0, []
+
+    def fold(self, each: Row) -> None:
+        lineage, print_, due, first, attempt, flags = each
+        n, taken = self.of(lineage), 0
+        if flags:
+            taken = self.take(print_, attempt - 1 if attempt else self.lowest(print_, due, 0, 0)[0])
+        elif n and self.rows[n][2] and attempt != 1:
+            taken = self.take(self.rows[n][1], min(attempt - 1, self.rows[n][4]) if attempt else self.rows[n][4])
+        if not attempt:
+            if n:
+                self.rows[n][2] = 0
+            return
+        attempt = max(attempt, taken + 1)
+        only = self.only(print_)
+        if only and print_ not in self.equal:
+            was = self.rows[only]
+            self.count(print_, was[4], was[2], was[3], was[0])
+            del self.linked[print_]
+        if alone := print_ not in self.equal:
+            self.linked.pop(print_, None)
+        else:
+            self.count(print_, attempt, due, first, lineage)
+        if n:
+            first, attempt = self.rows[n][3], max(attempt, self.rows[n][4])
+        if n and n >= len(self.rows) - self.limit // 2 and self.rows[n][1] == print_:
+            self.rows[n][2:] = [due, first, attempt]
+        else:
+            if n and self.linked.get(self.rows[n][1]) == n:
+                del self.linked[self.rows[n][1]]
+            n = len(self.rows)
+            self.rows.append([lineage, print_, due, first, attempt])
+        if alone:
+            self.linked[print_] = n
+
+    def sends(self, lineage: int) -> Known | None:
+        if not (n := self.of(lineage)):
+            return None
+        _, print_, due, first, made = self.rows[n]
+        return Known(lineage, max(made, self.nearest(print_, made)) if due else made, first * 1_000, due * 1_000)
+
+    def returned(self, print_: int, now_ms: int, window_ms: int, skip: int) -> Known | None:
+        now, oldest = now_ms // 1_000, (now_ms - window_ms) // 1_000
+        attempt, level = self.lowest(print_, now, oldest, skip)
+        if level:
+            return Known(level[3], attempt, level[2] * 1_000, level[1] * 1_000)
+        n = self.only(print_)
+        if print_ in self.equal or not n or skip or self.rows[n][2] > now or self.rows[n][3] < oldest:
+            return None
+        lineage, _, due, first, made = self.rows[n]
+        return Known(lineage, made, first * 1_000, due * 1_000)
+
+
+FEW = st.builds(
+    sent, st.integers(1, 12), st.integers(1, 6), st.integers(0, 5), st.integers(1, 9).map(lambda s: s * 1_000),
+    st.integers(0, 9).map(lambda s: s * 1_000), st.booleans(),
+)  # fmt: skip
+
+
+@given(st.integers(2, 12), st.lists(FEW, max_size=60), st.integers(1_000, 10_000), st.integers(0, 10_000), st.integers(0, 3))
+def test_it_does_what_a_naive_one_does(limit: int, rows: list[Row], now_ms: int, window_ms: int, skip: int) -> None:
+    lineages, naive = Lineages(limit), Naive(limit)
+    for each in rows:
+        lineages.fold(pack([each]))
+        naive.fold(each)
+        assert [lineages.sends(n) for n in range(1, 13)] == [naive.sends(n) for n in range(1, 13)]
+        for n in range(1, 7):
+            assert lineages.returned(n, now_ms, window_ms, skip) == naive.returned(n, now_ms, window_ms, skip)
+    assert len(lineages) == min(limit, len(naive.rows) - limit)
+
+
+# --- a loop: whatever is sent comes back ---
+
+
+class Letter(NamedTuple):
+    """A letter as it lies on the dead-letter topic."""
+
+    print_: int
+    fresh_id: int
+    lineage: int | None
+    attempt: int
+
+
+class Loop:
+    """An intake, and a consumer that fails for ever and may lose headers or lie."""
+
+    def __init__(self, attempts_max: int) -> None:
+        self.max, self.lineages, self.now_ms, self.sends, self.parked = attempts_max, Lineages(10_000), NOW_MS, 0, 0
+
+    def take_in(self, letters: Sequence[Letter]) -> list[Letter]:
+        """One batch; what is sent for it."""
+        matched: Counter[int] = Counter()
+        rows: list[Row] = []
+        out: list[Letter] = []
+        for letter in letters:
+            known = self.lineages.sends(letter.lineage) if letter.lineage is not None else None
+            returned = None if known else self.lineages.returned(letter.print_, self.now_ms, DAY_MS, matched[letter.print_])
+            matched[letter.print_] += returned is not None
+            known = known or returned
+            lineage = known.id if known else letter.fresh_id
+            attempt = max(attempts(known), letter.attempt) + 1
+            if attempt > self.max:
+                self.parked += 1
+                rows.append(sent(lineage, letter.print_, 0, self.now_ms, matched=returned is not None))
+                continue
+            rows.append(sent(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
+            out.append(letter._replace(lineage=lineage, attempt=attempt))
+        self.lineages.fold(pack(rows))
+        self.sends += len(out)
+        return out
+
+    def run(self, letters: Iterable[Letter], draw: random.Random, batch_max: int, *, stripped: float) -> None:
+        """Until nothing comes back; in any order, in batches of any size."""
+        there, numbers = list(letters), iter(range(10**6, 10**9))
+        while there:
+            draw.shuffle(there)
+            size = draw.randint(1, batch_max)
+            batch, there = there[:size], there[size:]
+            out = self.take_in(batch)
+            self.now_ms += 2_000
+            for letter in out:
+                lineage = None if draw.random() < stripped else letter.lineage
+                there.append(Letter(letter.print_, next(numbers), lineage, 0))
+
+
+LETTERS = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+
+
+def fresh(prints: list[int]) -> list[Letter]:
+    return [Letter(print_, 1_000 + n, None, 0) for n, print_ in enumerate(prints)]
+
+
+@given(LETTERS, st.randoms(use_true_random=False), st.integers(1, 5), st.integers(1, 12))
+def test_letters_whose_headers_are_stripped_are_sent_so_often_and_then_parked(
+    prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, batch_max, stripped=1.0)
+    assert loop.parked == len(prints)
+    assert loop.sends <= len(prints) * attempts_max
+
+
+@given(LETTERS, st.randoms(use_true_random=False), st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.7]))
+def test_some_headers_stripped_and_all_attempts_forged_it_is_no_more(
+    prints: list[int], draw: random.Random, attempts_max: int, stripped: float
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, 1, stripped=stripped)
+    assert loop.parked == len(prints)
+    assert loop.sends <= len(prints) * attempts_max
+
+
+@given(LETTERS, st.randoms(use_true_random=False), st.integers(1, 5), st.integers(2, 12))
+def test_equal_letters_with_and_without_headers_in_one_batch_may_be_sent_once_more(
+    prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, batch_max, stripped=0.5)
+    assert loop.sends <= len(prints) * (attempts_max + 1)
+
+
+def test_different_letters_are_sent_exactly_as_often_as_the_policy_says() -> None:
+    for stripped in (0.0, 0.5, 1.0):
+        loop = Loop(4)
+        loop.run(fresh(list(range(50))), random.Random(1), 20, stripped=stripped)
+        assert (loop.sends, loop.parked) == (200, 50)
