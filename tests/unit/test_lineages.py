@@ -81,9 +81,9 @@ def test_each_coordinate_and_the_group_make_another_lineage() -> None:
 
 def test_a_lineage_is_that_of_the_record_that_failed_where_all_of_its_coordinates_are_told() -> None:
     told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17, consumer_group="billing")
-    assert identity("c", told, "orders.DLT", 0, 5) == lineage_of("c", "orders", 3, 17, "billing")
+    assert identity("c", told, b"k", b"v") == lineage_of("c", "orders", 3, 17, "billing")
     untold = Failure(origin_topic="orders", origin_partition=3, consumer_group="billing")
-    assert identity("c", untold, "orders.DLT", 0, 5) == lineage_of("c", "orders.DLT", 0, 5)
+    assert identity("c", untold, b"k", b"v") == fingerprint("", b"k", b"v")
 
 
 @given(st.integers(0, (1 << 64) - 1))
@@ -309,7 +309,7 @@ class Naive:
                 skip -= level[0]
         return 0, []
 
-    def fold(self, each: Row) -> None:
+    def fold(self, each: Row) -> None:  # noqa: C901 - the plain model of what is spread over several modules
         lineage, print_, due, first, attempt, flags = each
         n, taken = self.of(lineage), 0
         if flags:
