@@ -171,7 +171,7 @@ def test_attempts_are_counted_until_the_letter_parks(deploy: Deploy) -> None:
     worker = deployment.worker().start()
     tail = Tail(deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.parked])
     headers: Headers = [("exception-class", b"TimeoutError")]
-    lineage = f"{dead_letters}/0/0"
+    lineage = lineages.to_header(lineages.fingerprint("", b"key", b"value")).decode()
     for attempt in (1, 2, 3):
         sender.send(dead_letters, b"key", b"value", headers)
         tail.await_seen(attempt, 30.0)
