@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from retry import lineages
 from retry.decide import Case, decide
 from retry.pack import Packer
-from retry.policies.registry import Registry
+from retry.policies.registry import Registry, Route
 from retry.sources.dead_letter import Letter, filled, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
@@ -91,34 +91,37 @@ class Intake:
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        letters = [read(message, self._registry.route(message.topic()).aliases) for message in messages]
-        unfit = self._fill(letters)
+        route_of = self._registry.route
+        routes = [route_of(message.topic()) for message in messages]
+        letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
+        unfit = self._fill(letters, routes)
         shards: list[Rows] = [[] for _ in range(self._shards)]
         outcomes: Rows = []
         traces: list[lineages.Row] = []
         decided: list[tuple[str, str]] = []
         came_back: list[str] = []
+        trace_of, pack = self._tracer.trace, self._packer.pack
         self._tracer.begin()
-        for n, letter in enumerate(letters):
-            trace = self._tracer.trace(letter, now_ms, self._registry.route(letter.topic).usual.policy.max_age_ms)
-            case = decide(self._registry, letter, trace, now_ms, unfit.get(n))
-            packed = self._packer.pack(case)
-            outcome = _outcome(case, packed.destination, packed.reason, now_ms)
+        for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
+            trace = trace_of(letter, now_ms, route.usual.policy.max_age_ms)
+            case = decide(route, letter, trace, now_ms, unfit.get(n) if unfit else None)
+            packed = pack(case)
+            reason = packed.reason
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
-            outcomes.append({"key": trace.id, "value": to_json(outcome)})
-            attempt = 0 if packed.reason else case.attempt
+            outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
+            sent = 0 if reason else case.attempt
             traces.append(
-                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, attempt, trace.matched)
+                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
             )
-            decided.append((case.route.team, outcome["decision"]))
-            if trace.made and case.target is not None and case.reason is None:
-                came_back.append(case.target)
+            decided.append((route.team, "park" if reason else "retry"))
+            if trace.made and reason is None:
+                came_back.append(packed.destination)
         return Settled(
             {n: rows for n, rows in enumerate(shards) if rows},
             outcomes,
             [{"key": None, "value": packed} for packed in _packed(traces)],
             Counter(decided),
-            Counter(letter.failure.family for letter in letters),
+            Counter([letter.failure.family for letter in letters]),
             Counter(came_back),
         )
 
@@ -140,14 +143,14 @@ class Intake:
         writer.read_to(positions, member)
         writer.commit()
 
-    def _fill(self, letters: list[Letter]) -> dict[int, str]:
+    def _fill(self, letters: list[Letter], routes: list[Route]) -> dict[int, str]:
         """Put the records that pointer letters name in their place; by position, why that cannot be done."""
         pointers = {n: letter for n, letter in enumerate(letters) if letter.key is None and letter.is_pointer()}
         if not pointers:
             return {}
         places = {n: (f.origin_topic or "", f.origin_partition or 0, f.origin_offset or 0)
                   for n, f in ((n, letter.failure) for n, letter in pointers.items())}  # fmt: skip
-        allowed = {n for n, letter in pointers.items() if places[n][0] in self._registry.route(letter.topic).origins}
+        allowed = {n for n in pointers if places[n][0] in routes[n].origins}
         found = self._fetch({places[n] for n in allowed}) if allowed else {}
         unfit = {}
         for n, letter in pointers.items():
