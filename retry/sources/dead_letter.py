@@ -9,7 +9,8 @@ import msgspec
 from retry.entry import Header, Headers
 from retry.failure import Failure
 from retry.sources import headers as names
-from retry.sources.dialects import KNOWN, Aliases, recognise
+from retry.sources.dialects import KNOWN, OPENINGS, Aliases, recognise, unknown
+from retry.sources.headers import OURS
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -103,18 +104,21 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     ours: dict[str, bytes | None] = {}
     told: Headers = []
     kept: Headers = []
-    for header in _headers(message):
+    try:
+        headers = message.headers() or ()
+    except SystemError:
+        # A name that is no UTF-8: the client can neither tell it nor write it again.
+        headers = _UNREADABLE
+    for header in headers:
         name = header[0]
-        if name in names.OURS:
+        if name in OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
         else:
             kept.append(header)
             if name in KNOWN:
                 told.append(header)
-    if aliases:
-        told = kept.copy()
-    if ours:
-        told += ours.items()
+    if ours or aliases:
+        told = [*(kept if aliases else told), *ours.items()]
     value = message.value()
     kind, stamp = message.timestamp()
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
@@ -127,17 +131,10 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         kept,
         stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
-        recognise(told, topic, value, aliases),
+        # What tells nothing is not asked any further: the letters of many clients are like that.
+        recognise(told, topic, value, aliases) if told or (value and value[:5] in OPENINGS) else unknown(topic),
         *(_history(ours, source) if ours else (source, 0, None, None, None)),
     )
-
-
-def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
-    try:
-        return message.headers() or ()
-    except SystemError:
-        # A name that is no UTF-8: the client can neither tell it nor write it again.
-        return _UNREADABLE
 
 
 def _history(
