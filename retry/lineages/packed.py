@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import starmap
 from struct import Struct
+from struct import error as StructError
 
 from retry.errors import LineageUnreadable
 
@@ -26,22 +27,28 @@ def row(
 ) -> Row:
     """One letter of a batch, in the units of the packed record.
 
-    Both times are rounded down: who asks whether a send may have been made already is never told no too long. Times are
-    kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536.
+    Both times are rounded down: who asks whether a send may have been made already is never told no too long.
 
     Args:
       due_ms: when it will be sent; for a letter that is parked, now.
       attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
       matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
     """
-    due_s = max(1, min(due_ms // 1_000, _SECOND_MAX))
-    first_s = max(0, min(first_failed_ms // 1_000, _SECOND_MAX))
-    return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
+    return lineage_id, fingerprint, due_ms // 1_000, first_failed_ms // 1_000, attempt, int(matched)
 
 
-def pack(rows: Iterable[Row]) -> bytes:
-    """The value of the record that says so."""
-    return _VERSION + b"".join(starmap(_ROW.pack, rows))
+def pack(rows: Sequence[Row]) -> bytes:
+    """The value of the record that says so. Times are kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536."""
+    try:
+        return _VERSION + b"".join(starmap(_ROW.pack, rows))
+    except StructError:
+        return _VERSION + b"".join(starmap(_ROW.pack, map(_clamped, rows)))
+
+
+def _clamped(of: Row) -> Row:
+    lineage_id, fingerprint, due_s, first_s, attempt, flags = of
+    due_s, first_s = max(1, min(due_s, _SECOND_MAX)), max(0, min(first_s, _SECOND_MAX))
+    return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), flags
 
 
 def unpack(packed: bytes) -> Iterator[Row]:

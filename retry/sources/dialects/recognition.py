@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 from retry.entry import Header
 from retry.failure import Failure
-from retry.sources.dialects import brokers, dotnet, envelopes, kafka, libraries, smallrye, spring, values
-from retry.sources.dialects.dialect import Dialect, Place, Places, Tier
+from retry.sources.dialects import brokers, dotnet, kafka, libraries, smallrye, spring, values
+from retry.sources.dialects.dialect import Dialect, Place, Places, Read, Tier
+from retry.sources.dialects.envelopes import opened
 from retry.sources.dialects.topic_names import implied
 
 Aliases = Mapping[str, tuple[str, ...]]
@@ -52,14 +53,13 @@ class _Plan(NamedTuple):
 
     family: str
     tier: Tier
-    fields: tuple[tuple[str, Places], ...]
+    fields: tuple[tuple[str, tuple[tuple[str, Read], ...]], ...]
     attempts: Places
-    firsts: bool
+    firsts: frozenset[str]
+    names_origin: bool
 
 
-def recognise(
-    found: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None
-) -> Failure:
+def recognise(found: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:
     """What a letter says of its failure.
 
     Args:
@@ -73,17 +73,10 @@ def recognise(
     plan = _plan(known) if len(known) <= _PLANNED_NAMES_MAX else _plan.__wrapped__(known)
     fields = _read(plan, found) if plan else {}
     if plan is None or plan.tier is Tier.OWN:
-        fields |= envelopes.opened(value) or {}
+        fields |= opened(value)
     if aliases:
         _overrule(fields, dict(found), aliases)
-    if not fields:
-        return unknown(topic)
-    origin = fields.get("origin_topic")
-    if origin is None or "consumer_group" not in fields:
-        named = implied(topic, origin)
-        fields["origin_topic"] = named.topic
-        fields.setdefault("consumer_group", named.group)
-    return Failure(**fields)
+    return _completed(fields, topic)
 
 
 @lru_cache(10_000)
@@ -93,19 +86,32 @@ def unknown(topic: str) -> Failure:
     return Failure(origin_topic=named.topic, consumer_group=named.group)
 
 
+def _completed(fields: dict[str, Any], topic: str) -> Failure:
+    if not fields:
+        return unknown(topic)
+    if "origin_topic" not in fields or "consumer_group" not in fields:
+        named = implied(topic, fields.get("origin_topic"))
+        # A header that is there and names no topic says that there is none, as where a punctuator failed.
+        fields.setdefault("origin_topic", named.topic)
+        fields.setdefault("consumer_group", named.group)
+    return Failure(**fields)
+
+
 def _read(plan: _Plan, found: Sequence[Header]) -> dict[str, Any]:
-    last = dict(found)
-    first = dict(reversed(found)) if plan.firsts else last
+    told = dict(found)  # Of duplicates the last.
+    if plan.firsts:
+        told |= {name: value for name, value in reversed(found) if name in plan.firsts}
     fields: dict[str, Any] = {"family": plan.family}
     for field, places in plan.fields:
-        for place in places:
-            raw = (first if place.first else last)[place.header]
-            said = place.read(raw) if raw else None
-            if said is not None:
+        for header, read in places:
+            raw = told[header]
+            if raw and (said := read(raw)) is not None:
                 fields[field] = said
                 break
+    if plan.names_origin:
+        fields.setdefault("origin_topic", None)
     if plan.attempts:
-        fields["attempts"] = max([_attempts(place, (first if place.first else last)[place.header]) for place in plan.attempts])
+        fields["attempts"] = max([_attempts(place, told[place.header]) for place in plan.attempts])
     return fields
 
 
@@ -126,8 +132,14 @@ def _plan(names: tuple[str, ...]) -> _Plan | None:
     dialect = max(spoken, key=lambda one: _lateness(one, from_end if one.prepends else at))
     fields = [(field, _present(getattr(dialect, field), present)) for field in _FIELDS]
     attempts = _present(dialect.attempts, present) or _present(libraries.OWN.attempts, present)
-    first = any(place.first for _, places in [*fields, ("attempts", attempts)] for place in places)
-    return _Plan(dialect.family, dialect.tier, tuple(each for each in fields if each[1]), attempts, first)
+    return _Plan(
+        dialect.family,
+        dialect.tier,
+        tuple((field, tuple((place.header, place.read) for place in places)) for field, places in fields if places),
+        attempts,
+        frozenset(place.header for _, places in [*fields, ("", attempts)] for place in places if place.first),
+        any(field == "origin_topic" and places for field, places in fields),
+    )
 
 
 def _lateness(dialect: Dialect, at: dict[str, int]) -> tuple[int, bool, int]:
@@ -148,4 +160,3 @@ def _overrule(fields: dict[str, Any], told: dict[str, bytes | None], aliases: Al
                 if fields.get("family", "own") == "own":
                     fields["family"] = libraries.AD_HOC.family
                 break
-
