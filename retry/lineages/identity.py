@@ -47,10 +47,10 @@ def identity(cluster_id: str, failure: Failure, topic: str, partition: int, offs
     Args:
       topic, partition, offset: where the letter itself lies.
     """
-    origin = failure.origin_topic, failure.origin_partition, failure.origin_offset
-    if origin[0] is None or origin[1] is None or origin[2] is None:
+    origin, at, offset_there = failure.origin_topic, failure.origin_partition, failure.origin_offset
+    if origin is None or at is None or offset_there is None:
         return lineage_of(cluster_id, topic, partition, offset)
-    return lineage_of(cluster_id, *origin, failure.consumer_group)
+    return lineage_of(cluster_id, origin, at, offset_there, failure.consumer_group)
 
 
 def to_header(lineage_id: int) -> bytes:
