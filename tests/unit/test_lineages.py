@@ -204,6 +204,20 @@ def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
     assert ring.of_fingerprint(7) == 0
 
 
+def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> None:
+    with patch("retry.lineages.ring._slots_for", return_value=2):
+        ring = Ring(10)
+    first = ring.add(1, 100, 1, 1, 1)
+    others = [ring.add(n, 100 * n, 1, 1, 1) for n in range(2, 11)]
+    for number in [first, *others]:
+        ring.link(number, ring.names(number)[1])
+    ring.unlink(first)
+    ring.link(first, 100)
+    assert ring.of_fingerprint(100) == first
+    ring.add(11, 1_100, 1, 1, 1)
+    assert [ring.of_fingerprint(100 * n) for n in range(1, 11)] == [0, *others]
+
+
 def test_a_parked_return_takes_the_send_that_was_due() -> None:
     lineages = recorded(sent(1, 7, 3), sent(2, 7, 1, NOW_MS + DAY_MS), sent(1, 7, 0, NOW_MS, matched=True))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
@@ -270,7 +284,7 @@ def test_a_fingerprint_that_is_added_to_stays() -> None:
     for n in range(100):
         levels.add(n, Level(1, 1, 0, 0, n))
         levels.add(0, Level(1, 1, 0, 0, n))
-    assert 0 in levels.by_fingerprint
+    assert [level.count for level in levels.by_fingerprint[0]] == [100]
 
 
 def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
