@@ -284,7 +284,7 @@ def test_a_fingerprint_that_is_added_to_stays() -> None:
     for n in range(100):
         levels.add(n, Level(1, 1, 0, 0, n))
         levels.add(0, Level(1, 1, 0, 0, n))
-    assert [level.count for level in levels.by_fingerprint[0]] == [100]
+    assert [level.count for level in levels.by_fingerprint[0]] == [101]
 
 
 def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
