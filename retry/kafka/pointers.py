@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -46,8 +47,7 @@ class Pointers:
     """Reads single records; for one thread. The client is made when it is first needed, and kept.
 
     Args:
-      config: of a reader, see `retry.kafka.clients.reader_config`. With `read_committed`, as there, what was undone is
-        gone, and so is what is not committed yet.
+      config: of a reader, see `retry.kafka.clients.reader_config`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -59,7 +59,8 @@ class Pointers:
         """The record at each (topic, partition, offset), or the word that says why there is none.
 
         `source_gone`: deleted, compacted away, undone, beyond the end, or its topic is missing. `source_unreadable`: no
-        right to read it, or no answer by the deadline. All records are held at once: ask for as many as fit into memory.
+        right to read it, not committed yet, or no answer by the deadline. All records are held at once: ask for as many as
+        fit into memory.
         """
         deadline = Deadline(deadline_s)
         found: dict[Place, Message | str] = dict.fromkeys(wanted, UNREADABLE)
@@ -83,64 +84,106 @@ class Pointers:
 
     def _fetch_from(self, topic: str, partition: int, offsets: list[int], deadline: Deadline) -> Found:
         try:
-            low, high = self._bounds(topic, partition, deadline)
+            low, decided = self._bounds(topic, partition, deadline)
         except KafkaException as error:
             return dict.fromkeys(offsets, self._reason(error.args[0]) or UNREADABLE)
-        found: Found = {offset: GONE for offset in offsets if not low <= offset < high}
-        for run in _runs([offset for offset in offsets if low <= offset < high]):
+        found: Found = {offset: GONE for offset in offsets if offset < low}
+        for run in _runs([offset for offset in offsets if offset not in found]):
             try:
-                self._read(topic, partition, run, found, deadline)
+                self._read(_Run(topic, partition, decided, deque(run), found), deadline)
             finally:
                 self._consumer().unassign()
         return found
 
     def _bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
-        """The first offset that is there, and the one after the last; both the same where there is no such partition."""
+        """The first offset that is there, and the first that is not committed."""
         about = self._consumer().list_topics(topic, timeout=_some_of(deadline, _ASK_S)).topics[topic]
         if about.error:
             raise KafkaException(about.error)
         if partition not in about.partitions:
-            return 0, 0
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         place = TopicPartition(topic, partition)
         bounds = self._consumer().get_watermark_offsets(place, timeout=_some_of(deadline, _ASK_S))
         if bounds is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return bounds
 
-    def _read(self, topic: str, partition: int, run: list[int], found: Found, deadline: Deadline) -> None:
-        """Read through one run of wanted offsets; what is not in `found` afterwards was not answered."""
-        consumer, missing = self._consumer(), deque(run)
-        consumer.assign([TopicPartition(topic, partition, run[0])])
-        while missing and not deadline.passed():
-            records_max = min(_RECORDS_MAX, missing[-1] - missing[0] + 1)
+    def _read(self, run: _Run, deadline: Deadline) -> None:
+        """Read through a run; what is not found afterwards was not answered."""
+        consumer = self._consumer()
+        consumer.assign([run.begin()])
+        while run.missing and not deadline.passed():
+            records_max = min(_RECORDS_MAX, run.missing[-1] - run.missing[0] + 1)
             for message in consumer.consume(records_max, _some_of(deadline, _WAIT_S)):
-                error = message.error()
-                if error is None:
-                    _pass(message, missing, found)
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET and missing:
-                    # It was deleted since the bounds were asked for; the next one may be there.
-                    found[missing.popleft()] = GONE
-                    if missing:
-                        consumer.assign([TopicPartition(topic, partition, missing[0])])
-                elif reason := self._reason(error):
-                    found.update(dict.fromkeys(missing, reason))
-                    missing.clear()
+                self._note(message, run)
+
+    def _note(self, message: Message, run: _Run) -> None:
+        """Take in one answer: a record, an end, or an error."""
+        error, consumer = message.error(), self._consumer()
+        if error is None:
+            run.take(message)
+        elif error.code() == KafkaError._PARTITION_EOF and run.missing:
+            run.end(message.offset() or 0, consumer.get_watermark_offsets(run.begin(), cached=True)[1])
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET and run.missing:
+            run.refuse()
+            if run.missing:
+                consumer.assign([run.begin()])
+        elif reason := self._reason(error):
+            run.found.update(dict.fromkeys(run.missing, reason))
+            run.missing.clear()
 
     def _reason(self, error: KafkaError) -> str | None:
         """Why there will be no record; None where there still may be one."""
-        if error.code() in _NOT_THERE or error.code() == KafkaError._PARTITION_EOF:
+        if error.code() in _NOT_THERE:
             return GONE
         self._complaints.tell(error)
         return UNREADABLE if error.code() in _NOT_OURS else None
 
 
-def _pass(message: Message, missing: deque[int], found: Found) -> None:
-    """Reading has come to this record: what lies before it is not there."""
-    offset = message.offset()
-    while missing and missing[0] < offset:
-        found[missing.popleft()] = GONE
-    if missing and missing[0] == offset:
-        found[missing.popleft()] = message
+@dataclass
+class _Run:
+    """Offsets of one partition that are wanted and lie close together, lowest first.
+
+    Attributes:
+      decided: the first offset that was not committed when the bounds were asked for.
+      missing: what reading has not come to yet.
+      found: what it has.
+    """
+
+    topic: str
+    partition: int
+    decided: int
+    missing: deque[int]
+    found: Found
+
+    def begin(self) -> TopicPartition:
+        """Where reading begins, or goes on."""
+        return TopicPartition(self.topic, self.partition, self.missing[0])
+
+    def take(self, message: Message) -> None:
+        """Reading has come to this record, so what is wanted before it is not there."""
+        offset = message.offset() or 0
+        self._pass(offset)
+        if self.missing and self.missing[0] == offset:
+            self.found[self.missing.popleft()] = message
+
+    def end(self, offset: int, end: int) -> None:
+        """Reading has come to the end of what is committed; behind it nobody knows yet, up to the end of all there is."""
+        self._pass(offset)
+        self.found.update({late: GONE for late in self.missing if late >= end})
+        self.missing.clear()
+
+    def refuse(self) -> None:
+        """The next offset is outside what is there: deleted just now, or beyond the end, where all that follow are too."""
+        while self.missing:
+            offset = self.missing.popleft()
+            self.found[offset] = GONE
+            if offset < self.decided:
+                return
+
+    def _pass(self, offset: int) -> None:
+        while self.missing and self.missing[0] < offset:
+            self.found[self.missing.popleft()] = GONE
 
 
 def _runs(offsets: list[int]) -> Iterator[list[int]]:

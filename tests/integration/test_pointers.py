@@ -6,9 +6,17 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from retry.clock import monotonic_s
 from retry.kafka import topics
 from retry.kafka.broker import LocalBroker, free_port
 from retry.kafka.clients import reader_config
@@ -36,8 +44,8 @@ class Bench:
         self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)])[self.topic].result(_ASK_S)
         await_that("the topic is known", lambda: topics.describe(self.admin, [self.topic]))
 
-    def send(self, count: int, partition: int = 0, key: bytes | None = None, *, transaction: str = "") -> None:
-        """Send `0`, `1`, …; in a transaction that is committed or undone if `transaction` says so."""
+    def send(self, count: int, partition: int = 0, key: bytes | None = None, *, transaction: str = "") -> Producer:
+        """Send `0`, `1`, …; in a transaction that is left open, committed or undone if `transaction` says so."""
         more = {"transactional.id": self.topic} if transaction else {}
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **more})
         if transaction:
@@ -46,14 +54,19 @@ class Bench:
         for n in range(count):
             producer.produce(self.topic, b"%d" % n, key, partition, headers=[("n", b"%d" % n)])
         assert producer.flush(_ASK_S) == 0
-        if transaction:
+        if transaction in ("commit", "abort"):
             getattr(producer, f"{transaction}_transaction")(_ASK_S)
+        return producer
 
     def fetch(self, *offsets: int, partition: int = 0) -> dict[int, bytes | str | None]:
         """By offset, the value or the reason."""
         found = self.pointers.fetch([(self.topic, partition, offset) for offset in offsets], deadline_s=_ASK_S)
         assert [offset for _, _, offset in found] == list(offsets)
         return {place[2]: what if isinstance(what, str) else what.value() for place, what in found.items()}
+
+    def await_fetched(self, wanted: dict[int, bytes | str | None]) -> None:
+        """A transaction's end is written to its partitions after its producer is told."""
+        await_that(f"{wanted} is fetched", lambda: self.fetch(*wanted) == wanted)
 
 
 @pytest.fixture
@@ -96,18 +109,15 @@ def test_what_was_deleted_is_gone_whether_it_is_noticed_early_or_late(
     bench.create()
     bench.send(20)
     bench.admin.delete_records([TopicPartition(bench.topic, 0, 10)])
-    await_that("10 are deleted", lambda: bench.fetch(9) == {9: GONE})
+    bench.await_fetched({9: GONE})
     if found_late:
         monkeypatch.setattr(bench.pointers, "_bounds", lambda *_: (0, 20))
     assert bench.fetch(3, 9, 10, 19) == {3: GONE, 9: GONE, 10: b"10", 19: b"19"}
 
 
-@pytest.mark.parametrize("found_late", [False, True])
-def test_what_lies_beyond_the_end_is_gone(bench: Bench, found_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_beyond_the_end_is_gone(bench: Bench) -> None:
     bench.create(partitions=2)
     bench.send(3)
-    if found_late:
-        monkeypatch.setattr(bench.pointers, "_bounds", lambda *_: (0, 1 << 62))
     assert bench.fetch(2, 3, 4, 1 << 40) == {2: b"2", 3: GONE, 4: GONE, 1 << 40: GONE}
     assert bench.fetch(0, partition=1) == {0: GONE}
 
@@ -125,26 +135,67 @@ def test_no_such_topic_partition_or_offset(bench: Bench) -> None:
 def test_what_a_transaction_undid_is_gone(bench: Bench) -> None:
     bench.create()
     bench.send(2, transaction="abort")
-    assert bench.fetch(0, 1, 2) == {0: GONE, 1: GONE, 2: GONE}
+    bench.await_fetched({0: GONE, 1: GONE, 2: GONE})
     bench.send(2, transaction="commit")
-    assert bench.fetch(0, 1, 2, 3, 4, 5) == {0: GONE, 1: GONE, 2: GONE, 3: b"0", 4: b"1", 5: GONE}
+    bench.await_fetched({0: GONE, 1: GONE, 2: GONE, 3: b"0", 4: b"1", 5: GONE})
 
 
-def test_what_was_compacted_away_is_gone(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with LocalBroker(tmp_path_factory.mktemp("cleaner"), overrides=["log.cleaner.backoff.ms=100"]) as cleaning:
-        bench = Bench(cleaning)
-        bench.create(**COMPACTED)
-        bench.send(5, key=b"key")
-        bench.send(1, key=b"other")
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_is_not_committed_yet_is_unreadable_and_comes_when_it_is(bench: Bench, before: int) -> None:
+    bench.create()
+    bench.send(before)
+    producer = bench.send(2, transaction="open")
+    first, end = before, before + 2
+    assert bench.fetch(first, first + 1, end) == {first: UNREADABLE, first + 1: UNREADABLE, end: GONE}
+    producer.commit_transaction(_ASK_S)
+    bench.await_fetched({first: b"0", first + 1: b"1", end: GONE})
 
-        def compacted() -> bool:
-            # Only what is no longer written to is compacted, and a new segment begins with a new record.
-            bench.send(1, key=b"roll")
-            return all(record.offset > 3 for record in read(bench.servers, [bench.topic], UNCOMMITTED))
 
-        await_that("it is compacted", compacted)
-        assert bench.fetch(0, 3, 4, 5) == {0: GONE, 3: GONE, 4: b"4", 5: b"0"}
-        bench.pointers.close()
+@pytest.fixture(scope="module")
+def eager_and_strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A broker that compacts at once and asks who may do what."""
+    overrides = [
+        "log.cleaner.backoff.ms=100",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+    ]
+    with LocalBroker(tmp_path_factory.mktemp("broker"), overrides=overrides) as local:
+        yield local
+
+
+def test_what_was_compacted_away_is_gone(eager_and_strict: LocalBroker) -> None:
+    bench = Bench(eager_and_strict)
+    bench.create(**COMPACTED)
+    bench.send(5, key=b"key")
+    bench.send(1, key=b"other")
+
+    def compacted() -> bool:
+        # Only what is no longer written to is compacted, and a new segment begins with a new record.
+        bench.send(1, key=b"roll")
+        return all(record.offset > 3 for record in read(bench.servers, [bench.topic], UNCOMMITTED))
+
+    await_that("it is compacted", compacted)
+    assert bench.fetch(0, 3, 4, 5) == {0: GONE, 3: GONE, 4: b"4", 5: b"0"}
+    bench.pointers.close()
+
+
+@pytest.mark.parametrize("allowed", [AclOperation.ALTER, AclOperation.DESCRIBE], ids=["nothing of use", "all but read"])
+def test_what_may_not_be_read_is_unreadable_and_nobody_waits_for_it(
+    eager_and_strict: LocalBroker, allowed: AclOperation
+) -> None:
+    bench = Bench(eager_and_strict)
+    bench.create()
+    bench.send(3)
+    right = AclBinding(
+        ResourceType.TOPIC, bench.topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", allowed, AclPermissionType.ALLOW
+    )
+    for done in bench.admin.create_acls([right]).values():
+        done.result(_ASK_S)
+    began_s = monotonic_s()
+    bench.await_fetched({0: UNREADABLE, 2: UNREADABLE})
+    assert monotonic_s() - began_s < _ASK_S / 2
+    assert bench.fetch(1) == {1: UNREADABLE}
+    bench.pointers.close()
 
 
 def test_what_no_broker_answers_for_is_unreadable() -> None:
