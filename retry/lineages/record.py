@@ -133,7 +133,6 @@ class Lineages:
     def _send(self, number: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
         ring = self._ring
         only = self._credit(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
-        linked = ring.of_fingerprint(fingerprint) if only else 0
         if number:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
             _, first_s, attempts = ring.state(number)
@@ -144,7 +143,7 @@ class Lineages:
             if number:
                 ring.unlink(number)
             number = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
-        if only and number != linked:
+        if only:
             ring.link(number, fingerprint)
 
     def _credit(self, fingerprint: int, credit: Level) -> bool:

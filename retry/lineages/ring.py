@@ -107,8 +107,11 @@ class Ring:
         return number
 
     def link(self, number: int, fingerprint: int) -> None:
-        """Make this the row of a fingerprint, in place of any other; it must not be linked already."""
-        if former := self.of_fingerprint(fingerprint):
+        """Make this the row of its fingerprint, in place of any other."""
+        former = self.of_fingerprint(fingerprint)
+        if former == number:
+            return
+        if former:
             self.unlink(former)
         slot = fingerprint % self._slots
         before, after = 0, self._fingerprints[slot]
