@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 from struct import Struct
-from struct import error as StructError
 
 from retry.errors import LineageUnreadable
 
@@ -34,18 +34,19 @@ def row(
       attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
       matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
     """
-    return lineage_id, fingerprint, due_ms // 1_000, first_failed_ms // 1_000, attempt, int(matched)
+    return lineage_id, fingerprint, max(1, due_ms // 1_000), first_failed_ms // 1_000, attempt, int(matched)
 
 
 def pack(rows: Sequence[Row]) -> bytes:
     """The value of the record that says so. Times are kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536."""
     try:
         return _VERSION + b"".join(starmap(_ROW.pack, rows))
-    except StructError:
-        return _VERSION + b"".join(starmap(_ROW.pack, map(_clamped, rows)))
+    except struct.error:
+        return _VERSION + b"".join(starmap(_ROW.pack, map(clamped, rows)))
 
 
-def _clamped(of: Row) -> Row:
+def clamped(of: Row) -> Row:
+    """A row within the bounds of its fields."""
     lineage_id, fingerprint, due_s, first_s, attempt, flags = of
     due_s, first_s = max(1, min(due_s, _SECOND_MAX)), max(0, min(first_s, _SECOND_MAX))
     return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), flags
