@@ -131,7 +131,7 @@ class Intake:
 
     def _case(self, letter: Letter, now_ms: int) -> _Case:
         route = self._registry.route(letter.topic)
-        plan = route.plan(letter.exception)
+        plan = route.plan(letter.failure.cause or letter.failure.exception)
         failed_at_ms = letter.failed_at_ms(now_ms)
         first_ms = failed_at_ms if letter.first_failed_at_ms is None else letter.first_failed_at_ms
         reason = _refusal(letter, route, plan)
@@ -197,15 +197,15 @@ def _refusal(letter: Letter, route: Route, plan: Plan) -> str | None:
         return "bad_due"
     if plan.retry_to is None:
         return "no_policy"
-    if plan.retry_to == ORIGIN and letter.origin is None:
+    if plan.retry_to == ORIGIN and letter.failure.origin_topic is None:
         return "no_origin"
-    if plan.retry_to == ORIGIN and letter.origin not in (route.allowed_targets or ()):
+    if plan.retry_to == ORIGIN and letter.failure.origin_topic not in (route.allowed_targets or ()):
         return "target_not_allowed"
     return None
 
 
 def _target(letter: Letter, plan: Plan) -> str:
-    return (letter.origin if plan.retry_to == ORIGIN else plan.retry_to) or ""
+    return (letter.failure.origin_topic if plan.retry_to == ORIGIN else plan.retry_to) or ""
 
 
 def _ours(case: _Case) -> Headers:
@@ -239,7 +239,7 @@ def _outcome(case: _Case, target: str, reason: str | None, now_ms: int) -> Outco
         "topic": letter.topic,
         "policy": case.plan.name,
         "attempt": (letter.retries_made or 0) + 1,
-        "exception": letter.exception,
+        "exception": letter.failure.cause or letter.failure.exception,
         "first_failed_ms": case.first_failed_at_ms,
         "failed_ms": case.failed_at_ms,
         "taken_ms": now_ms,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
 
 from retry.entry import Header, Headers
+from retry.failure import Failure
 from retry.sources import headers as names
+from retry.sources.dialects import KNOWN, OPENINGS, Aliases, recognise, unknown
+from retry.sources.headers import OURS
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -17,6 +19,8 @@ _ID_BYTES_MAX = 512
 _PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
 _CREATE_OR_APPEND = (1, 2)
 NO_TIME = -1
+# Broker-side writers, which may leave the payload where it is.
+_POINTING = ("share-group", "kafka-streams")
 # Stands for headers that cannot be told; no real one can have a NUL in its name, since the client cuts names there.
 _UNREADABLE: tuple[Header, ...] = (("\0", None),)
 
@@ -40,8 +44,8 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       kept: the headers that are not ours, in their order, duplicates and nulls included.
       timestamp_ms: the record's own; None where it has none or one before 1970.
       source: the letter's coordinates, `topic/partition/offset`.
-      exception: class as the framework names it.
-      origin: topic that the framework names, or that the dead-letter topic's name implies.
+      failure: what the headers of its framework say. No header chooses a topic: the origin named there is used only
+        where the policy's allow-list has it.
       id: the lineage: what came back with the letter, else its own coordinates.
       retries_made: 0 for a first failure; None where the header is there but is no count.
       first_failed_at_ms: None for a first failure.
@@ -57,8 +61,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     kept: Headers
     timestamp_ms: int | None
     source: bytes
-    exception: str | None
-    origin: str | None
+    failure: Failure
     id: bytes
     retries_made: int | None
     first_failed_at_ms: int | None
@@ -68,6 +71,16 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     def copyable(self) -> bool:
         """Whether all of it can be written again; its headers may be beyond the client."""
         return not self.kept or self.kept[0] is not _UNREADABLE[0]
+
+    def is_pointer(self) -> bool:
+        """Whether it has no payload because its framework wrote only where the payload lies: in the failure's origin."""
+        failure = self.failure
+        return (
+            self.key is None
+            and self.value is None
+            and failure.family in _POINTING
+            and None not in (failure.origin_topic, failure.origin_partition, failure.origin_offset)
+        )
 
     def failed_at_ms(self, now_ms: int) -> int:
         """When this failure happened, as far as the record can tell.
@@ -81,43 +94,52 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         return stamp if self.sent_at_ms is None else max(stamp, self.sent_at_ms)
 
 
-def read(message: Message | Any) -> Letter:
-    """The letter in a consumed record."""
+def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
+    """The letter in a consumed record.
+
+    Args:
+      aliases: header names of the team's own; see `retry.sources.dialects.recognise`.
+    """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     ours: dict[str, bytes | None] = {}
-    told: dict[str, bytes | None] = {}
+    told: Headers = []
     kept: Headers = []
-    for header in _headers(message):
+    try:
+        headers = message.headers() or ()
+    except SystemError:
+        # A name that is no UTF-8: the client can neither tell it nor write it again.
+        headers = _UNREADABLE
+    for header in headers:
         name = header[0]
-        if name in names.OURS:
+        if name in OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
         else:
             kept.append(header)
-            if name in names.TOLD:
-                told[name] = header[1]
+            if name in KNOWN:
+                told.append(header)
+    if ours or aliases:
+        told = [*(kept if aliases else told), *ours.items()]
+    value = message.value()
     kind, stamp = message.timestamp()
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
+    lineage, made, first_ms, due_ms, wish_ms = _history(ours, source) if ours else (source, 0, None, None, None)
     return Letter(
         topic,
         partition,
         offset,
         message.key(),
-        message.value(),
+        value,
         kept,
         stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
-        _text(told, names.EXCEPTION) if told else None,
-        (told and _text(told, names.ORIGIN_TOPIC)) or _implied(topic),
-        *(_history(ours, source) if ours else (source, 0, None, None, None)),
+        # What tells nothing is not asked any further: the letters of many clients are like that.
+        recognise(told, topic, value, aliases) if told or (value and value[:5] in OPENINGS) else unknown(topic),
+        lineage,
+        made,
+        first_ms,
+        due_ms,
+        wish_ms,
     )
-
-
-def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
-    try:
-        return message.headers() or ()
-    except SystemError:
-        # A name that is no UTF-8: the client can neither tell it nor write it again.
-        return _UNREADABLE
 
 
 def _history(
@@ -147,19 +169,3 @@ def moment(raw: bytes | None) -> int | None:
 
 def _lineage(raw: bytes | None) -> bytes | None:
     return raw if raw and len(raw) <= _ID_BYTES_MAX and raw.isascii() else None
-
-
-def _text(found: dict[str, bytes | None], candidates: tuple[str, ...]) -> str | None:
-    for name in candidates:
-        raw = found.get(name)
-        if raw:
-            return raw[:_ID_BYTES_MAX].decode("utf-8", "replace")
-    return None
-
-
-@lru_cache(10_000)
-def _implied(topic: str) -> str | None:
-    for suffix in names.DEAD_LETTER_SUFFIXES:
-        if topic.endswith(suffix):
-            return topic.removesuffix(suffix) or None
-    return None

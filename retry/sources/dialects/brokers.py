@@ -1,0 +1,86 @@
+"""Other brokers, whose dead letters a bridge carries into Kafka; their properties become headers of UTF-8 text."""
+
+from __future__ import annotations
+
+import msgspec
+
+from retry.sources.dialects import values
+from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, text
+
+_DEATHS_BYTES_MAX = 65_536
+
+
+class _Death(msgspec.Struct):
+    queue: str = ""
+    count: int = 0
+
+
+_decode_deaths = msgspec.json.Decoder(list[_Death]).decode
+
+
+def _deaths(raw: bytes) -> list[_Death]:
+    """RabbitMQ's `x-death` as bridges write it: JSON, an array with one object a queue and reason, newest first."""
+    if len(raw) > _DEATHS_BYTES_MAX:
+        return []
+    try:
+        return _decode_deaths(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return []  # Not the array: one header that says nothing, as with any other value.
+
+
+def _first_queue(raw: bytes) -> str | None:
+    deaths = _deaths(raw)
+    return values.name(deaths[-1].queue.encode("utf-8", "replace")) if deaths else None
+
+
+def _deaths_counted(raw: bytes) -> int | None:
+    return max((death.count for death in _deaths(raw) if 0 <= death.count <= values.INT32_MAX), default=None)
+
+
+ROCKETMQ = Dialect(
+    family="rocketmq",
+    marks=any_of("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "RECONSUME_TIME"),
+    origin_topic=name("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"),
+    attempts=count("RECONSUME_TIME"),
+)
+
+PULSAR = Dialect(
+    family="pulsar",
+    marks=any_of("REAL_TOPIC", "RECONSUMETIMES", "REAL_SUBSCRIPTION"),
+    origin_topic=name("REAL_TOPIC"),
+    consumer_group=name("REAL_SUBSCRIPTION"),
+    attempts=count("RECONSUMETIMES"),
+)
+
+RABBITMQ = Dialect(
+    family="rabbitmq",
+    marks=any_of("x-death", "x-first-death-queue", "x-first-death-reason", "x-delivery-count"),
+    origin_topic=name("x-first-death-queue") + at(_first_queue, "x-death"),
+    attempts=count("x-delivery-count", plus=1) + at(_deaths_counted, "x-death"),
+    message=text("x-first-death-reason"),
+)
+
+# Applications give the exception's class as the reason; the broker gives one of its own.
+AZURE = Dialect(
+    family="azure-service-bus",
+    marks=any_of("DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"),
+    origin_topic=name("DeadLetterSource"),
+    exception=name("DeadLetterReason"),
+    message=text("DeadLetterErrorDescription"),
+)
+
+PUBSUB = Dialect(
+    family="google-pubsub",
+    marks=any_of("CloudPubSubDeadLetterSourceSubscription", "CloudPubSubDeadLetterSourceDeliveryCount"),
+    consumer_group=name("CloudPubSubDeadLetterSourceSubscription"),
+    attempts=count("CloudPubSubDeadLetterSourceDeliveryCount"),
+)
+
+SQS = Dialect(
+    family="sqs",
+    marks=any_of("DeadLetterQueueSourceArn", "ApproximateReceiveCount"),
+    origin_topic=at(values.last_part, "DeadLetterQueueSourceArn"),
+    attempts=count("ApproximateReceiveCount"),
+)
+
+DIALECTS = (ROCKETMQ, PULSAR, RABBITMQ, AZURE, PUBSUB, SQS)

@@ -1,0 +1,109 @@
+"""A row of the table: one framework's header names, and what each field of a failure is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from retry.sources.dialects import values
+
+Read = Callable[[bytes], str | int | None]
+
+
+class Place(NamedTuple):
+    """A header in which a field may be found.
+
+    Attributes:
+      header: its exact name.
+      read: value → what it says, None where that makes no sense.
+      first: of duplicates the first counts, not the last: for families that write the newest in front.
+      plus: what is added to a count, so that it becomes the number of failed deliveries.
+    """
+
+    header: str
+    read: Read
+    first: bool = False
+    plus: int = 0
+
+
+Places = tuple[Place, ...]
+
+
+class Tier(IntEnum):
+    """What gives way to what, where a letter carries headers of several."""
+
+    OWN = 0
+    AD_HOC = 1
+    FRAMEWORK = 2
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How one framework writes a dead letter.
+
+    Attributes:
+      family: its name in `Failure.family`; two dialects may share one.
+      marks: sets of header names; a letter that has all names of one of them is of this dialect.
+      unless: names of which none may be there.
+      tier: a lower one counts only where no higher one is found.
+      prepends: it writes its headers in front of those that were there.
+      attempts: all of these are read and the largest count is taken. Of every other field the first place that says
+        something, in the order given.
+    """
+
+    family: str
+    marks: tuple[frozenset[str], ...]
+    unless: frozenset[str] = frozenset()
+    tier: Tier = Tier.FRAMEWORK
+    prepends: bool = False
+    origin_topic: Places = ()
+    origin_partition: Places = ()
+    origin_offset: Places = ()
+    origin_timestamp_ms: Places = ()
+    consumer_group: Places = ()
+    attempts: Places = ()
+    exception: Places = ()
+    cause: Places = ()
+    message: Places = ()
+    stage: Places = ()
+
+    def is_in(self, names: frozenset[str]) -> bool:
+        """Whether headers of these names give it away."""
+        return self.unless.isdisjoint(names) and any(mark <= names for mark in self.marks)
+
+
+def any_of(*names: str) -> tuple[frozenset[str], ...]:
+    """Marks: each of the names alone is enough."""
+    return tuple(frozenset({name}) for name in names)
+
+
+def all_of(*names: str) -> tuple[frozenset[str], ...]:
+    """Marks: only all of the names together."""
+    return (frozenset(names),)
+
+
+def at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
+    """Places that are read alike, the most telling first."""
+    return tuple(Place(header, read, first, plus) for header in headers)
+
+
+def name(*headers: str, first: bool = False) -> Places:
+    """Places of a name or id."""
+    return at(values.name, *headers, first=first)
+
+
+def text(*headers: str, first: bool = False) -> Places:
+    """Places of free text."""
+    return at(values.message, *headers, first=first)
+
+
+def count(*headers: str, plus: int = 0, first: bool = False) -> Places:
+    """Places of a count in ASCII digits; also of a partition."""
+    return at(values.digits_int32, *headers, plus=plus, first=first)
+
+
+def number(*headers: str, first: bool = False) -> Places:
+    """Places of an offset or a time in ASCII digits."""
+    return at(values.digits, *headers, first=first)

@@ -1,0 +1,110 @@
+"""Task queues that have no headers: Celery over Kombu's Kafka transport, and Dramatiq. They write JSON values.
+
+A value is looked into only where it begins as they write it, with their first key, and is no larger than 64 KiB: this is
+asked of every letter without headers, and looking further into each costs more than the rest of reading it. Only the
+fields that are needed are read, and whatever does not fit is no envelope; a task's arguments are skipped over.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from retry.sources.dialects import values
+
+_BYTES_MAX = 65_536
+# The first five bytes: `body`; `queue_name`, and `actor_name` after something that sorts keys.
+_CELERY, _DRAMATIQ, _SORTED = b'{"bod', b'{"que', b'{"act'
+OPENINGS = frozenset({_CELERY, _DRAMATIQ, _SORTED})
+_TRACE_FRAME = '\n  File "'
+_CLASS = re.compile(r"[A-Za-z_][\w.]{0,511}")
+_DEAD_QUEUES = (".XQ", ".DQ")
+
+Fields = dict[str, object]
+
+
+class _CeleryHeaders(msgspec.Struct):
+    id: str
+    task: str
+    retries: int | None = None
+    exc: object = None
+
+
+class _Celery(msgspec.Struct, rename="kebab"):
+    headers: _CeleryHeaders
+    content_type: str
+    body: msgspec.Raw
+
+
+class _DramatiqOptions(msgspec.Struct):
+    retries: int | None = None
+    traceback: str | None = None
+
+
+class _Dramatiq(msgspec.Struct):
+    queue_name: str
+    actor_name: str
+    message_id: str
+    options: _DramatiqOptions
+
+
+_decode_celery = msgspec.json.Decoder(_Celery).decode
+_decode_dramatiq = msgspec.json.Decoder(_Dramatiq).decode
+
+
+def opened(value: bytes | None) -> Fields:
+    """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
+    if not value or len(value) > _BYTES_MAX or value[:5] not in OPENINGS:
+        return {}
+    try:
+        return _celery(_decode_celery(value)) if value[:5] == _CELERY else _dramatiq(_decode_dramatiq(value))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return {}  # Somebody's JSON with the same first word: no envelope.
+
+
+def _celery(envelope: _Celery) -> Fields:
+    headers = envelope.headers
+    fields: Fields = {"family": "celery", "stage": _name(headers.task)}
+    if headers.retries is not None:
+        fields["attempts"] = _attempts(headers.retries)
+    if isinstance(headers.exc, str):
+        fields["exception"] = _class(re.split(r"[(:\n]", headers.exc, maxsplit=1)[0])
+    return fields
+
+
+def _dramatiq(envelope: _Dramatiq) -> Fields:
+    queue = envelope.queue_name
+    for suffix in _DEAD_QUEUES:
+        queue = queue.removesuffix(suffix)
+    fields: Fields = {"family": "dramatiq", "stage": _name(envelope.actor_name)}
+    if queue:
+        fields["origin_topic"] = _name(queue)
+    if envelope.options.retries is not None:
+        fields["attempts"] = _attempts(envelope.options.retries)
+    if envelope.options.traceback:
+        fields["exception"], fields["message"] = _python(envelope.options.traceback)
+    return fields
+
+
+def _python(trace: str) -> tuple[str | None, str | None]:
+    """Class and message of a Python traceback: the first line behind the last frame that is not indented."""
+    _, frame, rest = trace.rpartition(_TRACE_FRAME)
+    said = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()] if frame else []
+    if not said:
+        return None, None
+    name, _, text = said[0].partition(": ")
+    found = _class(name)
+    return found, values.message(text.encode("utf-8", "replace")) if found else None
+
+
+def _class(word: str) -> str | None:
+    return word.strip() if _CLASS.fullmatch(word.strip()) else None
+
+
+def _name(text: str) -> str | None:
+    return values.name(text.encode("utf-8", "replace"))
+
+
+def _attempts(retries: int) -> int:
+    return retries + 1 if 0 < retries < values.INT32_MAX else 1

@@ -1,0 +1,66 @@
+"""What Apache Kafka itself writes: Connect, Streams (KIP-1034), share groups (KIP-1191). All values are UTF-8 text."""
+
+from __future__ import annotations
+
+from retry.sources.dialects import values
+from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, number, text
+
+
+def _group_of_connector(raw: bytes) -> str | None:
+    connector = values.name(raw)
+    return f"connect-{connector}" if connector else None
+
+
+# Debezium and managed sinks write the same. It keeps the origin's timestamp, and tells no attempts. The group is the
+# default for a connector of that name, which few override.
+CONNECT = Dialect(
+    family="kafka-connect",
+    marks=any_of(
+        *(
+            f"__connect.errors.{what}"
+            for what in ("topic", "partition", "offset", "stage", "exception.class.name", "exception.stacktrace")
+        )
+    ),
+    origin_topic=name("__connect.errors.topic"),
+    origin_partition=count("__connect.errors.partition"),
+    origin_offset=number("__connect.errors.offset"),
+    consumer_group=at(_group_of_connector, "__connect.errors.connector.name"),
+    exception=name("__connect.errors.exception.class.name"),
+    cause=at(values.java_root, "__connect.errors.exception.stacktrace"),
+    message=text("__connect.errors.exception.message"),
+    stage=name("__connect.errors.stage"),
+)
+
+# A punctuator's letter has no topic, and -1 for partition and offset.
+STREAMS = Dialect(
+    family="kafka-streams",
+    marks=any_of(
+        *(f"__streams.errors.{what}" for what in ("exception", "stacktrace", "message", "topic", "partition", "offset"))
+    ),
+    origin_topic=name("__streams.errors.topic"),
+    origin_partition=count("__streams.errors.partition"),
+    origin_offset=number("__streams.errors.offset"),
+    exception=name("__streams.errors.exception"),
+    cause=at(values.java_root, "__streams.errors.stacktrace"),
+    message=text("__streams.errors.message"),
+    stage=name("__streams.errors.processor.node.id"),
+)
+
+
+def _share(what: str) -> tuple[str, ...]:
+    # The second spelling and the third are those of KIP-1317.
+    return f"__dlq.errors.{what}", f"_dlq.errors.{what}", f"_dlq.errors.original.{what}"
+
+
+SHARE_GROUP = Dialect(
+    family="share-group",
+    marks=any_of(*_share("topic"), *_share("offset"), *_share("group"), *_share("message")),
+    origin_topic=name(*_share("topic")),
+    origin_partition=count(*_share("partition")),
+    origin_offset=number(*_share("offset")),
+    consumer_group=name(*_share("group")),
+    attempts=count(*_share("delivery.count")),
+    message=text(*_share("message")),
+)
+
+DIALECTS = (SHARE_GROUP, STREAMS, CONNECT)

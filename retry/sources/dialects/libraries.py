@@ -1,0 +1,76 @@
+"""Libraries in Ruby and Go, what teams write by hand, and ourselves. All values are UTF-8 text."""
+
+from __future__ import annotations
+
+from retry.sources import headers as ours
+from retry.sources.dialects.dialect import Dialect, Tier, all_of, any_of, count, name, number, text
+
+KARAFKA = Dialect(
+    family="karafka",
+    marks=all_of("source_topic", "source_offset"),
+    origin_topic=name("source_topic"),
+    origin_partition=count("source_partition"),
+    origin_offset=number("source_offset"),
+    consumer_group=name("source_consumer_group"),
+    attempts=count("source_attempts"),
+)
+
+WATERMILL = Dialect(
+    family="watermill",
+    marks=any_of("topic_poisoned", "reason_poisoned"),
+    origin_topic=name("topic_poisoned"),
+    attempts=count("_watermill_requeuer_retries", plus=1),
+    message=text("reason_poisoned"),
+    stage=name("handler_poisoned"),
+)
+
+# Counts its own failures; the one that brought the record to it comes before. `x-retry-attempt-count` counts waiting.
+CRONSUMER = Dialect(
+    family="kafka-cronsumer",
+    marks=any_of("x-retry-attempt-count") + all_of("x-retry-count", "x-error-message"),
+    attempts=count("x-retry-count", plus=1),
+    message=text("x-error-message"),
+)
+
+UBER = Dialect(
+    family="uber",
+    marks=any_of("kafka-topic", "kafka-consumergroup", "kafka-retrycount", "kafka-attemptcount"),
+    origin_topic=name("kafka-topic"),
+    origin_partition=count("kafka-partition"),
+    origin_offset=number("kafka-offset"),
+    consumer_group=name("kafka-consumergroup"),
+    attempts=count("kafka-retrycount", plus=1) + count("kafka-attemptcount"),
+)
+
+# Its count shares our name: it is one more at each failure, before the record is scheduled or given up.
+ETF1 = Dialect(
+    family="etf1",
+    marks=all_of(ours.ATTEMPT, "retry-original-timestamp"),
+    unless=frozenset({ours.ID}),
+    attempts=count(ours.ATTEMPT),
+)
+
+AD_HOC = Dialect(
+    family="ad-hoc",
+    tier=Tier.AD_HOC,
+    marks=any_of(
+        "exception-class", "original-topic", "original-offset", "failure-reason", "failure-count", "dlq-original-topic",
+        "dlq-error-class", "dlq-reason", "dlq-attempts", "dlq-stack", "replay_count", "x-retry-count", "x-error-message",
+        "__krafka.dlq.exception.message",
+    ),
+    origin_topic=name("original-topic", "dlq-original-topic"),
+    origin_partition=count("original-partition"),
+    origin_offset=number("original-offset"),
+    attempts=count("failure-count", "dlq-attempts") + count("replay_count", "x-retry-count", plus=1),
+    exception=name("exception-class", "dlq-error-class"),
+    message=text("failure-reason", "dlq-reason", "x-error-message", "__krafka.dlq.exception.message"),
+)  # fmt: skip
+
+OWN = Dialect(
+    family="own",
+    tier=Tier.OWN,
+    marks=any_of(ours.ID, ours.SOURCE),
+    attempts=count(ours.ATTEMPT, plus=1),
+)
+
+DIALECTS = (KARAFKA, WATERMILL, CRONSUMER, UBER, ETF1, AD_HOC, OWN)

@@ -1,0 +1,79 @@
+"""Headers → who wrote the letter, and what failed. Total: there are no headers and no value that it refuses.
+
+The framework that wrote last is believed, see `plan`. What it does not tell is not taken from an earlier hop: origin and
+group may follow from the topic's name, the number of failed deliveries from our own count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from retry.entry import Header
+from retry.failure import Failure
+from retry.sources.dialects.aliases import Aliases, overrule
+from retry.sources.dialects.dialect import Place, Tier
+from retry.sources.dialects.envelopes import opened
+from retry.sources.dialects.plan import KNOWN, Plan, plan
+from retry.sources.dialects.topic_names import implied
+
+
+def recognise(found: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:
+    """What a letter says of its failure.
+
+    Args:
+      found: its headers in their order; those that are not in `KNOWN` matter only to `aliases`.
+      topic: the dead-letter topic, whose name implies an origin where the headers name none.
+      value: for task queues that write envelopes.
+      aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first
+        that says something, of duplicates the last. Numbers are ASCII digits, and are taken as they are.
+    """
+    spoken = plan(tuple([name for name, _ in found if name in KNOWN]))
+    fields = _read(spoken, found) if spoken else {}
+    if spoken is None or spoken.tier is Tier.OWN:
+        fields |= opened(value)
+    if aliases:
+        overrule(fields, dict(found), aliases)
+    return _completed(fields, topic)
+
+
+@lru_cache(10_000)
+def unknown(topic: str) -> Failure:
+    """The failure of a letter that tells nothing: one for all of a topic."""
+    named = implied(topic)
+    return Failure(origin_topic=named.topic, consumer_group=named.group)
+
+
+def _completed(fields: dict[str, Any], topic: str) -> Failure:
+    if not fields:
+        return unknown(topic)
+    if "origin_topic" not in fields or "consumer_group" not in fields:
+        named = implied(topic, fields.get("origin_topic"))
+        # A header that is there and names no topic says that there is none, as where a punctuator failed.
+        fields.setdefault("origin_topic", named.topic)
+        fields.setdefault("consumer_group", named.group)
+    return Failure(**fields)
+
+
+def _read(plan: Plan, found: Sequence[Header]) -> dict[str, Any]:
+    told = dict(found)  # Of duplicates the last.
+    if plan.firsts:
+        told |= {name: value for name, value in reversed(found) if name in plan.firsts}
+    fields: dict[str, Any] = {"family": plan.family}
+    for field, places in plan.fields:
+        for header, read in places:
+            raw = told[header]
+            if raw and (said := read(raw)) is not None:
+                fields[field] = said
+                break
+    if plan.names_origin:
+        fields.setdefault("origin_topic", None)
+    if plan.attempts:
+        fields["attempts"] = max([_attempts(place, told[place.header]) for place in plan.attempts])
+    return fields
+
+
+def _attempts(place: Place, raw: bytes | None) -> int:
+    said = place.read(raw) if raw else None
+    return max(1, said + place.plus) if isinstance(said, int) else 1
