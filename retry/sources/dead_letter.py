@@ -9,7 +9,7 @@ import msgspec
 from retry.entry import Header, Headers
 from retry.failure import Failure
 from retry.sources import headers as names
-from retry.sources.dialects import KNOWN, OPENINGS, Aliases, recognise, unknown
+from retry.sources.dialects import KNOWN, Aliases, may_be, recognise, unknown
 from retry.sources.headers import OURS
 
 _ATTEMPT_DIGITS_MAX = 10
@@ -124,6 +124,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     value = message.value()
     kind, stamp = message.timestamp()
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
+    lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
     return Letter(
         topic,
         partition,
@@ -134,8 +135,12 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
         # What tells nothing is not asked any further: the letters of many clients are like that.
-        recognise(told, topic, value, aliases) if told or (value and value[:5] in OPENINGS) else unknown(topic),
-        *(_history(ours) if ours else (None, 0, None, None, None)),
+        recognise(told, topic, value, aliases) if told or may_be(value) else unknown(topic),
+        lineage,
+        made,
+        first_ms,
+        due_ms,
+        wish_ms,
     )
 
 

@@ -1,7 +1,6 @@
 """Task queues that have no headers: Celery over Kombu's Kafka transport, and Dramatiq. They write JSON values.
 
-A value is looked into only where it begins as they write it, with their first key, and is no larger than 64 KiB: this is
-asked of every letter without headers, and looking further into each costs more than the rest of reading it. Only the
+A value is looked into only where its first 2 KiB have a word that they write and it is no larger than 64 KiB. Only the
 fields that are needed are read, and whatever does not fit is no envelope; a task's arguments are skipped over.
 """
 
@@ -14,9 +13,8 @@ import msgspec
 from retry.sources.dialects import values
 
 _BYTES_MAX = 65_536
-# The first five bytes: `body`; `queue_name`, and `actor_name` after something that sorts keys.
-_CELERY, _DRAMATIQ, _SORTED = b'{"bod', b'{"que', b'{"act'
-OPENINGS = frozenset({_CELERY, _DRAMATIQ, _SORTED})
+_HEAD_BYTES = 2_048
+_CELERY, _DRAMATIQ = b'"content-type"', b'"actor_name"'
 _TRACE_FRAME = '\n  File "'
 _CLASS = re.compile(r"[A-Za-z_][\w.]{0,511}")
 _DEAD_QUEUES = (".XQ", ".DQ")
@@ -53,14 +51,22 @@ _decode_celery = msgspec.json.Decoder(_Celery).decode
 _decode_dramatiq = msgspec.json.Decoder(_Dramatiq).decode
 
 
+def may_be(value: bytes | None) -> bool:
+    """Whether a value may be an envelope; asked of every letter without headers."""
+    if not value or value[:1] != b"{" or len(value) > _BYTES_MAX:
+        return False
+    head = value[:_HEAD_BYTES]
+    return _CELERY in head or _DRAMATIQ in head
+
+
 def opened(value: bytes | None) -> Fields:
     """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
-    if not value or len(value) > _BYTES_MAX or value[:5] not in OPENINGS:
+    if value is None or not may_be(value):
         return {}
     try:
-        return _celery(_decode_celery(value)) if value[:5] == _CELERY else _dramatiq(_decode_dramatiq(value))
+        return _dramatiq(_decode_dramatiq(value)) if _DRAMATIQ in value[:_HEAD_BYTES] else _celery(_decode_celery(value))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return {}  # Somebody's JSON with the same first word: no envelope.
+        return {}  # Somebody's JSON with the same words: no envelope.
 
 
 def _celery(envelope: _Celery) -> Fields:

@@ -16,7 +16,7 @@ from retry.failure import Failure
 from retry.kafka.memory import MemoryRecord
 from retry.sources.dead_letter import Letter, read
 from retry.sources.dialects import ALIASABLE, KNOWN, Aliases, recognise, unknown
-from retry.sources.dialects.recognition import DIALECTS
+from retry.sources.dialects.plan import DIALECTS
 from retry.sources.dialects.topic_names import implied
 from tests.fixtures import make_letters
 
@@ -30,6 +30,7 @@ _LETTERS = [
 CONNECT = ("__connect.errors.topic", b"orders.connect")
 STREAMS = ("__streams.errors.topic", b"orders.streams")
 SPRING = ("kafka_dlt-original-topic", b"orders.spring")
+ETF1 = ("retry-original-timestamp", b"1700000000")
 SMALLRYE = ("dead-letter-topic", b"orders.smallrye")
 
 
@@ -76,9 +77,10 @@ def test_the_letters_are_those_that_the_script_writes() -> None:
         ((("original-topic", b"by.hand"), SPRING), "orders.spring"), ((SPRING, ("original-topic", b"by.hand")), "orders.spring"),
         ((SPRING, ("retry-id", b"1"), ("retry-source", b"orders.DLT/0/1")), "orders.spring"),
         ((CONNECT, STREAMS, CONNECT), "orders.connect"),
+        ((ETF1, SPRING, ("retry-attempt", b"4")), "orders.spring"), ((SPRING, ETF1, ("retry-attempt", b"4")), None),
     ],
 )  # fmt: skip
-def test_of_several_frameworks_the_one_that_wrote_last_is_believed(headers: Headers, origin: str) -> None:
+def test_of_several_frameworks_the_one_that_wrote_last_is_believed(headers: Headers, origin: str | None) -> None:
     assert recognise(headers, "dead").origin_topic == origin
 
 

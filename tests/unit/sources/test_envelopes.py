@@ -69,7 +69,7 @@ def test_dead_and_delayed_queues_are_those_of_their_origin(queue: str) -> None:
     "value",
     [
         None, b"", b"{", b"[]", b'{"body"', b'{"body":1}', b'{"queue_name":"x"}', celery()[:-1], celery() + b"x", celery(id=7),
-        celery(retries="2"), b" " + celery(), b'{"x":1,' + celery()[1:], b'{"body":' + b"[" * 60_000,
+        celery(retries="2"), b" " + celery(), b'{"body":' + b"[" * 60_000,
         b'{"body":' + b"[" * 30_000 + b"]" * 30_000 + b"}",
         celery(x="y" * 65_536), b'{"body":"\xff\xfe"}', b'{"queue_name":' + b'{"a":' * 10_000,
     ],
