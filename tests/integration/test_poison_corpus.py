@@ -12,7 +12,8 @@ Rows, or parts of rows, that have nothing to bite on yet:
 - P27, a day ahead: brokers refuse timestamps that far ahead.
 - P28, P29: no policy reads a field of the value; the bytes are sent all the same, as W.
 - P32: a topic without a policy is not subscribed to; `tests/unit/test_intake.py` has it.
-- P39, P40: `tests/acceptance/test_foreign_records.py`; P41: `test_fairness.py`; P42, P43: `test_loops.py`; P48: `tests/unit/policies`.
+- P39, P40: `tests/acceptance/test_foreign_records.py`; P41: `test_fairness.py`; P42, P43: `test_loops.py`.
+- P48: `tests/unit/policies`.
 - P45, P47: there is no export and no webhook yet.
 - P35: `tests/unit/test_intake.py` and `tests/contract/test_table_contract.py` have it, and the acceptance runs.
 """
