@@ -88,23 +88,32 @@ class Ring:
         """A new row, linked to its fingerprint, if neither its lineage nor its fingerprint is there; whether it was."""
         if self.of_lineage(lineage_id) or self.of_fingerprint(fingerprint):
             return False
-        slot = fingerprint % self._slots
-        after = self._fingerprints[slot]
-        self._fingerprints[slot] = self.add(lineage_id, fingerprint, due_s, first_s, attempts, after)
+        # The same as `add` and `link` in one step: nearly every letter passes here.
+        self._newest = number = self._newest + 1
+        place, by_lineage, by_fingerprint = number % self.rows_max * _SIZE, self._lineages, self._fingerprints
+        if place >= len(self._rows):
+            self._make_room()
+        slot, other = lineage_id % self._slots, fingerprint % self._slots
+        _ROW.pack_into(
+            self._rows, place,
+            lineage_id, by_lineage[slot], fingerprint, by_fingerprint[other], due_s, first_s, attempts,
+        )  # fmt: skip
+        by_lineage[slot] = by_fingerprint[other] = number
         return True
 
-    def add(
-        self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int, after: int = 0
-    ) -> int:
+    def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
         """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
         self._newest = number = self._newest + 1
-        place, slot = number % self.rows_max * _SIZE, lineage_id % self._slots
+        place, slot = self._place(number), lineage_id % self._slots
         if place >= len(self._rows):
-            self._rows += bytes(_SIZE * min(_CHUNK_ROWS, self.rows_max))
+            self._make_room()
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, after, due_s, first_s, attempts)
+        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
+
+    def _make_room(self) -> None:
+        self._rows += bytes(_SIZE * min(_CHUNK_ROWS, self.rows_max))
 
     def link(self, number: int, fingerprint: int) -> None:
         """Make this the row of its fingerprint, in place of any other."""
