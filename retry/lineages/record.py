@@ -34,7 +34,7 @@ class Lineages:
 
     The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older
     half. A lineage whose key or value changes on the way takes the place of one more each time. About 70 bytes a lineage,
-    and ten more where equal letters abound.
+    and some fifteen more where equal letters abound.
 
     Args:
       limit: the most lineages that are remembered.
@@ -116,12 +116,7 @@ class Lineages:
 
     def _is_only(self, number: int, fingerprint: int) -> bool:
         ring = self._ring
-        return (
-            fingerprint not in self._equal
-            and number == ring.of_fingerprint(fingerprint)
-            and ring.state(number)[0] > 0
-            and ring.young(number)
-        )
+        return number == ring.of_fingerprint(fingerprint) and ring.state(number)[0] > 0 and ring.young(number)
 
     def _return(self, number: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
         """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
