@@ -110,8 +110,9 @@ class Intake:
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
             outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
             sent = 0 if reason else case.attempt
-            first_s = case.first_failed_at_ms // 1_000
-            traces.append((trace.number, trace.print, case.due_at_ms // 1_000, first_s, sent, trace.matched))
+            traces.append(
+                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
+            )
             decided.append((route.team, "park" if reason else "retry"))
             if trace.made and reason is None:
                 came_back.append(packed.destination)

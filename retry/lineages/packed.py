@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import starmap
 from struct import Struct
 
@@ -27,29 +26,25 @@ def row(
 ) -> Row:
     """One letter of a batch, in the units of the packed record.
 
-    Both times are rounded down: who asks whether a send may have been made already is never told no too long.
+    Both times are rounded down: who asks whether a send may have been made already is never told no too long. Times are
+    kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536.
 
     Args:
       due_ms: when it will be sent; for a letter that is parked, now.
       attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
       matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
     """
-    return lineage_id, fingerprint, max(1, due_ms // 1_000), first_failed_ms // 1_000, attempt, int(matched)
+    due_s, first_s = due_ms // 1_000, first_failed_ms // 1_000
+    if not 0 < due_s <= _SECOND_MAX:
+        due_s = max(1, min(due_s, _SECOND_MAX))
+    if not 0 <= first_s <= _SECOND_MAX:
+        first_s = max(0, min(first_s, _SECOND_MAX))
+    return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
 
 
-def pack(rows: Sequence[Row]) -> bytes:
-    """The value of the record that says so. Times are kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536."""
-    try:
-        return _VERSION + b"".join(starmap(_ROW.pack, rows))
-    except struct.error:
-        return _VERSION + b"".join(starmap(_ROW.pack, map(clamped, rows)))
-
-
-def clamped(of: Row) -> Row:
-    """A row within the bounds of its fields."""
-    lineage_id, fingerprint, due_s, first_s, attempt, flags = of
-    due_s, first_s = max(1, min(due_s, _SECOND_MAX)), max(0, min(first_s, _SECOND_MAX))
-    return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), flags
+def pack(rows: Iterable[Row]) -> bytes:
+    """The value of the record that says so."""
+    return _VERSION + b"".join(starmap(_ROW.pack, rows))
 
 
 def unpack(packed: bytes) -> Iterator[Row]:
