@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from retry import entry as entries
-from retry.table.base import Identity, Table
+from retry.errors import EntryUnreadable
+from retry.table.base import Table
 from retry.table.memory import MemoryTable
-from retry.table.rocks import Memory, RocksTable, wipe
-
-NOW_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
-ALL = 1 << 30
-IDENTITY = Identity("cluster", "topic", 0)
-MEMORY = Memory(8 << 20)
-
-Make = Callable[[], Table]
-
-
-def rocks(path: Path) -> RocksTable:
-    return RocksTable.open(path, IDENTITY, MEMORY, NOW_MS, DAY_MS)
-
-
-@pytest.fixture(params=["memory", "rocks"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
-    made = MemoryTable() if request.param == "memory" else rocks(tmp_path / "table")
-    yield made
-    made.close()
+from retry.table.rocks import wipe
+from tests.support.tables import ALL, NOW_MS, rocks
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
