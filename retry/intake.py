@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from retry import lineages
 from retry.decide import Case, decide
-from retry.pack import Packer
+from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
 from retry.sources.dead_letter import Letter, filled, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
@@ -78,31 +78,27 @@ class Intake:
       registry: topic → team → policy.
       tracer: knows the past of letters.
       packer: makes entries.
-      fetch: gets the records that pointer letters name.
+      fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.names`.
       shards: partitions of the changelog.
     """
 
     def __init__(
-        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch, names: Any, shards: int
+        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any, shards: int
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._shards = names, shards
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        letters = [read(message, self._registry.route(message.topic()).aliases) for message in messages]
-        unfit = self._fill(letters)
         shards: list[Rows] = [[] for _ in range(self._shards)]
         outcomes: Rows = []
         traces: list[lineages.Row] = []
         decided: list[tuple[str, str]] = []
+        families: list[str] = []
         came_back: list[str] = []
-        self._tracer.begin()
-        for n, letter in enumerate(letters):
-            trace = self._tracer.trace(letter, now_ms, self._registry.route(letter.topic).usual.policy.max_age_ms)
-            case = decide(self._registry, letter, trace, now_ms, unfit.get(n))
-            packed = self._packer.pack(case)
+        for case, packed in self.decided(messages, now_ms):
+            letter, trace = case.letter, case.trace
             outcome = _outcome(case, packed.destination, packed.reason, now_ms)
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
             outcomes.append({"key": trace.id, "value": to_json(outcome)})
@@ -111,6 +107,7 @@ class Intake:
                 lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, attempt, trace.matched)
             )
             decided.append((case.route.team, outcome["decision"]))
+            families.append(letter.failure.family)
             if trace.made and case.target is not None and case.reason is None:
                 came_back.append(case.target)
         return Settled(
@@ -118,9 +115,19 @@ class Intake:
             outcomes,
             [{"key": None, "value": packed} for packed in _packed(traces)],
             Counter(decided),
-            Counter(letter.failure.family for letter in letters),
+            Counter(families),
             Counter(came_back),
         )
+
+    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+        """Letter by letter, in their order: what is decided, and the entry that carries it out."""
+        letters = [read(message, self._registry.route(message.topic()).aliases) for message in messages]
+        unfit = self._fill(letters)
+        self._tracer.begin()
+        for n, letter in enumerate(letters):
+            trace = self._tracer.trace(letter, now_ms, self._registry.route(letter.topic).usual.policy.max_age_ms)
+            case = decide(self._registry, letter, trace, now_ms, unfit.get(n))
+            yield case, self._packer.pack(case)
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.
@@ -148,9 +155,11 @@ class Intake:
         places = {n: (f.origin_topic or "", f.origin_partition or 0, f.origin_offset or 0)
                   for n, f in ((n, letter.failure) for n, letter in pointers.items())}  # fmt: skip
         allowed = {n for n, letter in pointers.items() if places[n][0] in self._registry.route(letter.topic).origins}
-        found = self._fetch({places[n] for n in allowed}) if allowed else {}
+        found = self._fetch({places[n] for n in allowed}) if allowed and self._fetch else {}
         unfit = {}
         for n, letter in pointers.items():
+            if n in allowed and self._fetch is None:
+                continue
             record = found[places[n]] if n in allowed else "source_not_allowed"
             if isinstance(record, str):
                 unfit[n] = record
