@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from retry.control.inspect import Part, Row
+    from retry.control.cluster import Part
+    from retry.control.inspect import Row
     from retry.policies.registry import Registry
     from retry.settings import Settings
 
@@ -45,7 +46,7 @@ def inspect(
     out. Nothing is changed: no group is joined, nothing committed, nothing sent.
     """
     from retry import settings as environment
-    from retry.control.inspect import Part
+    from retry.control.cluster import Part
     from retry.errors import RetryError
     from retry.policies.file import load
     from retry.policies.registry import Registry
@@ -82,7 +83,7 @@ def _of_topic(
     settings: Settings, registry: Registry, part: Part, now_ms: int | None, cluster_id: str | None
 ) -> Iterator[Row]:
     from retry.clock import wall_ms
-    from retry.control.inspect import Cluster
+    from retry.control.cluster import Cluster
 
     cluster = Cluster(settings)
     inspector = cluster.inspector(registry, cluster_id)

@@ -21,12 +21,16 @@ _HEAD, _BEHIND = b"\x04", b"\x05"
 Changes = dict[bytes, bytes | None]
 
 
-class Rows(Protocol):
-    """Where rows are read; what is to be written is the caller's to write at once."""
+class Row(Protocol):
+    """Where one row is read."""
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""
         ...
+
+
+class Rows(Row, Protocol):
+    """Where rows are read; what is to be written is the caller's to write at once."""
 
     def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """The first row whose key begins with `prefix`."""
@@ -70,6 +74,11 @@ def _drop_other(rows: Rows, key: bytes, place: bytes) -> Effect:
     if packed is not None and unpacked(packed)[0] == key:
         return Effect({place: None}, -1)
     return Effect({}, 0)
+
+
+def head(rows: Row, key: bytes) -> bytes | None:
+    """The key of the entry that an ordered one waits behind; its own where it is the first."""
+    return rows.get(_HEAD + split(key)[0])
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:

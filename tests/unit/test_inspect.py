@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from retry import lineages
 from retry.commands.inspect import inspect
 from retry.control import lines
-from retry.control.inspect import Part
+from retry.control.cluster import Part
 from retry.kafka.spans import Span
 from retry.sources import dead_letter
 from tests.support.process import ROOT
