@@ -71,16 +71,23 @@ class Cluster:
             raise TopicsInvalid([f"there is no topic {topic}"], "look at its name")
         return found.partitions
 
-    def letters(self, part: Part) -> Iterator[list[Message]]:
-        """The committed letters of a part of a topic, up to the end that it has now, in batches.
+    def spans(self, part: Part) -> list[Span]:
+        """A part of a topic by partitions, up to the end that a read_committed reader sees now.
 
         Raises:
-          TopicsInvalid: there is no such topic or partition, or it cannot be read.
+          TopicsInvalid: there is no such topic or partition.
         """
         count = self.partitions(part.topic)
         if part.partition is not None and part.partition >= count:
             mend = f"give one from 0 to {count - 1}"
             raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
         wanted = range(count) if part.partition is None else [part.partition]
-        whole = spans.whole(self.admin, part.topic, wanted).values()
-        return spans.batches(self.reader, [part.of(span) for span in whole])
+        return [part.of(whole) for whole in spans.whole(self.admin, part.topic, wanted).values()]
+
+    def letters(self, part: Part) -> Iterator[list[Message]]:
+        """The committed letters of a part of a topic, in batches.
+
+        Raises:
+          TopicsInvalid: there is no such topic or partition, or it cannot be read.
+        """
+        return spans.batches(self.reader, self.spans(part))
