@@ -6,6 +6,8 @@ import click
 
 from retry.commands.broker import broker
 from retry.commands.entries import entries
+from retry.commands.explain import explain
+from retry.commands.inspect import inspect
 from retry.commands.policies import policies
 from retry.commands.report import report
 from retry.commands.topics import topics
@@ -18,7 +20,7 @@ def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 
 
-for command in (worker, topics, policies, entries, report, broker):
+for command in (worker, topics, policies, inspect, entries, explain, report, broker):
     main.add_command(command)
 
 if __name__ == "__main__":

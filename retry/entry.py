@@ -140,6 +140,11 @@ def order_of(ordered_key: bytes) -> bytes:
     return ordered_key[_DUE_END:_ORDER_END]
 
 
+def letter(entry_key: bytes) -> bytes:
+    """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
+    return entry_key[_ORDER_END if entry_key[0] == ORDERED else _DUE_END :]
+
+
 def source(entry_key: bytes) -> Source:
     """What a key says.
 

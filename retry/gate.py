@@ -53,7 +53,7 @@ class Gate:
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
         """See `retry.sweep.Gate`."""
-        why = self._why_not(lane, standing)
+        why = self.why_not(lane, standing)
         if why:
             self._hold(lane, why, now_ms)
             return 0
@@ -74,6 +74,15 @@ class Gate:
             self._hold(lane, why, now_ms)
         return allowed
 
+    def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
+        """Why nothing of a lane may go, limits and breakers aside; None where it may."""
+        paused = controls.paused(standing, *lane)
+        if paused is not None:
+            return paused
+        if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
+            return f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
+        return self._closed({lane.destination}).get(lane.destination)
+
     def give_back(self, lane: Lane, entries: int) -> None:
         """See `retry.sweep.Gate`."""
         self._return(lane, entries)
@@ -91,14 +100,6 @@ class Gate:
         """See `retry.sweep.Gate`."""
         for destination in destinations:
             self.breakers.delivered(destination)
-
-    def _why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
-        paused = controls.paused(standing, *lane)
-        if paused is not None:
-            return paused
-        if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
-            return f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
-        return self._closed({lane.destination}).get(lane.destination)
 
     def _buckets(self, lane: Lane) -> list[Bucket]:
         if lane.destination in self._parked:

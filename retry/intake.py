@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from retry import lineages
 from retry.decide import Case, decide
-from retry.pack import Packer
-from retry.policies.registry import Registry, Route
-from retry.sources.dead_letter import Letter, filled, read
+from retry.fill import Fetch, fill
+from retry.pack import Packed, Packer
+from retry.policies.registry import Registry
+from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
 
@@ -32,7 +33,6 @@ _ANY_PARTITION = -1
 # A record of lineages stays well below what every broker takes.
 _LINEAGES_A_RECORD = 20_000
 
-Place = tuple[str, int, int]
 Rows = list[dict[str, Any]]
 
 
@@ -43,12 +43,6 @@ class Writer(Protocol):
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def read_to(self, positions: list[Any], member: object) -> None: ...
     def commit(self) -> None: ...
-
-
-class Fetch(Protocol):
-    """Fetches records by their coordinates; see `retry.kafka.pointers`."""
-
-    def __call__(self, wanted: Collection[Place]) -> Mapping[Place, Any]: ...
 
 
 class Settled(NamedTuple):
@@ -78,42 +72,35 @@ class Intake:
       registry: topic → team → policy.
       tracer: knows the past of letters.
       packer: makes entries.
-      fetch: gets the records that pointer letters name.
+      fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.names`.
       shards: partitions of the changelog.
     """
 
     def __init__(
-        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch, names: Any, shards: int
+        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any, shards: int
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._shards = names, shards
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        route_of = self._registry.route
-        routes = [route_of(message.topic()) for message in messages]
-        letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
-        unfit = self._fill(letters, routes)
         shards: list[Rows] = [[] for _ in range(self._shards)]
         outcomes: Rows = []
         traces: list[lineages.Row] = []
         decided: list[tuple[str, str]] = []
+        families: list[str] = []
         came_back: list[str] = []
-        trace_of, pack = self._tracer.trace, self._packer.pack
-        self._tracer.begin()
-        for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
-            trace = trace_of(letter, now_ms, route.usual.policy.max_age_ms)
-            case = decide(route, letter, trace, now_ms, unfit.get(n) if unfit else None)
-            packed = pack(case)
-            reason = packed.reason
+        for case, packed in self.decided(list(messages), now_ms):
+            letter, trace, reason = case.letter, case.trace, packed.reason
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
             outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
             sent = 0 if reason else case.attempt
             traces.append(
                 lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
             )
-            decided.append((route.team, "park" if reason else "retry"))
+            decided.append((case.route.team, "park" if reason else "retry"))
+            families.append(letter.failure.family)
             if trace.made and reason is None:
                 came_back.append(packed.destination)
         return Settled(
@@ -121,9 +108,21 @@ class Intake:
             outcomes,
             [{"key": None, "value": packed} for packed in _packed(traces)],
             Counter(decided),
-            Counter([letter.failure.family for letter in letters]),
+            Counter(families),
             Counter(came_back),
         )
+
+    def decided(self, messages: list[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+        """Letter by letter, in their order: what is decided, and the entry that carries it out."""
+        route_of, trace, pack = self._registry.route, self._tracer.trace, self._packer.pack
+        routes = [route_of(message.topic()) for message in messages]
+        letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
+        unfit = fill(letters, routes, self._fetch) if self._fetch else {}
+        self._tracer.begin()
+        for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
+            past = trace(letter, now_ms, route.usual.policy.max_age_ms)
+            case = decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
+            yield case, pack(case)
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.
@@ -142,24 +141,6 @@ class Intake:
         writer.write(self._names.lineage, _ANY_PARTITION, settled.lineages)
         writer.read_to(positions, member)
         writer.commit()
-
-    def _fill(self, letters: list[Letter], routes: list[Route]) -> dict[int, str]:
-        """Put the records that pointer letters name in their place; by position, why that cannot be done."""
-        pointers = {n: letter for n, letter in enumerate(letters) if letter.key is None and letter.is_pointer()}
-        if not pointers:
-            return {}
-        places = {n: (f.origin_topic or "", f.origin_partition or 0, f.origin_offset or 0)
-                  for n, f in ((n, letter.failure) for n, letter in pointers.items())}  # fmt: skip
-        allowed = {n for n in pointers if places[n][0] in routes[n].origins}
-        found = self._fetch({places[n] for n in allowed}) if allowed else {}
-        unfit = {}
-        for n, letter in pointers.items():
-            record = found[places[n]] if n in allowed else "source_not_allowed"
-            if isinstance(record, str):
-                unfit[n] = record
-            else:
-                letters[n] = filled(letter, record)
-        return unfit
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

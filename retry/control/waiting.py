@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import merge
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock
-from retry.entry import LANE_BYTES, Entry, Source, decode, due_at_ms, due_bound, lane_of, source
+from retry.entry import LANE_BYTES, Entry, Source, decode, due_at_ms, due_bound, key_stem, lane_of, letter, source
 from retry.errors import TopicsInvalid
 from retry.kafka import clients, topics
 from retry.settings import Settings
+from retry.table import queues
 from retry.table.base import Identity, Table
 from retry.table.rocks import Memory, RocksTable
 
@@ -90,6 +92,37 @@ def find(table: Table, wanted: Source) -> Entry | None:
             if source(key) == wanted:
                 return decode(envelope)
     return next((decode(envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
+
+
+class Waiting(NamedTuple):
+    """An entry that waits.
+
+    Attributes:
+      head: key of the earlier entry that it waits behind; None where it waits for its own time.
+    """
+
+    key: bytes
+    entry: Entry
+    head: bytes | None
+
+
+def of_source(table: Table, topic: str, partition: int, offset: int) -> Waiting | None:
+    """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind."""
+    wanted = key_stem(topic, partition) + offset.to_bytes(8, "big")
+    for lane in table.lanes():
+        first = table.page(lane, 1)
+        if not first or lane_of(first[0][0]) != lane or source(first[0][0]).topic != topic:
+            continue
+        for key, envelope in _of_lane(table, lane, lane):
+            if letter(key) == wanted:
+                return Waiting(key, decode(envelope), None)
+    after = b""
+    while page := table.behind(after, _PAGE):
+        for _, key, envelope in page:
+            if letter(key) == wanted:
+                return Waiting(key, decode(envelope), queues.head(table, key))
+        after = page[-1][0]
+    return None
 
 
 def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:

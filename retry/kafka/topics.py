@@ -66,6 +66,8 @@ _CHANGELOG_CONFIG = {
     "segment.bytes": str(128 << 20),
     "max.message.bytes": str(CHANGELOG_BYTES_MAX),
 }
+# What is known of a changelog that is not there yet.
+TO_BE_CHANGELOG = Described("", 0, _CHANGELOG_CONFIG)
 _KEEP_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(30 * _DAY_MS)}
 # The record of recent lineages is read whole when a worker starts; in all partitions together it holds two million.
 _LINEAGE_PARTITIONS = 4

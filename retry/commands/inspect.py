@@ -1,0 +1,125 @@
+"""`retry inspect`: what a worker would make of letters, before one is attached."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+if TYPE_CHECKING:
+    from retry.control.cluster import Part
+    from retry.control.inspect import Row
+    from retry.policies.registry import Registry
+    from retry.settings import Settings
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"), required=False)
+@click.option("--topic", help="Read this topic instead of a file, committed records only, up to its present end.")
+@click.option("--partition", type=click.IntRange(0), help="Of --topic, only this one.")
+@click.option("--from-offset", type=click.IntRange(0), help="Of --topic, from this offset on, in every partition.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="At most so many: of a file the first; of --topic the newest of each partition, or the first from --from-offset on.",
+)
+@click.option("--now", "now_ms", type=int, metavar="MS", help="Decide as if it were then, in epoch ms, not by the clock.")
+@click.option("--cluster-id", help="For lineages; default: that of the brokers with --topic, else nothing.")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file; without it all park.")
+def inspect(
+    file: BinaryIO | None,
+    topic: str | None,
+    partition: int | None,
+    from_offset: int | None,
+    limit: int | None,
+    now_ms: int | None,
+    cluster_id: str | None,
+    policies: str | None,
+) -> None:
+    """Say of each letter who wrote it, what failed, and what a worker would do with it: one JSON line each, no payloads.
+
+    Letters come from --topic or from FILE (- for standard input), one JSON object a line: topic, partition, offset,
+    timestamp, key, value, headers. Key, value and the headers' values are base64 or null; all but the topic may be left
+    out. Nothing is changed: no group is joined, nothing committed, nothing sent.
+    """
+    from retry import settings as environment
+    from retry.control.cluster import Part
+    from retry.errors import RetryError
+    from retry.policies.file import load
+    from retry.policies.registry import Registry
+
+    if (file is None) == (topic is None):
+        raise click.UsageError("give either FILE (- for standard input) or --topic")
+    if file is not None and (partition is not None or from_offset is not None):
+        raise click.UsageError("--partition and --from-offset are for --topic")
+    faults = _Faults()
+    try:
+        settings, registry = environment.from_environment(), load(policies) if policies else Registry()
+        if topic is not None:
+            part = Part(topic, partition, from_offset, limit)
+            _print(_of_topic(settings, registry, part, now_ms, cluster_id))
+        elif file is not None:
+            _print(_of_file(settings, registry, file, limit, now_ms, cluster_id or "", faults))
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    sys.exit(1 if faults.count else 0)
+
+
+class _Faults:
+    """Lines that could not be read, told and counted."""
+
+    count = 0
+
+    def tell(self, line: int, why: str) -> None:
+        self.count += 1
+        click.echo(f"line {line}: {why}", err=True)
+
+
+def _of_topic(
+    settings: Settings, registry: Registry, part: Part, now_ms: int | None, cluster_id: str | None
+) -> Iterator[Row]:
+    from retry.clock import wall_ms
+    from retry.control.cluster import Cluster
+
+    cluster = Cluster(settings)
+    inspector = cluster.inspector(registry, cluster_id)
+    for letters in cluster.letters(part):
+        yield from inspector.rows(letters, wall_ms() if now_ms is None else now_ms)
+
+
+def _of_file(
+    settings: Settings,
+    registry: Registry,
+    file: BinaryIO,
+    limit: int | None,
+    now_ms: int | None,
+    cluster_id: str,
+    faults: _Faults,
+) -> Iterator[Row]:
+    from itertools import islice
+
+    from retry.clock import wall_ms
+    from retry.control.inspect import Inspector
+    from retry.control.lines import records
+
+    inspector = Inspector(registry, settings.app_id, cluster_id, {})
+    for letter in islice(records(file, faults.tell), limit):
+        yield from inspector.rows([letter], wall_ms() if now_ms is None else now_ms)
+
+
+def _print(rows: Iterator[Row]) -> None:
+    """Print rows until there are no more, or nobody reads them."""
+    import msgspec
+
+    out = click.get_binary_stream("stdout")
+    try:
+        for row in rows:
+            out.write(msgspec.json.encode(row) + b"\n")
+        out.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would make the interpreter complain when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,93 @@
+"""The brokers, as far as a command looks at letters there: nothing is joined, committed or sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from retry.control.inspect import Inspector
+from retry.errors import TopicsInvalid
+from retry.kafka import clients, spans, topics
+from retry.kafka.pointers import Pointers
+from retry.kafka.spans import Span
+from retry.policies.registry import Registry
+from retry.settings import Settings
+
+
+class Part(NamedTuple):
+    """Which letters of a topic.
+
+    Attributes:
+      partition: the only one; None for all.
+      from_offset: the first, in every partition; None for the oldest.
+      limit: how many offsets of each partition: the newest, or the first from `from_offset` on; None for all. Fewer
+        letters where some of these have none.
+    """
+
+    topic: str
+    partition: int | None = None
+    from_offset: int | None = None
+    limit: int | None = None
+
+    def of(self, whole: Span) -> Span:
+        """What that is of one partition."""
+        start, stop = max(whole.start, self.from_offset or 0), whole.stop
+        if self.limit is not None and self.from_offset is None:
+            start = max(start, stop - self.limit)
+        elif self.limit is not None:
+            stop = min(stop, start + self.limit)
+        return whole._replace(start=start, stop=stop)
+
+
+class Cluster:
+    """The brokers that the settings name.
+
+    Raises:
+      BrokersUnreachable: nobody answered.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.names = settings, topics.names(settings.app_id)
+        self.admin, self.reader = clients.admin(settings), clients.reader_config(settings)
+
+    def inspector(self, registry: Registry, cluster_id: str | None = None) -> Inspector:
+        """Decides as a worker on this cluster would; the service's own topics need not exist yet."""
+        known = topics.describe(self.admin, {self.names.changelog, self.names.parked, *registry.targets()})
+        known.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
+        bytes_max = {topic: topics.record_bytes_max(about) for topic, about in known.items()}
+        cluster_id = topics.cluster_id(self.admin) if cluster_id is None else cluster_id
+        return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, Pointers(self.reader).fetch)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+          TopicsInvalid: there is no such topic.
+        """
+        found = topics.describe(self.admin, [topic]).get(topic)
+        if found is None:
+            raise TopicsInvalid([f"there is no topic {topic}"], "look at its name")
+        return found.partitions
+
+    def spans(self, part: Part) -> list[Span]:
+        """A part of a topic by partitions, up to the end that a read_committed reader sees now.
+
+        Raises:
+          TopicsInvalid: there is no such topic or partition.
+        """
+        count = self.partitions(part.topic)
+        if part.partition is not None and part.partition >= count:
+            mend = f"give one from 0 to {count - 1}"
+            raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
+        wanted = range(count) if part.partition is None else [part.partition]
+        return [part.of(whole) for whole in spans.whole(self.admin, part.topic, wanted).values()]
+
+    def letters(self, part: Part) -> Iterator[list[Message]]:
+        """The committed letters of a part of a topic, in batches.
+
+        Raises:
+          TopicsInvalid: there is no such topic or partition, or it cannot be read.
+        """
+        return spans.batches(self.reader, self.spans(part))

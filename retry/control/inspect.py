@@ -1,0 +1,84 @@
+"""What a worker would make of letters, without being one: nothing is joined, committed or sent.
+
+It is intake up to its decision, with a record of lineages that knows of no past send. So a letter that came back without
+its `retry-id` counts as a first failure here, which a worker would know better.
+
+| key of a row | meaning |
+| --- | --- |
+| `topic`, `partition`, `offset` | the letter |
+| `family` | who wrote it |
+| `origin_topic`, `origin_partition`, `origin_offset`, `consumer_group` | what failed, and whose |
+| `attempt` | failed deliveries that the letter tells of |
+| `exception`, `cause`, `message`, `stage` | of the failure |
+| `lineage` | what `retry-id` would be |
+| `policy` | what `retry-policy` would be |
+| `decision`, `reason`, `target` | `retry` or `park`, why it parks, and the topic that it goes to |
+| `due_at_ms` | when the retry is due; null where it parks |
+| `pointer` | true, and there only where the payload lies elsewhere and was not fetched: decided without it |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from retry.decide import Case
+from retry.intake import Fetch, Intake
+from retry.kafka import topics
+from retry.lineages import Lineages
+from retry.pack import Packed, Packer
+from retry.policies.registry import Registry
+from retry.trace import Tracer
+
+Row = dict[str, object]
+
+_NO_LINEAGES = 16
+_FAILURE = ("exception", "cause", "message", "stage")
+_ORIGIN = ("origin_topic", "origin_partition", "origin_offset", "consumer_group")
+
+
+class Inspector:
+    """Decides letters as a worker with this registry would.
+
+    Args:
+      cluster_id: of the brokers that the letters are from; a part of the lineage where they tell coordinates.
+      bytes_max: by topic, the largest record that it takes; those that are not there take what brokers do by default.
+      fetch: gets the records that pointer letters name; None where nobody can.
+    """
+
+    def __init__(
+        self, registry: Registry, app_id: str, cluster_id: str, bytes_max: Mapping[str, int], fetch: Fetch | None = None
+    ) -> None:
+        names = topics.names(app_id)
+        tracer = Tracer(Lineages(_NO_LINEAGES), cluster_id, registry.retry_targets())
+        packer = Packer(names.changelog, names.parked, bytes_max)
+        self._intake, self._fetches = Intake(registry, tracer, packer, fetch, names, 1), fetch is not None
+
+    def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+        """What becomes of a batch of letters, which is held in memory."""
+        return self._intake.decided(letters, now_ms)
+
+    def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[Row]:
+        """The same, as the rows of the module's docstring."""
+        for case, packed in self.decided(letters, now_ms):
+            pointer = {} if self._fetches or not case.letter.is_pointer() else {"pointer": True}
+            yield {**_row(case, packed), **pointer}
+
+
+def _row(case: Case, packed: Packed) -> Row:
+    letter, failure = case.letter, case.letter.failure
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "family": failure.family,
+        **{name: getattr(failure, name) for name in _ORIGIN},
+        "attempt": failure.attempts,
+        **{name: getattr(failure, name) for name in _FAILURE},
+        "lineage": case.trace.id.decode(),
+        "policy": case.plan.name,
+        "decision": "park" if packed.reason else "retry",
+        "reason": packed.reason,
+        "target": packed.destination,
+        "due_at_ms": None if packed.reason else case.due_at_ms,
+    }

@@ -1,0 +1,142 @@
+"""One letter among records of other topics: its outcome, and the record that it became. Each looked for no longer than 10 s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from retry import clock
+from retry.control.cluster import Cluster
+from retry.entry import Entry
+from retry.kafka import spans, topics
+from retry.sources import headers as names
+from retry.sources.dead_letter import Letter
+from retry.telemetry.outcomes import Outcome
+
+_SEARCH_S = 10.0
+# Clocks of whoever wrote the letter and of whoever took it in may differ.
+_SKEW_MS = 60_000
+
+
+class Place(NamedTuple):
+    """The coordinates of a letter."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def place(text: str) -> Place:
+    """The place that `topic/partition/offset` names.
+
+    Raises:
+      ValueError: it is not of that form.
+    """
+    topic, *numbers = text.split("/")
+    if not topic or len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise ValueError(f"{text!r} is not TOPIC/PARTITION/OFFSET, like orders.DLT/0/42")
+    found = Place(topic, int(numbers[0]), int(numbers[1]))
+    if found.partition >= 1 << 31 or found.offset >= 1 << 63:
+        raise ValueError(f"{text!r}: there is no such partition or offset")
+    return found
+
+
+class Decided(NamedTuple):
+    """What was decided; fields as those of an outcome, None where nobody remembers.
+
+    Attributes:
+      attempt: number of the retry that the decision is about.
+    """
+
+    id: str
+    team: str
+    policy: str
+    attempt: int
+    first_failed_ms: int | None
+    failed_ms: int | None
+    taken_ms: int | None
+    decision: str
+    reason: str | None
+    due_ms: int | None
+    target: str
+
+
+class Sent(NamedTuple):
+    """Where it was delivered to, and when; None where the topic does not keep the broker's time."""
+
+    place: Place
+    at_ms: int | None
+
+
+def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome | None:
+    """The outcome of a letter, if it is found in time."""
+    topic, needle = cluster.names.outcomes, b'"%b"' % str(wanted).encode()
+    since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
+    wanted_spans = spans.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
+    for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+        for message in batch:
+            value = message.value() or b""
+            if needle in value and (told := _read(value)).get("source") == str(wanted):
+                return told
+    return None
+
+
+def _read(value: bytes) -> Any:
+    try:
+        told = msgspec.json.decode(value)
+    except msgspec.MsgspecError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def of_outcome(told: Outcome) -> Decided:
+    """What an outcome says."""
+    return Decided(*(told.get(field) for field in Decided._fields))  # type: ignore[arg-type]
+
+
+def of_entry(entry: Entry) -> Decided:
+    """What an entry says of the decision that it carries out."""
+    ours = {name: (value or b"").decode("utf-8", "replace") for name, value in entry.headers if name in names.OURS}
+    reason = ours.get(names.PARKED_REASON)
+    attempt, first_ms, due_ms = (_number(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))
+    return Decided(
+        ours.get(names.ID, ""), entry.team, ours.get(names.POLICY, ""), (attempt or 0) + (reason is not None), first_ms,
+        None, None, "park" if reason else "retry", reason, None if reason else due_ms, entry.destination,
+    )  # fmt: skip
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def sent(cluster: Cluster, wanted: Place, letter: Letter | None, decided: Decided) -> Sent | None:
+    """The record on the target topic that was made from the letter, if it is found in time."""
+    about = topics.describe(cluster.admin, [decided.target]).get(decided.target)
+    if about is None:
+        return None
+    by_broker = about.config.get("message.timestamp.type") == "LogAppendTime"
+    # Otherwise a record there has the letter's own timestamp.
+    own_ms = letter.timestamp_ms if letter else 0
+    since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
+    wanted_spans = spans.since(cluster.admin, decided.target, range(about.partitions), since_ms - _SKEW_MS)
+    source = str(wanted).encode()
+    for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+        for message in batch:
+            if _source(message) == source:
+                place = Place(decided.target, message.partition() or 0, message.offset() or 0)
+                return Sent(place, message.timestamp()[1] if by_broker else None)
+    return None
+
+
+def _source(message: Any) -> bytes | None:
+    try:
+        found: Mapping[str, bytes | None] = dict(message.headers() or ())
+    except SystemError:
+        # A name that is no UTF-8: the service cannot have written it.
+        return None
+    return found.get(names.SOURCE)

@@ -1,0 +1,176 @@
+"""What is known of one letter, a sentence a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backoff import duration_text
+from retry.control import due as due_steps
+from retry.control.due import iso
+from retry.control.search import Decided
+from retry.control.state import Seen, State
+from retry.control.waiting import Waiting
+from retry.entry import due_at_ms, source
+from retry.failure import UNKNOWN, Failure
+from retry.policies.explain import delay_bounds_ms
+from retry.policies.explain import explain as policy_lines
+from retry.policies.rule import Case
+
+_MESSAGE_CHARS_MAX = 200
+
+
+def letter(seen: Seen) -> Iterator[str]:
+    """Who wrote it, what failed, and how often so far."""
+    known, decided = seen.known, seen.decided
+    if known.missing:
+        yield known.missing
+    if known.letter is not None:
+        failure = known.letter.failure
+        told = f"was written by {failure.family}" if failure.family != UNKNOWN else "has no headers that tell who wrote it"
+        yield f"{known.place} {told}."
+        yield from _failure(failure)
+    if decided is not None:
+        first = f", first failed at {iso(decided.first_failed_ms)}" if decided.first_failed_ms is not None else ""
+        yield f"Its lineage is {decided.id}, with {_times(decided.attempt - 1)} so far{first}."
+
+
+def _failure(failure: Failure) -> Iterator[str]:
+    if failure.origin_topic:
+        told = (failure.origin_topic, failure.origin_partition, failure.origin_offset)
+        where = "/".join(str(part) for part in told if part is not None)
+        group = f", which group {failure.consumer_group} could not process" if failure.consumer_group else ""
+        yield f"It is about {where}{group}."
+    if failure.exception or failure.cause or failure.message:
+        cause = f" because of {failure.cause}" if failure.cause and failure.cause != failure.exception else ""
+        stage = f", at stage {failure.stage}" if failure.stage else ""
+        message = f": {failure.message[:_MESSAGE_CHARS_MAX]}" if failure.message else ""
+        yield f"What failed is {failure.exception or 'an unnamed exception'}{cause}{stage}{message}"
+    if failure.attempts > 1:
+        yield f"It tells of {failure.attempts:,} failed deliveries."
+
+
+def _times(retries: int) -> str:
+    return "1 retry" if retries == 1 else f"{retries:,} retries" if retries > 0 else "no retry"
+
+
+def policy(seen: Seen) -> Iterator[str]:
+    """What decided, which rule matched, and what the policy file says of such a letter."""
+    decided, found, registry = seen.decided, seen.known.letter, seen.registry
+    if decided is not None and not seen.foreseen:
+        yield f"What decided is policy {decided.policy} of team {decided.team}."
+    if registry is None:
+        yield "No policy file is given (--file), so nothing is said of its rules."
+    elif found is not None and decided is not None:
+        letter = found if seen.present is None else seen.present.letter
+        first_ms, taken_ms = decided.first_failed_ms, decided.taken_ms or seen.now_ms
+        age_ms = 0 if first_ms is None else max(0, taken_ms - first_ms)
+        case = Case(letter.failure, max(1, decided.attempt), age_ms, letter.kept, letter.value is None)
+        yield "The policy file says of such a letter:"
+        yield from (f"  {line}" for line in policy_lines(registry, letter.topic, case))
+    if seen.known.waiting is not None and decided is not None:
+        yield from _otherwise(seen, decided)
+
+
+def _otherwise(seen: Seen, decided: Decided) -> Iterator[str]:
+    """Where the file was changed since."""
+    present = seen.present
+    if present is None:
+        return
+    differs = present.reason != decided.reason or present.plan.name != decided.policy
+    if present.reason is None and decided.reason is None:
+        # Of a letter that is gone its own wish is not known any more, nor when it was taken in where the outcome is not found.
+        moved = present.due_at_ms != decided.due_ms and seen.known.missing is None and decided.taken_ms is not None
+        differs = differs or present.target != decided.target or moved
+    if differs:
+        now = f"park it: {present.reason}" if present.reason else f"retry it in {present.target}, due {iso(present.due_at_ms)}"
+        yield f"The policy file has changed since: by {present.plan.name} it would now {now}."
+        yield "`retry reschedule` has waiting letters decided anew."
+
+
+def due(seen: Seen) -> Iterator[str]:
+    """How the due time came about."""
+    known, decided, present = seen.known, seen.decided, seen.present
+    if decided is None or decided.due_ms is None:
+        return
+    failed_ms = present.failed_at_ms if decided.failed_ms is None and present else decided.failed_ms
+    if failed_ms is not None:
+        yield f"It failed at {iso(failed_ms)}{f', and was taken in at {iso(decided.taken_ms)}' if decided.taken_ms else ''}."
+    if present is not None and present.reason is None and failed_ms is not None:
+        found = list(due_steps.steps(
+            present.plan.policy, attempt=present.attempt, failed_at_ms=failed_ms, now_ms=decided.taken_ms or seen.now_ms,
+            draw=due_steps.draw(str(known.place)), retry_at_ms=present.letter.retry_at_ms,
+        ))  # fmt: skip
+        if found[-1].at_ms == decided.due_ms:
+            yield from (step.says for step in found)
+        else:
+            yield "How its due time came about cannot be told from the present policy file."
+    yield f"So it would be due at {iso(decided.due_ms)}." if seen.foreseen else f"So its due time is {iso(decided.due_ms)}."
+    if known.waiting and (at_ms := due_at_ms(known.waiting.key)) != decided.due_ms:
+        yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
+
+
+def now(seen: Seen) -> Iterator[str]:
+    """Where it is."""
+    known, decided = seen.known, seen.decided
+    if known.waiting is not None:
+        yield from _waits(seen, known.waiting)
+    elif seen.state is State.UNREAD:
+        yield f"No worker reads it: no team of the policy file names {known.place.topic}."
+    elif seen.state is State.UNSEEN:
+        at = "has read nothing of its partition yet" if known.position is None else f"goes on at offset {known.position}"
+        yield f"It is not taken in yet: the intake group {at}{'' if known.workers else ', and no worker runs'}."
+    elif decided is None:
+        yield "It was taken in and has left the service; its outcome is gone, or was not found within 10 s."
+    else:
+        parked = seen.state is State.PARKED
+        done = f"It was parked because of {decided.reason}" if parked else f"It was retried as retry {decided.attempt}"
+        if known.sent is None:
+            yield f"{done}: it was sent to {decided.target}, where its record is gone or was not found within 10 s."
+        else:
+            at_ms = known.sent.at_ms
+            yield f"{done}{f' at {iso(at_ms)}' if at_ms is not None else ''}: it is {known.sent.place}."
+
+
+def _waits(seen: Seen, waiting: Waiting) -> Iterator[str]:
+    where, target, known = source(waiting.key), waiting.entry.destination, seen.known
+    late_ms = seen.now_ms - where.due_at_ms
+    if waiting.head is not None:
+        yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {source(waiting.head)}."
+    elif seen.state is State.OVERDUE:
+        yield f"It waits at {where} to go to {target}, and is overdue by {duration_text(late_ms)}."
+    else:
+        yield f"It waits at {where} to go to {target}, for another {duration_text(-late_ms)}, until {iso(where.due_at_ms)}."
+    if known.held:
+        yield f"It may not go now: {known.held}."
+    if not known.workers:
+        yield "No worker runs."
+    elif seen.state is State.OVERDUE and not known.held:
+        yield "Nothing forbids it: a limit is used up, a breaker is open, or more is due than was sent so far."
+        yield "/health/ready of the workers says which."
+
+
+def following(seen: Seen) -> Iterator[str]:
+    """What happens then."""
+    decided, present = seen.decided, seen.present
+    if seen.state is State.UNREAD:
+        yield "Nothing happens until a team's section names its topic."
+    elif decided is not None and decided.decision == "park":
+        yield f"{'It would rest' if seen.foreseen else 'It rests'} in {decided.target}; nothing more happens by itself."
+    elif decided is not None:
+        yield f"If retry {decided.attempt} fails, its dead letter is taken in as a new letter of lineage {decided.id}."
+        if present is not None:
+            yield from _next_retry(seen, decided)
+
+
+def _next_retry(seen: Seen, decided: Decided) -> Iterator[str]:
+    if seen.present is None:
+        return
+    policy, attempt = seen.present.plan.policy, decided.attempt + 1
+    if attempt > policy.max_attempts:
+        yield f"That one is parked: max_attempts is {policy.max_attempts}."
+        return
+    low, high = (duration_text(delay_ms) for delay_ms in delay_bounds_ms(policy, attempt))
+    yield f"That one is retried {low if low == high else f'{low} to {high}'} after its failure, if the same rule matches."
+    first_ms = decided.first_failed_ms
+    end = "" if first_ms is None else f", at {iso(first_ms + policy.max_age_ms)}"
+    yield f"After retry {policy.max_attempts}, or {duration_text(policy.max_age_ms)} after the first failure{end}, it is parked."

@@ -1,0 +1,102 @@
+"""Parts of topics, read once from one offset to another, outside every group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from retry.clock import Deadline
+from retry.errors import TopicsInvalid
+from retry.kafka.clients import Config
+
+_ASK_S = 20.0
+_SILENCE_S = 30.0
+_WAIT_S = 0.2
+# Records beyond this wait in the client's own queue, whose bytes are bounded.
+_BATCH = 500
+_REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+             KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
+
+
+class Span(NamedTuple):
+    """The records of a partition from `start` to before `stop`; some of these offsets may have none."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+
+def whole(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
+    """By partition, from the first record to where a read_committed reader ends now."""
+    asked = list(partitions)
+    first, last = (_offsets(admin, topic, asked, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+    return {n: Span(topic, n, first[n], last[n]) for n in asked}
+
+
+def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int) -> list[Span]:
+    """Of each partition, from the first record whose timestamp is `at_ms` or later to the end."""
+    ends = whole(admin, topic, partitions)
+    starts = _offsets(admin, topic, ends, OffsetSpec.for_timestamp(max(0, at_ms)))
+    return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
+
+
+def end(admin: AdminClient, topic: str, partition: int) -> int:
+    """The offset behind the last record, undecided records included."""
+    return _offsets(admin, topic, [partition], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)[partition]
+
+
+def _offsets(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec,
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> dict[int, int]:
+    asked = {TopicPartition(topic, n): spec for n in partitions}
+    answers = admin.list_offsets(asked, isolation_level=isolation_level, request_timeout=_ASK_S) if asked else {}
+    return {place.partition: answer.result(_ASK_S).offset for place, answer in answers.items()}
+
+
+def batches(config: Config, spans: Collection[Span], deadline: Deadline | None = None) -> Iterator[list[Message]]:
+    """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
+
+    Args:
+      config: of a reader, see `retry.kafka.clients.reader_config`.
+
+    Raises:
+      TopicsInvalid: a topic cannot be read, or nothing came for 30 s.
+    """
+    stops = {(span.topic, span.partition): span.stop for span in spans if span.start < span.stop}
+    consumer = Consumer(config)
+    try:
+        consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in spans if span.start < span.stop])
+        silence = Deadline(_SILENCE_S)
+        while stops and not (deadline and deadline.passed()):
+            messages = consumer.consume(_BATCH, _WAIT_S)
+            if messages:
+                silence = Deadline(_SILENCE_S)
+            elif silence.passed():
+                topics = ", ".join(sorted({topic for topic, _ in stops}))
+                raise TopicsInvalid([f"{topics}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
+            if found := [message for message in messages if _is_within(message, consumer, stops)]:
+                yield found
+    finally:
+        consumer.close()
+
+
+def _is_within(message: Message, consumer: Consumer, stops: dict[tuple[str, int], int]) -> bool:
+    """Whether it is a record of a span that is still read. A span ends with its last record, or where its partition does."""
+    error, place, offset = message.error(), (message.topic() or "", message.partition() or 0), message.offset() or 0
+    if error is not None and error.code() in _REFUSALS:
+        raise TopicsInvalid([f"{place[0]}: {error.str()}"], "look at the topic's name and at this user's rights")
+    stop = stops.get(place)
+    if stop is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+        return False
+    if offset >= stop - (error is None):
+        del stops[place]
+        consumer.pause([TopicPartition(*place)])
+    return error is None and offset < stop

@@ -1,0 +1,127 @@
+"""`retry inspect --topic` on a real broker: what it says is what a worker then does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confluent_kafka import Producer
+
+from retry.clock import wall_ms
+from tests.conftest import Deploy
+from tests.support.deployment import Deployment, await_that
+from tests.support.letters import Headers, Sender
+from tests.support.reading import COMMITTED, QUIET, Record, read
+
+SOON = "{backoff: {kind: constant, delay: 300ms}, jitter: full, max_attempts: 3}"
+SPRING: Headers = [
+    ("kafka_dlt-original-topic", b"shop"), ("kafka_dlt-original-partition", b"\0\0\0\3"),
+    ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\x30\x39"), ("kafka_dlt-original-consumer-group", b"shop-service"),
+    ("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme.Bad"),
+]  # fmt: skip
+CONNECT: Headers = [
+    ("__connect.errors.topic", b"shop"), ("__connect.errors.partition", b"1"), ("__connect.errors.offset", b"7"),
+    ("__connect.errors.exception.class.name", b"com.acme.Slow"), ("__connect.errors.stage", b"TASK_PUT"),
+]  # fmt: skip
+LETTERS: list[tuple[bytes | None, bytes | None, Headers]] = [
+    (b"spring", b"1", SPRING),
+    (b"connect", b"2", CONNECT),
+    (None, b"3", []),
+    (b"late", None, [("retry-attempt", b"3"), ("retry-id", b"00000000deadbeef")]),
+    (b"second", b"5", [("retry-attempt", b"1"), ("retry-id", b"00000000deadbee5")]),
+    (b"forged", b"6", [("retry-attempt", b"NaN")]),
+]
+
+
+def inspected(deployment: Deployment, *args: str) -> list[dict[str, Any]]:
+    told = deployment.command("inspect", *args)
+    assert (told.returncode, told.stderr) == (0, "")
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def test_what_is_said_is_what_a_worker_does(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 3}, defaults=SOON, topic_keys="rules: [{exception: '*.Bad', park: true}]")
+    (topic,) = deployment.dead_letters
+    sender = Sender(deployment.bootstrap_servers)
+    for key, value, headers in LETTERS:
+        sender.send(topic, key, value, headers)
+    sent = sender.finish()
+    said = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in inspected(deployment, "--topic", topic)}
+    assert set(said) == set(sent)
+    worker = deployment.worker().start().await_ready()
+    await_that("all have left", lambda: worker.metric("retry_entries_sent_total") == len(sent))
+    metrics = worker.get("/metrics")[1]
+    worker.terminate()
+    topics = [*deployment.retry_topics(), deployment.parked]
+    done = {record.header("retry-source"): record for record in read(deployment.bootstrap_servers, topics, COMMITTED)}
+    assert {source: _told(row) for source, row in said.items()} == {source: _done(record) for source, record in done.items()}
+    assert {row["decision"] for row in said.values()} == {"retry", "park"}
+    families = [row["family"] for row in said.values()]
+    for family in set(families):
+        assert f'retry_letters_read_total{{family="{family}"}} {families.count(family)}.0' in metrics
+
+
+def _told(row: dict[str, Any]) -> tuple[object, ...]:
+    return row["target"], row["lineage"], row["policy"], row["reason"] or "", row["due_at_ms"]
+
+
+def _done(record: Record) -> tuple[object, ...]:
+    reason = record.header("retry-parked-reason")
+    due_ms = None if reason else int(record.header("retry-due-ms"))
+    return record.topic, record.header("retry-id"), record.header("retry-policy"), reason, due_ms
+
+
+def test_parts_of_a_topic(deployment: Deployment) -> None:
+    (topic,) = deployment.dead_letters
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(30):
+        sender.send(topic, None, b"%d" % n, partition=n % 2)
+    sender.finish()
+
+    def places(*args: str) -> list[tuple[int, int]]:
+        return sorted((row["partition"], row["offset"]) for row in inspected(deployment, "--topic", topic, *args))
+
+    assert places() == [(p, n) for p in range(2) for n in range(15)]
+    assert places("--limit", "2") == [(0, 13), (0, 14), (1, 13), (1, 14)]
+    assert places("--partition", "1", "--from-offset", "4", "--limit", "2") == [(1, 4), (1, 5)]
+    assert places("--from-offset", "14") == [(0, 14), (1, 14)]
+    assert places("--partition", "2") == []
+
+
+def test_letters_of_undone_and_of_open_transactions_are_not_read(deployment: Deployment) -> None:
+    (topic,) = deployment.dead_letters
+    # Held until the end: a transaction whose producer is gone stays open all the same, but not for ever.
+    producers = []
+    for n, end in enumerate(("commit_transaction", "abort_transaction", "flush")):
+        producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "logger": QUIET,
+                             "transactional.id": f"{deployment.app_id}-{n}"})  # fmt: skip
+        producers.append(producer)
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, end.encode(), partition=0)
+        producer.flush(20)
+        getattr(producer, end)(20)
+    began_ms = wall_ms()
+    assert [(row["partition"], row["offset"]) for row in inspected(deployment, "--topic", topic)] == [(0, 0)]
+    assert wall_ms() - began_ms < 20_000
+    producers[-1].abort_transaction(20)
+
+
+def test_topics_that_are_not_there_are_named(deployment: Deployment) -> None:
+    (topic,) = deployment.dead_letters
+    for args, message in ((["nowhere"], "no topic nowhere"), ([topic, "--partition", "3"], "no partition 3")):
+        told = deployment.command("inspect", "--topic", *args)
+        assert (told.returncode, told.stdout) == (1, "")
+        assert message in told.stderr and "Traceback" not in told.stderr
+
+
+def test_the_service_need_not_be_set_up(deployment: Deployment) -> None:
+    (topic,) = deployment.dead_letters
+    sender = Sender(deployment.bootstrap_servers)
+    sender.send(topic, b"k", bytes(990_000))
+    sender.finish()
+    told = deployment.command("inspect", "--topic", topic, RETRY_APP_ID=f"{deployment.app_id}x")
+    assert json.loads(told.stdout)["decision"] == "retry"
+    # Without a policy file too.
+    told = deployment.command("inspect", "--topic", topic, RETRY_APP_ID=f"{deployment.app_id}x", RETRY_POLICIES="")
+    assert json.loads(told.stdout)["reason"] == "no_policy"
