@@ -25,16 +25,18 @@ class Fetch(Protocol):
         ...
 
 
-def fill(letters: list[Letter], routes: Sequence[Route], fetch: Fetch) -> dict[int, str]:
-    """Replace pointers among the letters; by position, why one cannot be retried."""
+def fill(letters: list[Letter], routes: Sequence[Route], fetch: Fetch | None) -> dict[int, str]:
+    """Replace pointers among the letters; by position, why one cannot be retried. Without `fetch` they stay what they are."""
     places = {n: _place(letter) for n, letter in enumerate(letters) if letter.value is None and letter.is_pointer()}
     if not places:
         return {}
     allowed = {n: place for n, place in places.items() if place[0] in routes[n].origins}
-    found = fetch(set(allowed.values())) if allowed else {}
+    found = fetch(set(allowed.values())) if allowed and fetch else {}
     unfit = dict.fromkeys(places.keys() - allowed.keys(), _NOT_ALLOWED)
     for n, place in allowed.items():
-        record = found[place]
+        record = found.get(place)
+        if record is None:
+            continue
         if isinstance(record, str):
             unfit[n] = record
         else:

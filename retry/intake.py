@@ -117,7 +117,7 @@ class Intake:
         route_of, trace, pack = self._registry.route, self._tracer.trace, self._packer.pack
         routes = [route_of(message.topic()) for message in messages]
         letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
-        unfit = fill(letters, routes, self._fetch) if self._fetch else {}
+        unfit = fill(letters, routes, self._fetch)
         self._tracer.begin()
         for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
             past = trace(letter, now_ms, route.usual.policy.max_age_ms)

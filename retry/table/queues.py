@@ -70,7 +70,7 @@ def drop(rows: Rows, key: bytes) -> Effect:
 
 def head(rows: Row, key: bytes) -> bytes | None:
     """The key of the entry that an ordered one waits behind; its own where it is the first."""
-    return rows.get(_HEAD + split(key)[0])
+    return rows.get(_HEAD + order_of(key))
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:

@@ -22,7 +22,8 @@ RULES = (
 
 
 def of(exception: str) -> Headers:
-    return [("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme." + exception.encode()),
+    cause = b"com.acme." + exception.encode()
+    return [("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", cause),
             ("kafka_dlt-exception-message", b"customer \x1b[31m17"), ("kafka_dlt-original-topic", b"shop"),
             ("kafka_dlt-original-partition", b"\0\0\0\3"), ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\x30\x39")]  # fmt: skip
 
@@ -97,7 +98,6 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     lines = explained(deployment, second)
     assert any(f"behind the earlier letter of its key at {head['key']}" in line for line in lines)
     assert "s3cret" not in "".join(lines) and "\x1b" not in "".join(lines)
-    assert lines == [line.replace("\x1b", "�") for section in facts(deployment, second)["says"].values() for line in section] or True
 
     _changes_of_the_policy_file(deployment, slow)
     _gone_by_retention(deployment, slow, quick, head=5)
