@@ -22,7 +22,8 @@ RULES = (
 
 
 def of(exception: str) -> Headers:
-    return [("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme." + exception.encode()),
+    cause = b"com.acme." + exception.encode()
+    return [("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", cause),
             ("kafka_dlt-exception-message", b"customer \x1b[31m17"), ("kafka_dlt-original-topic", b"shop"),
             ("kafka_dlt-original-partition", b"\0\0\0\3"), ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\x30\x39")]  # fmt: skip
 
@@ -74,7 +75,7 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     assert (decided["policy"], decided["attempt"], decided["target"]) == (f"testers/{topic}#2", 1, target)
     assert "  Rule 2 matches; the policy is" in "\n".join(says["policy"])
     assert any(line.startswith("The delay of retry 1 is 30m, of which jitter (equal) makes ") for line in says["due"])
-    assert any("It waits at" in line for line in says["now"]) and "No worker runs." in says["now"]
+    assert says["now"][0].startswith(f"It waits at {told['key']} to go to {target}, for another ")
     assert any("That one is retried 15m to " in line for line in says["next"])
     assert not any("changed" in line for lines in says.values() for line in lines)
 
@@ -97,7 +98,6 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     lines = explained(deployment, second)
     assert any(f"behind the earlier letter of its key at {head['key']}" in line for line in lines)
     assert "s3cret" not in "".join(lines) and "\x1b" not in "".join(lines)
-    assert lines == [line.replace("\x1b", "�") for section in facts(deployment, second)["says"].values() for line in section] or True
 
     _changes_of_the_policy_file(deployment, slow)
     _gone_by_retention(deployment, slow, quick, head=5)
@@ -169,6 +169,7 @@ def test_what_cannot_be_explained_is_said_in_a_line(deployment: Deployment) -> N
         "/0/1": "is not TOPIC/PARTITION/OFFSET",
         "orders/0/99999999999999999999": "no such partition or offset",
         "nowhere/0/1": "there is no topic nowhere",
+        "no name/0/1": "no name",
         f"{topic}/3/0": "has no partition 3",
         f"{topic}/0/0": "the partition is empty",
     }
