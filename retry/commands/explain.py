@@ -21,6 +21,8 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
 
     The letter is named as retry-source has it, and the log of whoever wrote it. Payloads are not printed.
     """
+    from confluent_kafka import KafkaException
+
     from retry import settings as environment
     from retry.clock import wall_ms
     from retry.control.cluster import Cluster
@@ -39,7 +41,7 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
         if found.record is not None and registry is not None:
             forecast = next(cluster.inspector(registry).decided([found.record], wall_ms()))
         told = explained(found, registry, forecast, wall_ms())
-    except (RetryError, ValueError) as error:
+    except (RetryError, KafkaException, ValueError) as error:
         click.echo(str(error), err=True)
         sys.exit(1)
     if as_json:

@@ -45,6 +45,8 @@ def inspect(
     timestamp, key, value, headers. Key, value and the headers' values are base64 or null; all but the topic may be left
     out. Nothing is changed: no group is joined, nothing committed, nothing sent.
     """
+    from confluent_kafka import KafkaException
+
     from retry import settings as environment
     from retry.control.cluster import Part
     from retry.errors import RetryError
@@ -63,7 +65,7 @@ def inspect(
             _print(_of_topic(settings, registry, part, now_ms, cluster_id))
         elif file is not None:
             _print(_of_file(settings, registry, file, limit, now_ms, cluster_id or "", faults))
-    except RetryError as error:
+    except (RetryError, KafkaException) as error:
         click.echo(str(error), err=True)
         sys.exit(1)
     sys.exit(1 if faults.count else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 
 from retry.control.inspect import Inspector
 from retry.errors import TopicsInvalid
@@ -14,6 +14,8 @@ from retry.kafka.pointers import Pointers
 from retry.kafka.spans import Span
 from retry.policies.registry import Registry
 from retry.settings import Settings
+
+_MEND = "look at its name, and at this user's rights"
 
 
 class Part(NamedTuple):
@@ -64,11 +66,14 @@ class Cluster:
         """How many partitions a topic has.
 
         Raises:
-          TopicsInvalid: there is no such topic.
+          TopicsInvalid: there is no such topic, or it must not be looked at.
         """
-        found = topics.describe(self.admin, [topic]).get(topic)
+        try:
+            found = topics.describe(self.admin, [topic]).get(topic)
+        except KafkaException as error:
+            raise TopicsInvalid([f"{topic}: {error.args[0].str()}"], _MEND) from error
         if found is None:
-            raise TopicsInvalid([f"there is no topic {topic}"], "look at its name")
+            raise TopicsInvalid([f"there is no topic {topic}"], _MEND)
         return found.partitions
 
     def spans(self, part: Part) -> list[Span]:

@@ -18,6 +18,8 @@ from retry.telemetry.outcomes import Outcome
 _SEARCH_S = 10.0
 # Clocks of whoever wrote the letter and of whoever took it in may differ.
 _SKEW_MS = 60_000
+# One more than any offset has.
+_DIGITS_MAX = 20
 
 
 class Place(NamedTuple):
@@ -40,10 +42,10 @@ def place(text: str) -> Place:
     topic, *numbers = text.split("/")
     if not topic or len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise ValueError(f"{text!r} is not TOPIC/PARTITION/OFFSET, like orders.DLT/0/42")
-    found = Place(topic, int(numbers[0]), int(numbers[1]))
-    if found.partition >= 1 << 31 or found.offset >= 1 << 63:
+    partition, offset = (int(number[:_DIGITS_MAX]) for number in numbers)
+    if partition >= 1 << 31 or offset >= 1 << 63:
         raise ValueError(f"{text!r}: there is no such partition or offset")
-    return found
+    return Place(topic, partition, offset)
 
 
 class Decided(NamedTuple):

@@ -1,0 +1,172 @@
+"""How a due time comes about, how an entry is found by its letter, and what is said where little is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
+from backoff.calendar import parsed
+from retry import entry as entries
+from retry.control import due, search, waiting
+from retry.control.explain import explained
+from retry.control.letter import Known
+from retry.control.search import Decided, Place, Sent
+from retry.control.state import State
+from retry.entry import Entry
+from retry.policies.file import parse
+from retry.table.base import Identity, Table
+from retry.table.memory import MemoryTable
+from retry.table.rocks import Memory, RocksTable
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+CALENDARS = [
+    None,
+    parsed({"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "Europe/Berlin"}}),
+    parsed({"align": {"cron": "*/15 * * * *"}}),
+]
+
+
+@given(
+    curve=st.sampled_from([Constant(delay_ms=30_000, max_delay_ms=HOUR_MS), Exponential(10_000, 2.0, HOUR_MS)]),
+    jitter=st.sampled_from(sorted(JITTERS)),
+    calendar=st.sampled_from(CALENDARS),
+    attempt=st.integers(1, 20),
+    failed_ms=st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
+    draw=st.floats(0, 1, exclude_max=True),
+    wish_ms=st.none() | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
+    honour=st.booleans(),
+)
+def test_the_last_step_is_what_the_policy_decides(curve, jitter, calendar, attempt, failed_ms, draw, wish_ms, honour) -> None:
+    policy = Policy(
+        curve=curve, jitter=JITTERS[jitter], max_attempts=20, max_age_ms=1_000 * DAY_MS, max_delay_ms=HOUR_MS,
+        honour_retry_at=honour, calendar=calendar,
+    )  # fmt: skip
+    decision = policy.decide(
+        attempt=attempt, first_failed_at_ms=failed_ms, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
+    )
+    told = list(due.steps(
+        policy, attempt=attempt, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
+    ))  # fmt: skip
+    assert decision == RetryAt(told[-1].at_ms)
+    assert len({step.at_ms for step in told}) == len(told)
+
+
+def test_each_step_says_what_it_did() -> None:
+    policy = Policy(
+        curve=Constant(delay_ms=4 * HOUR_MS, max_delay_ms=HOUR_MS), jitter=JITTERS["none"], max_attempts=20,
+        max_age_ms=DAY_MS, max_delay_ms=HOUR_MS, honour_retry_at=True, calendar=CALENDARS[1],
+    )  # fmt: skip
+    told = due.steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
+    # 1,700,000,000 s is 22:13:20 on 14 November 2023, UTC; in Berlin an hour later.
+    assert [step.says for step in told] == [
+        "The letter itself asked for 2023-11-15T22:13:20.000+00:00 (retry-at-ms).",
+        "No wait is longer than max_delay (1h) from when it was taken in: cut to 2023-11-14T23:13:20.000+00:00.",
+        "The calendar (quiet 22:00–06:00 Europe/Berlin) moved it to 2023-11-15T05:00:00.000+00:00.",
+    ]
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    made = MemoryTable() if request.param == "memory" else RocksTable(tmp_path / "t", Identity("", "", 0), Memory(8 << 20))
+    yield made
+    made.close()
+
+
+def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r") -> bytes:
+    stem = entries.key_stem(topic, partition)
+    if key is not None:
+        stem = entries.order("team", topic, key) + stem
+    made = entries.key(due_ms, stem, offset, entries.lane("team", topic, target, key is not None))
+    envelope = entries.encode(Entry(target, key, b"%d" % offset, [], None, "team"))
+    table.fold([(made, envelope)], table.next_offset + 1, NOW_MS)
+    return made
+
+
+def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
+    keys = {
+        (topic, partition, offset): put(table, offset * 7 % 5, topic, partition, offset, target=target)
+        for topic, target in (("a", "r"), ("ab", "r"), ("b", "s"))
+        for partition in (0, 1)
+        for offset in (0, 1, 256)
+    }
+    for letter, key in keys.items():
+        found = waiting.of_source(table, *letter)
+        assert found is not None and (found.key, found.head) == (key, None)
+        assert found.entry.value == b"%d" % letter[2]
+    assert waiting.of_source(table, "a", 0, 2) is waiting.of_source(table, "c", 0, 0) is None
+
+
+def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -> None:
+    head = put(table, 500, "a", 0, 1, b"k")
+    behind = put(table, 100, "a", 0, 2, b"k")
+    other = put(table, 100, "a", 0, 3, b"other")
+    found = [waiting.of_source(table, "a", 0, offset) for offset in (1, 2, 3)]
+    assert [(each.key, each.head) for each in found if each] == [(head, None), (behind, head), (other, None)]
+
+
+def test_an_entry_tells_what_was_decided() -> None:
+    headers = [("retry-id", b"ab"), ("retry-attempt", b"2"), ("retry-due-ms", b"1700000000000"), ("retry-policy", b"t/a#1")]
+    entry = Entry("r", None, None, [("other", None), *headers], None, "t")
+    assert search.of_entry(entry) == Decided("ab", "t", "t/a#1", 2, None, None, None, "retry", None, NOW_MS, "r")
+    entry = Entry("p", None, None, [*headers, ("retry-parked-reason", b"max_attempts")], None, "t")
+    assert search.of_entry(entry) == Decided("ab", "t", "t/a#1", 3, None, None, None, "park", "max_attempts", None, "p")
+
+
+@pytest.mark.parametrize("text", ["", "a", "a/0", "a/0/0/0", "/0/0", "a/-1/0", "a/0/x", "a/0/²", "a/2147483648/0", f"a/0/{'1' * 5000}"])
+def test_a_place_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not TOPIC/PARTITION/OFFSET|no such"):
+        search.place(text)
+
+
+def test_a_place() -> None:
+    assert search.place("a.b/3/42") == Place("a.b", 3, 42)
+
+
+def known(**fields: object) -> Known:
+    nothing = dict.fromkeys(("missing", "record", "letter", "position", "waiting", "held", "decided", "sent"))
+    return Known(Place("a.DLT", 0, 5), **{**nothing, "workers": 1, **fields})  # type: ignore[arg-type]
+
+
+DECIDED = Decided("ab", "t", "t/a#1", 2, NOW_MS, NOW_MS, NOW_MS, "retry", None, NOW_MS + 5_000, "r")
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        ({}, State.UNSEEN, "the intake group has read nothing of its partition yet."),
+        ({"position": 5}, State.UNSEEN, "the intake group goes on at offset 5."),
+        ({"position": 3, "workers": 0}, State.UNSEEN, "goes on at offset 3, and no worker runs."),
+        ({"position": 6}, State.LEFT, "its outcome is gone, or was not found within 10 s."),
+        ({"position": 6, "decided": DECIDED}, State.RETRIED, "as retry 2: it was sent to r, where its record is gone"),
+        ({"position": 6, "decided": DECIDED, "sent": Sent(Place("r", 1, 2), None)}, State.RETRIED, "as retry 2: it is r/1/2."),
+        ({"position": 6, "decided": DECIDED._replace(decision="park", reason="rule", due_ms=None),
+          "sent": Sent(Place("p", 1, 2), NOW_MS)}, State.PARKED,
+         "It was parked because of rule at 2023-11-14T22:13:20.000+00:00: it is p/1/2."),
+    ],
+)  # fmt: skip
+def test_where_a_letter_is(fields: dict[str, object], state: State, says: str) -> None:
+    told = explained(known(**fields), None, None, NOW_MS)
+    assert told.state is state
+    assert says in " ".join(told.says["now"])
+    assert list(told.says) == ["letter", "policy", "due", "now", "next"]
+
+
+def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
+    registry = parse("teams: {t: {topics: [{dead_letters: b.DLT, retry_to: b}]}}", "p.yaml")
+    assert explained(known(), registry, None, NOW_MS).state is State.UNREAD
+
+
+def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
+    put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
+    found = waiting.of_source(table, "a.DLT", 0, 5)
+    told = explained(known(position=6, waiting=found, decided=DECIDED), None, None, NOW_MS)
+    assert told.state is State.WAITING
+    assert told.says["due"][-1].startswith("It was put off to 2023-11-14T22:13:50.000+00:00 since")
+    late = explained(known(position=6, waiting=found, decided=DECIDED, workers=0), None, None, NOW_MS + 90_000)
+    assert (late.state, late.says["now"][-1]) == (State.OVERDUE, "No worker runs.")
