@@ -61,28 +61,39 @@ class Tracer:
         payload = lineages.payload(letter.key, letter.value)
         print_ = lineages.fingerprint(letter.topic, payload)
         if letter.id is not None:
-            return self._by_id(letter, letter.id, print_, now_ms)
+            return self._by_id(letter, letter.id, print_, now_ms, window_ms)
         failure = letter.failure
         placed = failure.origin_offset is not None
-        if not placed or failure.origin_topic in self._retry_targets:
-            back = self._recent.returned(print_, now_ms, window_ms, self._matched.get(print_, 0))
-            if back is not None:
-                self._matched[print_] = self._matched.get(print_, 0) + 1
-                first_ms = letter.first_failed_at_ms or back.first_failed_ms
-                return Trace(lineages.to_header(back.id), back.id, print_, back.attempts, first_ms, True)
-        number = lineages.identity(self._cluster_id, failure, payload)
+        if (not placed or failure.origin_topic in self._retry_targets) and (
+            back := self._by_print(letter, print_, now_ms, window_ms)
+        ):
+            return back
+        lineage = lineages.identity(self._cluster_id, failure, payload)
+        number = lineages.counted(lineage, letter.topic)
         known = self._recent.sends(number) if placed else None
-        if known is None:
-            made, first_ms = letter.retries_made, letter.first_failed_at_ms or 0
-        else:
+        made, first_ms = letter.retries_made, letter.first_failed_at_ms
+        if known is not None:
             made, first_ms = known.attempts, known.first_failed_ms
-        return Trace(lineages.to_header(number), number, print_, made, first_ms or None, False)
+        return Trace(lineages.to_header(lineage), number, print_, made, first_ms, False)
 
-    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int) -> Trace:
-        """Equal letters share an id where they have no coordinates: of those, the count that came back is one that is out."""
-        number, said = lineages.from_header(id_), letter.retries_made
+    def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> Trace | None:
+        matched = self._matched.get(print_, 0)
+        back = self._recent.returned(print_, now_ms, window_ms, matched)
+        if back is None:
+            return None
+        self._matched[print_] = matched + 1
+        id_ = lineages.to_header(lineages.counted(back.id, letter.topic))
+        return Trace(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
+
+    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> Trace:
+        """By the id that came back; one that nobody has sent is no reason to begin anew."""
+        number, said = lineages.counted(lineages.from_header(id_), letter.topic), letter.retries_made
         known = self._recent.sends(number)
-        if known is None or said == known.attempts or (said and self._recent.is_out(print_, said, now_ms)):
+        if known is None:
+            back = self._by_print(letter, print_, now_ms, window_ms)
+            return back or Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
+        # Equal letters share an id where they have no coordinates: then any count is right of which a send is out.
+        if said == known.attempts or (said and self._recent.is_out(print_, said, now_ms)):
             return Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
         first_ms = letter.first_failed_at_ms or known.first_failed_ms
         return Trace(id_, number, print_, known.attempts, first_ms, False)

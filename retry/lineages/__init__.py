@@ -16,7 +16,7 @@ does not change on the way: dead-letter topic, key and value.
 
 from __future__ import annotations
 
-from retry.lineages.identity import fingerprint, from_header, identity, lineage_of, payload, to_header
+from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, to_header
 from retry.lineages.packed import MATCHED, Row, pack, row, unpack
 from retry.lineages.record import Known, Lineages
 
@@ -25,6 +25,7 @@ __all__ = [
     "Known",
     "Lineages",
     "Row",
+    "counted",
     "fingerprint",
     "from_header",
     "identity",

@@ -12,6 +12,8 @@ from retry.failure import Failure
 _TEXT = re.compile(rb"[0-9a-f]{16}")
 # Where a hash begins: so a null is not an empty one, and a key is not a value.
 _KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
+# The last bit says what a lineage was made of.
+_OF_PAYLOAD = 1
 
 
 def payload(key: bytes | None, value: bytes | None) -> int:
@@ -37,7 +39,7 @@ def _of_topic(topic: str) -> int:
 def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: str | None = None) -> int:
     """The lineage of the record at these coordinates, as far as `group` failed to process it."""
     named = "\0".join((cluster_id, topic, str(partition), str(offset), *(() if group is None else (group,))))
-    return _number(named.encode())
+    return _number(named.encode()) & ~_OF_PAYLOAD
 
 
 def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
@@ -48,8 +50,17 @@ def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
-        return of_payload
+        return of_payload | _OF_PAYLOAD
     return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
+
+
+def counted(lineage_id: int, topic: str) -> int:
+    """The number under which the sends of a lineage are counted; of that number, the lineage.
+
+    Two consumer groups may dead-letter the same record. Where their letters say nothing they are one lineage, and only
+    their topics tell whose retries are whose.
+    """
+    return lineage_id ^ _of_topic(topic) & ~_OF_PAYLOAD if lineage_id & _OF_PAYLOAD else lineage_id
 
 
 def to_header(lineage_id: int) -> bytes:

@@ -380,7 +380,7 @@ def test_the_exception_is_read_from_large_foreign_headers(run: Run) -> None:
 def test_a_lineage_that_cannot_be_one_is_replaced(run: Run) -> None:
     source = run.sources["P21_forged_lineage"]
     record = run.out[source][0]
-    lineage = lineages.to_header(lineages.payload(b"key", b"P21_forged_lineage")).decode()
+    lineage = lineages.to_header(1 | lineages.payload(b"key", b"P21_forged_lineage")).decode()
     assert (record.header(names.ID), record.header(names.SOURCE)) == (lineage, source)
 
 
