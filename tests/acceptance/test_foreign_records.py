@@ -1,0 +1,54 @@
+"""Somebody else writes to the changelog: the shard stops, says so, and sends nothing; the others go on."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from retry import entry as entries
+from retry.clock import wall_ms
+from retry.entry import Entry
+from tests.conftest import Deploy
+from tests.support.deployment import await_that
+from tests.support.letters import Sender
+from tests.support.reading import Tail
+
+GOOD = entries.encode(Entry("nowhere", b"k", b"v", [], None, "testers"))
+ENVELOPE = {
+    "version 255": b"\x97\xcc\xff" + GOOD[2:],
+    "truncated": GOOD[:-3],
+    "no envelope": b"garbage",
+}
+
+
+@pytest.mark.parametrize("kind", [*ENVELOPE, "unknown kind of key", "control"])
+def test_a_foreign_record_stops_its_shard_and_no_other(deploy: Deploy, kind: str) -> None:
+    deployment = deploy({"orders": 2}, shards=2, defaults="{backoff: {kind: constant, delay: 100ms}, jitter: none}")
+    worker = deployment.worker().start().await_ready()
+    (topic,) = deployment.dead_letters
+    key = entries.key(wall_ms() - 1_000, entries.key_stem(topic, 0), 1_000_000)
+    if kind == "unknown kind of key":
+        key = b"\x7f" + key[1:]
+    elif kind == "control":
+        key = b"\x10pause/team/testers"
+    stranger = Producer({"bootstrap.servers": deployment.bootstrap_servers})
+    stranger.produce(deployment.names.changelog, ENVELOPE.get(kind, b"garbage"), key, 0)
+    assert stranger.flush(10) == 0
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(40):
+        sender.send(topic, b"key %d" % n, b"letter %d" % n)
+    letters = len(sender.finish())
+    await_that("one shard has stopped", lambda: "halted" in worker.get("/health/ready")[1])
+    status, text = worker.get("/health/ready")
+    shards = orjson.loads(text)["shards"]
+    assert (status, shards["1"]) == (503, "ready")
+    assert shards["0"].startswith("halted: ")
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    await_that("the other shard's letters come back", lambda: bool(tail.read()) or bool(tail.seen))
+    await_that("the others wait", lambda: worker.metric("retry_entries_waiting") + len(tail.seen | set(tail.read())) > 0)
+    tail.quiet(1.0)
+    assert 0 < len(tail.seen) < letters
+    assert len(tail.records) == len(tail.seen)
+    assert worker.running()
+    tail.close()
