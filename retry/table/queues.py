@@ -28,8 +28,8 @@ class Rows(Protocol):
         """One row."""
         ...
 
-    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The first row whose key begins with `prefix`."""
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
         ...
 
 
@@ -56,7 +56,8 @@ def drop(rows: Rows, key: bytes) -> Effect:
     pointer, place = _HEAD + order_of(key), _place(key)
     if rows.get(pointer) != key:
         return Effect({place: None}, -1) if rows.get(place) is not None else Effect({}, 0)
-    following = rows.first(_BEHIND + order_of(key))
+    # From where it would have waited itself: at the beginning lie the tombstones of all that went before.
+    following = rows.first(_BEHIND + order_of(key), place)
     if following is None:
         return Effect({pointer: None, key: None}, -1)
     place, envelope = following

@@ -245,9 +245,9 @@ class RocksTable:
         found = self._row(key)
         return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
-    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The first row whose key begins with `prefix`."""
-        found = self._scan(prefix, prefix + b"\xff" * 300, 1, 1)[0]
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        found = self._scan(start, prefix + b"\xff" * 300, 1, 1)[0]
         return found[0] if found else None
 
     def _row(self, key: bytes) -> bytes | None:
