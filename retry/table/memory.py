@@ -82,9 +82,9 @@ class MemoryTable:
         found = self._rows.get(key)
         return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
-    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The first row whose key begins with `prefix`."""
-        at = bisect_left(self._keys, prefix)
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        at = bisect_left(self._keys, start)
         found = self._keys[at : at + 1]
         return (found[0], self._rows[found[0]]) if found and found[0].startswith(prefix) else None
 

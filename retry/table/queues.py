@@ -21,19 +21,15 @@ _WHEN_BYTES = LANE_BYTES + 8
 Changes = dict[bytes, bytes | None]
 
 
-class Row(Protocol):
-    """Where one row is read."""
+class Rows(Protocol):
+    """Where rows are read; what is to be written is the caller's to write at once."""
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""
         ...
 
-
-class Rows(Row, Protocol):
-    """Where rows are read; what is to be written is the caller's to write at once."""
-
-    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The first row whose key begins with `prefix`."""
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
         ...
 
 
@@ -60,17 +56,13 @@ def drop(rows: Rows, key: bytes) -> Effect:
     pointer, place = _HEAD + order_of(key), _place(key)
     if rows.get(pointer) != key:
         return Effect({place: None}, -1) if rows.get(place) is not None else Effect({}, 0)
-    following = rows.first(_BEHIND + order_of(key))
+    # From where it would have waited itself: at the beginning lie the tombstones of all that went before.
+    following = rows.first(_BEHIND + order_of(key), place)
     if following is None:
         return Effect({pointer: None, key: None}, -1)
     place, envelope = following
     successor = key_of(place)
     return Effect({place: None, pointer: successor, key: None, successor: envelope}, -1)
-
-
-def head(rows: Row, key: bytes) -> bytes | None:
-    """The key of the entry that an ordered one waits behind; its own where it is the first."""
-    return rows.get(_HEAD + order_of(key))
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:

@@ -66,7 +66,7 @@ class RocksTable:
         self.path, self._identity = path, identity
         self._db = Rdict(str(path), options=_options(memory))
         self._lock = threading.Lock()
-        self._gone: list[bytes] = []
+        self._gone: dict[bytes, set[bytes]] = {}
         self._state = self._read_state()
         self._lanes = self._read_lanes()
         self._controls = dict(self._scan(CONTROL, b"\x11", 1 << 30, 1 << 62)[0])
@@ -149,7 +149,7 @@ class RocksTable:
                     change -= 1
                     if self._lanes.seen(key):
                         # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
-                        self._gone.append(key)
+                        self._gone.setdefault(key[:LANE_BYTES], set()).add(key)
                 # A delete below the watermark is our own, read back: `forget` has done it already.
             self._fold_special(special, batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
@@ -198,6 +198,7 @@ class RocksTable:
             if low >= end:
                 return []
             found, following = self._scan(low, lane_end(lane), rows_max, bytes_max, end)
+            self._gone.pop(lane, None)
             to = following or (found[-1][0] + b"\0" if found else low)
             self._lanes.scanned(lane, to, following if not found else None)
             return found
@@ -207,14 +208,14 @@ class RocksTable:
         batch, rows, change = WriteBatch(raw_mode=True), dict[bytes, int](), 0
         with self._lock:
             for key in keys:
-                rows[key[:LANE_BYTES]] = rows.get(key[:LANE_BYTES], 0) + 1
+                lane = key[:LANE_BYTES]
+                rows[lane] = rows.get(lane, 0) + 1
                 if key[0] == PLAIN:
                     batch.delete(key)
-                    change -= 1
+                    change -= key not in self._gone.get(lane, ())
             known = {lane: self._lanes.forgot(lane, count) for lane, count in rows.items()}
-            if self._gone:
-                change += len(set(keys).intersection(self._gone))
-                self._gone.clear()
+            for lane in rows:
+                self._gone.pop(lane, None)
             # After the watermarks moved, and before anything below them is reclaimed: an entry that takes the head's place
             # may be due before the others of its lane.
             for row in again:
@@ -244,9 +245,9 @@ class RocksTable:
         found = self._row(key)
         return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
-    def first(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The first row whose key begins with `prefix`."""
-        found = self._scan(prefix, prefix + b"\xff" * 300, 1, 1)[0]
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        found = self._scan(start, prefix + b"\xff" * 300, 1, 1)[0]
         return found[0] if found else None
 
     def _row(self, key: bytes) -> bytes | None:

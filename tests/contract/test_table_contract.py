@@ -395,6 +395,16 @@ class Fold(RuleBasedStateMachine):
             else:
                 self.model[found] = value
 
+    @rule(which=st.lists(st.integers(0, 99), min_size=1, max_size=3))
+    def delete(self, which: list[int]) -> None:
+        """Nulls of entries that wait: deleted by an operator, or delivered and read back before they are forgotten."""
+        waiting = sorted(self.model)
+        records = [(waiting[n % len(waiting)], None) for n in which if waiting]
+        self.offset += len(records)
+        self.table.fold(records, self.offset, NOW_MS)
+        for found, _ in records:
+            self.model.pop(found, None)
+
     @rule(name=st.sampled_from([b"\x10a", b"\x10b"]), value=_VALUE | st.none())
     def control(self, name: bytes, value: bytes | None) -> None:
         self.offset += 1

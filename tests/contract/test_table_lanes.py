@@ -65,6 +65,16 @@ def test_a_lane_is_named_again_when_something_is_put_below_what_was_scanned(tabl
     assert due(table, A, 1_000) == [late]
 
 
+def test_a_lane_whose_due_rows_were_deleted_is_named_until_one_look(table: Table) -> None:
+    put(table, A, 100, 5_000)
+    table.fold([(plain_key(100, lane=A), None)], 3, NOW_MS)
+    assert due(table, A, 1_000) == []
+    assert [table.due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
+    table.fold([(plain_key(5_000, lane=A), None)], 4, NOW_MS)
+    assert due(table, A, 6_000) == []
+    assert (table.lanes(), table.due_lanes(1 << 62)) == ([], [])
+
+
 def test_the_look_at_one_lane_leaves_the_others_as_they_are(table: Table) -> None:
     put(table, A, 100, 200)
     put(table, B, 150, 250)
@@ -118,6 +128,16 @@ def test_deletes_of_several_lanes_that_are_read_back_count_once(table: Table) ->
     table.forget(batch)
     table.fold([(batch[1], None)], 6, NOW_MS)  # … and after.
     assert (table.waiting, len(table.page(b"", ALL))) == (2, 2)
+
+
+def test_a_delete_that_is_read_back_counts_once_though_another_lane_is_forgotten_first(table: Table) -> None:
+    put(table, A, 100)
+    put(table, B, 100)
+    one, other = ([key for key, _ in table.due(1_000, ALL, ALL, each)] for each in (A, B))
+    table.fold([(one[0], None)], 3, NOW_MS)
+    table.forget(other)
+    table.forget(one)
+    assert (table.waiting, table.page(b"", ALL)) == (0, [])
 
 
 def test_a_thousand_lanes_with_nothing_due_are_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,28 @@ def test_a_successor_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, mo
     table.close()
 
 
+def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = rocks(tmp_path / "table")
+    keys = [ordered_key(1_000 - n, n) for n in range(50)]
+    put(table, *keys)
+    places = [place for place, _, _ in table.behind(b"", ALL)]
+    starts: list[bytes] = []
+    scan = table._scan
+
+    def watched(start: bytes, *rest: object) -> object:
+        starts.append(start)
+        return scan(start, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(table, "_scan", watched)
+    assert [deliver(table) for _ in keys] == [[key] for key in keys]
+    starts = [start for start in starts if start[:1] == places[0][:1]]
+    # Each begins where the one that goes would have waited: right before its successor.
+    assert starts[1:] == places
+    table.close()
+
+
 def test_a_table_on_disk_opens_with_the_same_queues(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
     put(table, FIRST, SECOND, THIRD)
