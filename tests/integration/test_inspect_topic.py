@@ -109,7 +109,8 @@ def test_letters_of_undone_and_of_open_transactions_are_not_read(deployment: Dep
 
 def test_topics_that_are_not_there_are_named(deployment: Deployment) -> None:
     (topic,) = deployment.dead_letters
-    for args, message in ((["nowhere"], "no topic nowhere"), (["no name"], "no name"), ([topic, "--partition", "3"], "no partition 3")):
+    cases = [(["nowhere"], "no topic nowhere"), (["no name"], "no name"), ([topic, "--partition", "3"], "no partition 3")]
+    for args, message in cases:
         told = deployment.command("inspect", "--topic", *args)
         assert (told.returncode, told.stdout) == (1, "")
         assert message in told.stderr and "Traceback" not in told.stderr
