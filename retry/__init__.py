@@ -2,6 +2,7 @@
 
     sources/    a record of a dead-letter topic → a letter
     policies/   topic → team → policy; `backoff` says when
+    lineages/   how often each letter was sent lately, whatever came back with it
     intake      a batch of letters → entries in the changelog, one transaction
     table/      the changelog folded into RocksDB, keyed by due time
     sweep       due entries → retry topics, and nulls for their keys, one transaction

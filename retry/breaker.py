@@ -39,6 +39,11 @@ class _Open:
     watch_ms: int
     probed_at_ms: int | None = None
 
+    @property
+    def watched(self) -> bool:
+        """Whether a probe went that must stay away."""
+        return self.watch_ms > 0 and self.probed_at_ms is not None
+
 
 class Breakers:
     """The breakers of all targets, for several threads."""
@@ -52,23 +57,31 @@ class Breakers:
     def allowed(self, target: str, now_ms: int) -> tuple[int, str]:
         """How many entries may go to a target, and why not more."""
         with self._lock:
-            opened = self._open.get(target)
+            opened = self._not_closed(target, now_ms)
             if opened is None:
                 return _ALL, ""
             if now_ms < opened.until_ms:
                 return 0, opened.why
-            if opened.probed_at_ms is None or not opened.watch_ms:
-                opened.probed_at_ms = now_ms
-                return _PROBE, opened.why
-            if now_ms < opened.probed_at_ms + opened.watch_ms:
+            if opened.watched:
                 return 0, f"{opened.why}; a probe is under way"
-            del self._open[target]
-            return _ALL, ""
+            opened.probed_at_ms = now_ms
+            return _PROBE, opened.why
+
+    def unsent(self, target: str) -> None:
+        """What was allowed did not go. If it was the probe, that is still to be sent."""
+        with self._lock:
+            opened = self._open.get(target)
+            if opened is not None:
+                opened.probed_at_ms = None
 
     def refused(self, target: str, why: str, now_ms: int) -> None:
         """A target took nothing of what was written to it."""
         with self._lock:
-            self._trip(target, f"it refuses: {why}", _REFUSED_FOR_MS, 0, now_ms)
+            opened = self._not_closed(target, now_ms)
+            # What was under way when it was opened failed for the same cause, and does not make it last longer.
+            if opened is None or now_ms >= opened.until_ms:
+                watch_ms = opened.watch_ms if opened is not None else 0
+                self._trip(target, f"it refuses: {why}", _REFUSED_FOR_MS, watch_ms, now_ms)
 
     def delivered(self, target: str) -> None:
         """A target took what was written to it."""
@@ -83,12 +96,14 @@ class Breakers:
         if limit is None or letters == 0:
             return
         with self._lock:
-            opened = self._open.get(target)
+            opened = self._not_closed(target, now_ms)
             if opened is not None and now_ms < opened.until_ms:
                 return
+            # Until the probe went, what comes back was sent before.
+            probe_failed = opened is not None and opened.watched
             seen = self._came_back.setdefault(target, deque(maxlen=limit.failures))
             seen.extend([now_ms] * min(letters, limit.failures))
-            if opened is not None or (len(seen) == limit.failures and now_ms - seen[0] <= limit.within_ms):
+            if probe_failed or (len(seen) == limit.failures and now_ms - seen[0] <= limit.within_ms):
                 seen.clear()
                 why = f"its breaker is open: {limit.failures} letters came back within {limit.within_ms} ms"
                 self._trip(target, why, limit.open_for_ms, limit.open_for_ms, now_ms)
@@ -96,7 +111,16 @@ class Breakers:
     def states(self, now_ms: int) -> dict[str, str]:
         """Targets whose breaker is not closed: `open` or `half-open`."""
         with self._lock:
-            return {t: "open" if now_ms < opened.until_ms else "half-open" for t, opened in self._open.items()}
+            found = {target: self._not_closed(target, now_ms) for target in list(self._open)}
+            return {t: "open" if now_ms < opened.until_ms else "half-open" for t, opened in found.items() if opened}
+
+    def _not_closed(self, target: str, now_ms: int) -> _Open | None:
+        """The breaker of a target, if it is not closed; a probe that stayed away for long enough closes it."""
+        opened = self._open.get(target)
+        if opened is not None and opened.watched and now_ms >= (opened.probed_at_ms or 0) + opened.watch_ms:
+            del self._open[target]
+            return None
+        return opened
 
     def _trip(self, target: str, why: str, for_ms: int, watch_ms: int, now_ms: int) -> None:
         before = self._open.get(target)

@@ -7,7 +7,6 @@ import zlib
 import msgspec
 
 from backoff import RetryAt
-from retry.policies.registry import Registry
 from retry.policies.route import Plan, Route
 from retry.policies.target import ORIGIN
 from retry.sources.dead_letter import NO_TIME, Letter
@@ -44,9 +43,8 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         return self.plan.ordered and self.reason is None and self.letter.key is not None
 
 
-def decide(registry: Registry, letter: Letter, trace: Trace, now_ms: int, unfit: str | None = None) -> Case:
+def decide(route: Route, letter: Letter, trace: Trace, now_ms: int, unfit: str | None = None) -> Case:
     """What becomes of a letter; `unfit` is why it cannot be retried, whatever its policy says."""
-    route = registry.route(letter.topic)
     attempt = (trace.made or 0) + 1
     failed_at_ms = letter.failed_at_ms(now_ms)
     first_ms = failed_at_ms if trace.first_failed_ms is None else min(trace.first_failed_ms, failed_at_ms)

@@ -78,7 +78,7 @@ class Engine:
         phases = {
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
-        held = {" ".join(lane): why for lane, why in list(self._shards.around.gate.held.items())}
+        held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
         about = {"shards_owned": owned, "shards": phases, "held": held, "policies": self._policies.about()}
         return ready, {"ready": ready, **about}
 
@@ -93,7 +93,7 @@ class Engine:
             "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
         )
         gate, policies = self._shards.around.gate, self._policies
-        watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held))
+        watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held(clock.wall_ms())))
         watch("retry_lineages", "Lineages that are remembered.", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", "0 while a changed policy file is refused.", lambda: policies.trouble is None)
         watch("retry_policy_file_refused", "Times that it was refused.", lambda: policies.refusals)

@@ -135,9 +135,9 @@ def due_at_ms(entry_key: bytes) -> int:
     return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
 
 
-def split(ordered_key: bytes) -> tuple[bytes, bytes]:
-    """Of an ordered key: its order, and the part that names the letter."""
-    return ordered_key[_DUE_END:_ORDER_END], ordered_key[_ORDER_END:]
+def order_of(ordered_key: bytes) -> bytes:
+    """The order of an ordered key."""
+    return ordered_key[_DUE_END:_ORDER_END]
 
 
 def letter(entry_key: bytes) -> bytes:

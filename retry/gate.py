@@ -18,6 +18,9 @@ from retry.sweep import Lane
 log = logging.getLogger(__name__)
 
 _SHARE_MIN = 0.001
+# Sweeps ask for every lane that has something due, many times in this time; one that none asks for has nothing more.
+_HELD_MS = 30_000
+_USED_UP = "the limit is used up for now"
 
 Closed = Callable[[set[str]], dict[str, str]]
 
@@ -34,7 +37,7 @@ class Gate:
 
     def __init__(self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float]) -> None:
         self.known: dict[bytes, Lane] = {}
-        self.held: dict[Lane, str] = {}
+        self._held: dict[Lane, tuple[str, int]] = {}
         self._parking, self._closed, self._share = parking, closed, share
         self._lock = threading.Lock()
         self.use(registry)
@@ -52,10 +55,10 @@ class Gate:
         """See `retry.sweep.Gate`."""
         why = self.why_not(lane, standing)
         if why:
-            self._hold(lane, why)
+            self._hold(lane, why, now_ms)
             return 0
-        allowed, why = self.breakers.allowed(lane.destination, now_ms)
-        allowed = min(wanted, allowed)
+        let_through, why = self.breakers.allowed(lane.destination, now_ms)
+        allowed = min(wanted, let_through)
         for bucket in self._buckets(lane):
             with self._lock:
                 bucket.share = max(_SHARE_MIN, min(1.0, self._share()))
@@ -63,9 +66,12 @@ class Gate:
             self._return(lane, allowed - got, stop=bucket)
             allowed = got
         if allowed:
-            self.held.pop(lane, None)
+            self._held.pop(lane, None)
+        elif let_through:
+            self.breakers.unsent(lane.destination)
+            self._hold(lane, _USED_UP, now_ms)
         else:
-            self._hold(lane, why or "the limit is used up for now")
+            self._hold(lane, why, now_ms)
         return allowed
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
@@ -80,6 +86,11 @@ class Gate:
     def give_back(self, lane: Lane, entries: int) -> None:
         """See `retry.sweep.Gate`."""
         self._return(lane, entries)
+        self.breakers.unsent(lane.destination)
+
+    def held(self, now_ms: int) -> dict[Lane, str]:
+        """Why lanes wait that have something due and may send none of it."""
+        return {lane: why for lane, (why, at_ms) in list(self._held.items()) if now_ms - at_ms < _HELD_MS}
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
         """See `retry.sweep.Gate`."""
@@ -106,7 +117,10 @@ class Gate:
             with self._lock:
                 bucket.give_back(entries)
 
-    def _hold(self, lane: Lane, why: str) -> None:
-        if self.held.get(lane) != why:
-            self.held[lane] = why
-            log.warning("%s: letters of %s for %s wait: %s", lane.team, lane.topic, lane.destination, why)
+    def _hold(self, lane: Lane, why: str, now_ms: int) -> None:
+        before = self._held.get(lane)
+        self._held[lane] = why, now_ms
+        if before is None or before[0] != why:
+            # Every limit is used up again and again: that is what it is for.
+            level = logging.DEBUG if why is _USED_UP else logging.WARNING
+            log.log(level, "%s: letters of %s for %s wait: %s", lane.team, lane.topic, lane.destination, why)

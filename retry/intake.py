@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from retry import lineages
 from retry.decide import Case, decide
+from retry.fill import Fetch, fill
 from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
-from retry.sources.dead_letter import Letter, filled, read
+from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
 
@@ -32,7 +33,6 @@ _ANY_PARTITION = -1
 # A record of lineages stays well below what every broker takes.
 _LINEAGES_A_RECORD = 20_000
 
-Place = tuple[str, int, int]
 Rows = list[dict[str, Any]]
 
 
@@ -43,12 +43,6 @@ class Writer(Protocol):
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def read_to(self, positions: list[Any], member: object) -> None: ...
     def commit(self) -> None: ...
-
-
-class Fetch(Protocol):
-    """Fetches records by their coordinates; see `retry.kafka.pointers`."""
-
-    def __call__(self, wanted: Collection[Place]) -> Mapping[Place, Any]: ...
 
 
 class Settled(NamedTuple):
@@ -97,19 +91,18 @@ class Intake:
         decided: list[tuple[str, str]] = []
         families: list[str] = []
         came_back: list[str] = []
-        for case, packed in self.decided(messages, now_ms):
-            letter, trace = case.letter, case.trace
-            outcome = _outcome(case, packed.destination, packed.reason, now_ms)
+        for case, packed in self.decided(list(messages), now_ms):
+            letter, trace, reason = case.letter, case.trace, packed.reason
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
-            outcomes.append({"key": trace.id, "value": to_json(outcome)})
-            attempt = 0 if packed.reason else case.attempt
+            outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
+            sent = 0 if reason else case.attempt
             traces.append(
-                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, attempt, trace.matched)
+                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
             )
-            decided.append((case.route.team, outcome["decision"]))
+            decided.append((case.route.team, "park" if reason else "retry"))
             families.append(letter.failure.family)
-            if trace.made and case.target is not None and case.reason is None:
-                came_back.append(case.target)
+            if trace.made and reason is None:
+                came_back.append(packed.destination)
         return Settled(
             {n: rows for n, rows in enumerate(shards) if rows},
             outcomes,
@@ -119,15 +112,17 @@ class Intake:
             Counter(came_back),
         )
 
-    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+    def decided(self, messages: list[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out."""
-        letters = [read(message, self._registry.route(message.topic()).aliases) for message in messages]
-        unfit = self._fill(letters)
+        route_of, trace, pack = self._registry.route, self._tracer.trace, self._packer.pack
+        routes = [route_of(message.topic()) for message in messages]
+        letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
+        unfit = fill(letters, routes, self._fetch)
         self._tracer.begin()
-        for n, letter in enumerate(letters):
-            trace = self._tracer.trace(letter, now_ms, self._registry.route(letter.topic).usual.policy.max_age_ms)
-            case = decide(self._registry, letter, trace, now_ms, unfit.get(n))
-            yield case, self._packer.pack(case)
+        for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
+            past = trace(letter, now_ms, route.usual.policy.max_age_ms)
+            case = decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
+            yield case, pack(case)
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.
@@ -146,26 +141,6 @@ class Intake:
         writer.write(self._names.lineage, _ANY_PARTITION, settled.lineages)
         writer.read_to(positions, member)
         writer.commit()
-
-    def _fill(self, letters: list[Letter]) -> dict[int, str]:
-        """Put the records that pointer letters name in their place; by position, why that cannot be done."""
-        pointers = {n: letter for n, letter in enumerate(letters) if letter.key is None and letter.is_pointer()}
-        if not pointers:
-            return {}
-        places = {n: (f.origin_topic or "", f.origin_partition or 0, f.origin_offset or 0)
-                  for n, f in ((n, letter.failure) for n, letter in pointers.items())}  # fmt: skip
-        allowed = {n for n, letter in pointers.items() if places[n][0] in self._registry.route(letter.topic).origins}
-        found = self._fetch({places[n] for n in allowed}) if allowed and self._fetch else {}
-        unfit = {}
-        for n, letter in pointers.items():
-            if n in allowed and self._fetch is None:
-                continue
-            record = found[places[n]] if n in allowed else "source_not_allowed"
-            if isinstance(record, str):
-                unfit[n] = record
-            else:
-                letters[n] = filled(letter, record)
-        return unfit
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

@@ -117,8 +117,22 @@ def sweep(
     rows = _gathered(table, gate, now_ms, rows_max, bytes_max)
     if not rows:
         return NOTHING
+    try:
+        swept, left = _swept(rows, table, writer, changelog, gate, now_ms)
+    except TransactionAborted:
+        _give_back(gate, rows)
+        raise
+    _give_back(gate, left)
+    return swept
+
+
+def _swept(
+    rows: list[Row], table: Table, writer: Writer, changelog: Changelog, gate: Gate, now_ms: int
+) -> tuple[Swept, list[Row]]:
+    """How it went, and the rows that did not go."""
     batch = [entries.decode(envelope) for _, envelope in rows]
     alone: dict[int, str] = {}
+    left: list[Row] = []
     try:
         again = _deliver(rows, batch, alone, writer, changelog, now_ms)
     except TransactionAborted:
@@ -129,20 +143,31 @@ def sweep(
             gate.refused(destination, why, now_ms)
         kept = [n for n in range(len(batch)) if batch[n].destination not in closed]
         alone = {at: alone[n] for at, n in enumerate(kept) if n in alone}
+        left = [rows[n] for n in range(len(batch)) if batch[n].destination in closed]
         rows, batch = [rows[n] for n in kept], [batch[n] for n in kept]
         if not rows:
-            return Swept([], [], Counter(), sorted(closed.values()))
+            return Swept([], [], Counter(), sorted(closed.values())), left
         again = _deliver(rows, batch, alone, writer, changelog, now_ms)
     table.forget([key for key, _ in rows], again)
     sent = [n for n in range(len(batch)) if n not in alone]
     gate.delivered({batch[n].destination for n in sent})
     due_at_ms = [entries.due_at_ms(rows[n][0]) for n in sent]
     put_back = Counter(batch[n].destination for n in alone)
-    return Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(alone.values())))
+    swept = Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(alone.values())))
+    return swept, left + [rows[n] for n in alone]
+
+
+def _give_back(gate: Gate, rows: list[Row]) -> None:
+    """What the gate let through and did not go is let through again."""
+    for lane, count in Counter(entries.lane_of(key) for key, _ in rows).items():
+        gate.give_back(gate.known[lane], count)
 
 
 def _gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int) -> list[Row]:
-    """The next batch: what the gate lets through of every lane, the teams in turn."""
+    """The next batch: what the gate lets through of every lane, the teams in turn.
+
+    Each team that has something due gets its part of rows and bytes, and one entry at least.
+    """
     due = table.due_lanes(now_ms)
     if not due:
         return []
@@ -151,15 +176,15 @@ def _gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: i
     for lane in due:
         if (whose := _whose(table, gate, lane)) is not None:
             lanes.setdefault(whose.team, []).append((lane, whose))
-    part = rows_max if len(waiting) < 2 else max(1, rows_max // max(_PARTS, len(lanes)))
+    parts = 1 if len(waiting) < 2 else max(_PARTS, len(lanes))
     found: list[Row] = []
     for of_team in lanes.values():
-        room = part
+        rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
         for lane, whose in of_team:
-            rows = _taken(table, gate, lane, whose, now_ms, room, bytes_max) if room > 0 and bytes_max > 0 else []
+            rows = _taken(table, gate, lane, whose, now_ms, rows_left, bytes_left) if rows_left > 0 and bytes_left > 0 else []
             found += rows
-            room -= len(rows)
-            bytes_max -= sum(len(envelope) for _, envelope in rows)
+            rows_left -= len(rows)
+            bytes_left -= sum(len(envelope) for _, envelope in rows)
     return found
 
 

@@ -11,16 +11,16 @@ Where no `retry-id` came back, the id is made of the origin's coordinates and th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
-from typing import NamedTuple
+
+import msgspec
 
 from retry import lineages
 from retry.lineages import Lineages
 from retry.sources.dead_letter import Letter
 
 
-class Trace(NamedTuple):
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """What is known of a letter's past.
 
     Attributes:
@@ -50,7 +50,7 @@ class Tracer:
 
     def __init__(self, recent: Lineages, cluster_id: str, retry_targets: Collection[str]) -> None:
         self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
-        self._matched: Counter[int] = Counter()
+        self._matched: dict[int, int] = {}
 
     def begin(self) -> None:
         """A batch begins: what the last one matched has been folded, or will be read again."""
@@ -58,21 +58,25 @@ class Tracer:
 
     def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
         """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
-        print_ = lineages.fingerprint(letter.topic, letter.key, letter.value)
+        payload = lineages.payload(letter.key, letter.value)
+        print_ = lineages.fingerprint(letter.topic, payload)
         if letter.id is not None:
             return self._by_id(letter, letter.id, print_, now_ms)
         failure = letter.failure
-        fresh = failure.origin_offset is not None and failure.origin_topic not in self._retry_targets
-        back = None if fresh else self._recent.returned(print_, now_ms, window_ms, self._matched[print_])
-        if back is not None:
-            self._matched[print_] += 1
-            first_ms = letter.first_failed_at_ms or back.first_failed_ms
-            return Trace(lineages.to_header(back.id), back.id, print_, back.attempts, first_ms, True)
-        number = lineages.identity(self._cluster_id, failure, letter.key, letter.value)
-        id_, known = lineages.to_header(number), self._recent.sends(number) if failure.origin_offset is not None else None
+        placed = failure.origin_offset is not None
+        if not placed or failure.origin_topic in self._retry_targets:
+            back = self._recent.returned(print_, now_ms, window_ms, self._matched.get(print_, 0))
+            if back is not None:
+                self._matched[print_] = self._matched.get(print_, 0) + 1
+                first_ms = letter.first_failed_at_ms or back.first_failed_ms
+                return Trace(lineages.to_header(back.id), back.id, print_, back.attempts, first_ms, True)
+        number = lineages.identity(self._cluster_id, failure, payload)
+        known = self._recent.sends(number) if placed else None
         if known is None:
-            return Trace(id_, number, print_, letter.retries_made, letter.first_failed_at_ms, False)
-        return Trace(id_, number, print_, known.attempts, known.first_failed_ms, False)
+            made, first_ms = letter.retries_made, letter.first_failed_at_ms or 0
+        else:
+            made, first_ms = known.attempts, known.first_failed_ms
+        return Trace(lineages.to_header(number), number, print_, made, first_ms or None, False)
 
     def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int) -> Trace:
         """Equal letters share an id where they have no coordinates: of those, the count that came back is one that is out."""

@@ -89,4 +89,4 @@ def _present(registry: Registry, forecast: Forecast, decided: Decided) -> Case:
     trace = Trace(decided.id.encode(), 0, 0, made, decided.first_failed_ms, False)
     unfit = reason if reason in _OF_THE_LETTER or reason.startswith("source_") else None
     taken_ms = decided.taken_ms or decided.failed_ms or forecast[0].failed_at_ms
-    return decide(registry, letter, trace, taken_ms, unfit)
+    return decide(registry.route(letter.topic), letter, trace, taken_ms, unfit)

@@ -16,7 +16,7 @@ does not change on the way: dead-letter topic, key and value.
 
 from __future__ import annotations
 
-from retry.lineages.identity import fingerprint, from_header, identity, lineage_of, to_header
+from retry.lineages.identity import fingerprint, from_header, identity, lineage_of, payload, to_header
 from retry.lineages.packed import MATCHED, Row, pack, row, unpack
 from retry.lineages.record import Known, Lineages
 
@@ -30,6 +30,7 @@ __all__ = [
     "identity",
     "lineage_of",
     "pack",
+    "payload",
     "row",
     "to_header",
     "unpack",

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
+from functools import lru_cache
+
+from xxhash import xxh3_64_intdigest
 
 from retry.failure import Failure
 
-_BYTES = 8
 _TEXT = re.compile(rb"[0-9a-f]{16}")
-# What no length is: a null key is not an empty one.
-_NULL = -1
+# Where a hash begins: so a null is not an empty one, and a key is not a value.
+_KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
 
 
-def fingerprint(topic: str, key: bytes | None, value: bytes | None) -> int:
-    """What a letter still is when it comes back without its headers.
+def payload(key: bytes | None, value: bytes | None) -> int:
+    """What a record still is when it comes back without its headers.
 
-    Args:
-      topic: the dead-letter topic. A letter that comes back to another one is another letter.
-
-    >>> fingerprint("orders.DLT", None, b"") == fingerprint("orders.DLT", b"", None)
+    >>> payload(None, b"") == payload(b"", None)
     False
     """
-    lengths = b"%b\0%d\0%d\0" % (
-        topic.encode(), _NULL if key is None else len(key), _NULL if value is None else len(value)
-    )  # fmt: skip
-    digest = blake2b(lengths, digest_size=_BYTES)
-    if key:
-        digest.update(key)
-    if value:
-        digest.update(value)
-    return int.from_bytes(digest.digest(), "big")
+    seed = _NO_KEY if key is None else xxh3_64_intdigest(key, _KEY)
+    return seed ^ _NO_VALUE if value is None else xxh3_64_intdigest(value, seed)
+
+
+def fingerprint(topic: str, of_payload: int) -> int:
+    """The same of a letter: one that comes back to another dead-letter topic is another letter."""
+    return of_payload ^ _of_topic(topic)
+
+
+@lru_cache(10_000)
+def _of_topic(topic: str) -> int:
+    return _number(topic.encode())
 
 
 def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: str | None = None) -> int:
@@ -39,7 +40,7 @@ def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: 
     return _number(named.encode())
 
 
-def identity(cluster_id: str, failure: Failure, key: bytes | None, value: bytes | None) -> int:
+def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
     """The lineage of a letter that brings none: of the record that failed, where the letter says which; else of its payload.
 
     Letters about one record and one group are one lineage, however many are written. So are letters of equal key and value
@@ -47,7 +48,7 @@ def identity(cluster_id: str, failure: Failure, key: bytes | None, value: bytes 
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
-        return fingerprint("", key, value)
+        return of_payload
     return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
 
 
@@ -70,4 +71,4 @@ def from_header(text: bytes) -> int:
 
 
 def _number(data: bytes) -> int:
-    return int.from_bytes(blake2b(data, digest_size=_BYTES).digest(), "big")
+    return xxh3_64_intdigest(data)

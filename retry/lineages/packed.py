@@ -34,8 +34,11 @@ def row(
       attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
       matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
     """
-    due_s = max(1, min(due_ms // 1_000, _SECOND_MAX))
-    first_s = max(0, min(first_failed_ms // 1_000, _SECOND_MAX))
+    due_s, first_s = due_ms // 1_000, first_failed_ms // 1_000
+    if not 0 < due_s <= _SECOND_MAX:
+        due_s = max(1, min(due_s, _SECOND_MAX))
+    if not 0 <= first_s <= _SECOND_MAX:
+        first_s = max(0, min(first_s, _SECOND_MAX))
     return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
 
 

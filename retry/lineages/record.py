@@ -34,7 +34,7 @@ class Lineages:
 
     The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older
     half. A lineage whose key or value changes on the way takes the place of one more each time. About 70 bytes a lineage,
-    and ten more where equal letters abound.
+    and some fifteen more where equal letters abound.
 
     Args:
       limit: the most lineages that are remembered.
@@ -103,7 +103,7 @@ class Lineages:
         equal, admit = self._equal, self._ring.admit
         for lineage_id, fingerprint, due_s, first_s, attempt, flags in unpack(packed):
             # Nearly every letter is new, and needs no closer look.
-            new = attempt and not flags and fingerprint not in equal
+            new = attempt == 1 and not flags and fingerprint not in equal
             if not new or not admit(lineage_id, fingerprint, due_s, first_s, attempt):
                 self._fold_known(lineage_id, fingerprint, due_s, first_s, attempt, flags)
 
@@ -111,10 +111,20 @@ class Lineages:
         self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
     ) -> None:
         number = self._ring.of_lineage(lineage_id)
+        if number and attempt != 1 and self._is_only(number, fingerprint):
+            # The only send with this fingerprint came back to where it lies: the same as below, in one step.
+            _, first_s, attempts = self._ring.state(number)
+            sent = min(max(attempt, attempts + 1), ATTEMPT_MAX) if attempt else attempts
+            self._ring.set_state(number, due_s if attempt else 0, first_s, sent)
+            return
         taken = self._return(number, fingerprint, due_s, attempt, flags)
         if attempt:
             attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
             self._send(number, lineage_id, fingerprint, due_s, first_s, attempt)
+
+    def _is_only(self, number: int, fingerprint: int) -> bool:
+        ring = self._ring
+        return number == ring.of_fingerprint(fingerprint) and ring.state(number)[0] > 0 and ring.young(number)
 
     def _return(self, number: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
         """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
@@ -133,7 +143,6 @@ class Lineages:
     def _send(self, number: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
         ring = self._ring
         only = self._credit(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
-        linked = ring.of_fingerprint(fingerprint) if only else 0
         if number:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
             _, first_s, attempts = ring.state(number)
@@ -144,7 +153,7 @@ class Lineages:
             if number:
                 ring.unlink(number)
             number = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
-        if only and number != linked:
+        if only:
             ring.link(number, fingerprint)
 
     def _credit(self, fingerprint: int, credit: Level) -> bool:

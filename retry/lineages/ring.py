@@ -14,13 +14,13 @@ import math
 import secrets
 import sys
 from array import array
+from mmap import mmap
 from struct import Struct
 
 _ROW = Struct("<QQQQIIH")
 _SIZE = _ROW.size
 _ENTRY, _NEXT, _NAMES, _STATE = Struct("<QQ"), Struct("<Q"), Struct("<Q8xQ"), Struct("<IIH")
 _AT_FINGERPRINT, _AT_STATE = 16, 32
-_CHUNK_ROWS = 1_024
 
 
 class Ring:
@@ -34,7 +34,8 @@ class Ring:
         self.rows_max = rows_max
         self._slots = _slots_for(rows_max)
         self._lineages, self._fingerprints = (array("Q", bytes(8 * self._slots)) for _ in range(2))
-        self._rows = bytearray()
+        # Memory that the system gives page by page as it is written to, and that never moves.
+        self._rows = mmap(-1, rows_max * _SIZE)
         # So begun, the number of a row that is gone is never below 0.
         self._newest = rows_max
 
@@ -43,8 +44,8 @@ class Ring:
         return min(self._newest - self.rows_max, self.rows_max)
 
     def bytes_used(self) -> int:
-        """Memory of the rows and both indexes."""
-        return sum(map(sys.getsizeof, (self._rows, self._lineages, self._fingerprints)))
+        """Memory of the rows that were ever written, and of both indexes."""
+        return len(self) * _SIZE + sys.getsizeof(self._lineages) + sys.getsizeof(self._fingerprints)
 
     def of_lineage(self, lineage_id: int) -> int:
         """The newest row of a lineage."""
@@ -88,27 +89,32 @@ class Ring:
         """A new row, linked to its fingerprint, if neither its lineage nor its fingerprint is there; whether it was."""
         if self.of_lineage(lineage_id) or self.of_fingerprint(fingerprint):
             return False
-        slot = fingerprint % self._slots
-        after = self._fingerprints[slot]
-        self._fingerprints[slot] = self.add(lineage_id, fingerprint, due_s, first_s, attempts, after)
+        # The same as `add` and `link` in one step: nearly every letter passes here.
+        self._newest = number = self._newest + 1
+        place, by_lineage, by_fingerprint = number % self.rows_max * _SIZE, self._lineages, self._fingerprints
+        slot, other = lineage_id % self._slots, fingerprint % self._slots
+        _ROW.pack_into(
+            self._rows, place,
+            lineage_id, by_lineage[slot], fingerprint, by_fingerprint[other], due_s, first_s, attempts,
+        )  # fmt: skip
+        by_lineage[slot] = by_fingerprint[other] = number
         return True
 
-    def add(
-        self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int, after: int = 0
-    ) -> int:
+    def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
         """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
         self._newest = number = self._newest + 1
-        place, slot = number % self.rows_max * _SIZE, lineage_id % self._slots
-        if place >= len(self._rows):
-            self._rows += bytes(_SIZE * min(_CHUNK_ROWS, self.rows_max))
+        place, slot = self._place(number), lineage_id % self._slots
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, after, due_s, first_s, attempts)
+        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
 
     def link(self, number: int, fingerprint: int) -> None:
-        """Make this the row of a fingerprint, in place of any other; it must not be linked already."""
-        if former := self.of_fingerprint(fingerprint):
+        """Make this the row of its fingerprint, in place of any other."""
+        former = self.of_fingerprint(fingerprint)
+        if former == number:
+            return
+        if former:
             self.unlink(former)
         slot = fingerprint % self._slots
         before, after = 0, self._fingerprints[slot]

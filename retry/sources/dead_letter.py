@@ -9,7 +9,8 @@ import msgspec
 from retry.entry import Header, Headers
 from retry.failure import Failure
 from retry.sources import headers as names
-from retry.sources.dialects import KNOWN, Aliases, recognise
+from retry.sources.dialects import KNOWN, Aliases, may_be, recognise, unknown
+from retry.sources.headers import OURS
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -18,6 +19,8 @@ _ID_BYTES_MAX = 512
 _PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
 _CREATE_OR_APPEND = (1, 2)
 NO_TIME = -1
+# Headers of ours that say who wrote a letter; a wish says nothing of it.
+_SIGNS = frozenset({names.ID, names.SOURCE, names.ATTEMPT})
 # Broker-side writers, which may leave the payload where it is.
 _POINTING = ("share-group", "kafka-streams")
 # Stands for headers that cannot be told; no real one can have a NUL in its name, since the client cuts names there.
@@ -103,21 +106,25 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     ours: dict[str, bytes | None] = {}
     told: Headers = []
     kept: Headers = []
-    for header in _headers(message):
+    try:
+        headers = message.headers() or ()
+    except SystemError:
+        # A name that is no UTF-8: the client can neither tell it nor write it again.
+        headers = _UNREADABLE
+    for header in headers:
         name = header[0]
-        if name in names.OURS:
+        if name in OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
         else:
             kept.append(header)
             if name in KNOWN:
                 told.append(header)
-    if aliases:
-        told = kept.copy()
-    if ours:
-        told += ours.items()
+    if aliases or not ours.keys().isdisjoint(_SIGNS):
+        told = [*(kept if aliases else told), *ours.items()]
     value = message.value()
     kind, stamp = message.timestamp()
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
+    lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
     return Letter(
         topic,
         partition,
@@ -127,8 +134,13 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         kept,
         stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
         source,
-        recognise(told, topic, value, aliases),
-        *(_history(ours) if ours else (None, 0, None, None, None)),
+        # What tells nothing is not asked any further: the letters of many clients are like that.
+        recognise(told, topic, value, aliases) if told or may_be(value) else unknown(topic),
+        lineage,
+        made,
+        first_ms,
+        due_ms,
+        wish_ms,
     )
 
 
@@ -144,19 +156,11 @@ class _Filled:
     def __init__(self, pointer: Letter, record: Message) -> None:
         self.topic, self.partition, self.offset = (lambda: pointer.topic), (lambda: pointer.partition), (lambda: pointer.offset)
         self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
-        self._headers = [*_headers(record), *pointer.kept]
+        self._headers = [*(record.headers() or ()), *pointer.kept]
 
     def headers(self) -> Headers:
         """All of them."""
         return self._headers
-
-
-def _headers(message: Message | Any) -> Headers | tuple[Header, ...]:
-    try:
-        return message.headers() or ()
-    except SystemError:
-        # A name that is no UTF-8: the client can neither tell it nor write it again.
-        return _UNREADABLE
 
 
 def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:

@@ -75,7 +75,7 @@ class MemoryTable:
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
         keys = [key for key in self._between(queues.FIRST_BEHIND, queues.END_BEHIND) if key > after]
-        return [(key, *queues.unpacked(self._rows[key])) for key in keys[:rows_max]]
+        return [(key, queues.key_of(key), self._rows[key]) for key in keys[:rows_max]]
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""

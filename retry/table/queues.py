@@ -1,22 +1,22 @@
-"""Order per record key: one entry waits in its lane, the later ones behind it, and none overtakes.
+"""Order per record key: the earliest letter waits in its lane, the later ones behind it, and none overtakes.
 
-Rows beside those of the entries, all derived from changelog records, so that a restored table has the same:
+Rows beside those of the entries:
 
-    0x04 | order                    → key of the entry at the head, which alone has a row in its lane
-    0x05 | order | source of letter → key and envelope of an entry that waits behind it
+    0x04 | order                                → key of the entry at the head, which alone has a row in its lane
+    0x05 | order | source of letter | lane | due → envelope of an entry that waits behind it
 
-What is told here twice changes nothing the second time: a table that was cut short in mid-fold folds on.
+All of them follow from which entries wait, and from nothing else. So what is told twice changes nothing the second time,
+and a table restored from whatever compaction left over, in whatever order, has the same heads as the one that was lost.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import msgspec
-
-from retry.entry import split
+from retry.entry import LANE_BYTES, order_of
 
 _HEAD, _BEHIND = b"\x04", b"\x05"
+_WHEN_BYTES = LANE_BYTES + 8
 
 Changes = dict[bytes, bytes | None]
 
@@ -45,53 +45,47 @@ class Effect(NamedTuple):
 
 
 def put(rows: Rows, key: bytes, envelope: bytes) -> Effect:
-    """An entry joins: at the head where there is none, or in place of itself at another due time; else behind it."""
-    order, letter = split(key)
-    head = rows.get(_HEAD + order)
-    if head is None or split(head)[1] == letter:
-        return Effect({key: envelope, _HEAD + order: key}, int(head != key))
-    again = find(rows, key) is not None
-    return Effect({_BEHIND + order + letter: msgspec.msgpack.encode((key, envelope))}, int(not again))
+    """An entry joins: at the head where there is none, or only one of a later letter, which makes room; else behind it."""
+    pointer, place = _HEAD + order_of(key), _place(key)
+    head = rows.get(pointer)
+    if head is None or head == key:
+        return Effect({pointer: key, key: envelope}, int(head is None))
+    if _place(head) < place:
+        return Effect({place: envelope}, int(rows.get(place) is None))
+    return Effect({_place(head): rows.get(head), head: None, pointer: key, key: envelope}, 1)
 
 
 def drop(rows: Rows, key: bytes) -> Effect:
     """An entry leaves; if it was at the head, the first one behind it takes its place."""
-    order, letter = split(key)
-    if rows.get(_HEAD + order) != key:
-        return _drop_other(rows, key, _BEHIND + order + letter)
-    following = rows.first(_BEHIND + order)
+    pointer, place = _HEAD + order_of(key), _place(key)
+    if rows.get(pointer) != key:
+        return Effect({place: None}, -1) if rows.get(place) is not None else Effect({}, 0)
+    following = rows.first(_BEHIND + order_of(key))
     if following is None:
-        return Effect({key: None, _HEAD + order: None}, -1)
-    place, packed = following
-    successor, envelope = unpacked(packed)
-    return Effect({key: None, _HEAD + order: successor, successor: envelope, place: None}, -1)
-
-
-def _drop_other(rows: Rows, key: bytes, place: bytes) -> Effect:
-    if rows.get(key) is not None:
-        return Effect({key: None}, -1)
-    packed = rows.get(place)
-    if packed is not None and unpacked(packed)[0] == key:
-        return Effect({place: None}, -1)
-    return Effect({}, 0)
+        return Effect({pointer: None, key: None}, -1)
+    place, envelope = following
+    successor = key_of(place)
+    return Effect({place: None, pointer: successor, key: None, successor: envelope}, -1)
 
 
 def head(rows: Row, key: bytes) -> bytes | None:
     """The key of the entry that an ordered one waits behind; its own where it is the first."""
-    return rows.get(_HEAD + split(key)[0])
+    return rows.get(_HEAD + order_of(key))
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:
     """The envelope of an entry that waits behind another."""
-    order, letter = split(key)
-    packed = rows.get(_BEHIND + order + letter)
-    found, envelope = unpacked(packed) if packed is not None else (b"", b"")
-    return envelope if found == key else None
+    return rows.get(_place(key))
 
 
-def unpacked(packed: bytes) -> tuple[bytes, bytes]:
-    """Key and envelope of an entry that waits behind another."""
-    return msgspec.msgpack.decode(packed, type=tuple[bytes, bytes])
+def key_of(place: bytes) -> bytes:
+    """The key of an entry that waits behind another, from that of its row."""
+    return place[-_WHEN_BYTES:] + place[1:-_WHEN_BYTES]
+
+
+def _place(key: bytes) -> bytes:
+    """Where an entry waits behind another: in the order of the letters, since the order of due times is not theirs."""
+    return _BEHIND + key[_WHEN_BYTES:] + key[:_WHEN_BYTES]
 
 
 FIRST_BEHIND, END_BEHIND = _BEHIND, bytes([_BEHIND[0] + 1])

@@ -151,27 +151,24 @@ class RocksTable:
                         # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
                         self._gone.append(key)
                 # A delete below the watermark is our own, read back: `forget` has done it already.
-            change += self._fold_special(special, batch)
+            self._fold_special(special, batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._lanes.put(lowest)
 
-    def _fold_special(self, rows: Sequence[Row], batch: WriteBatch) -> int:
-        """Controls, and entries that keep an order; how many more wait."""
-        change = 0
+    def _fold_special(self, rows: Sequence[Row], batch: WriteBatch) -> None:
+        """Controls, and entries that keep an order."""
         for key, value in rows:
             if key[0] == ORDERED:
                 # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
-                effect = queues.drop(self, key) if value is None else queues.put(self, key, value)
-                change += self._queue(effect)
+                self._queue(queues.drop(self, key) if value is None else queues.put(self, key, value))
             elif value is None:
                 batch.delete(key)
                 self._controls = {k: v for k, v in self._controls.items() if k != key}
             else:
                 batch.put(key, value)
                 self._controls = {**self._controls, key: value}
-        return change
 
-    def _queue(self, effect: queues.Effect) -> int:
+    def _queue(self, effect: queues.Effect) -> None:
         batch = WriteBatch(raw_mode=True)
         for key, value in effect.changes.items():
             if value is None:
@@ -180,8 +177,8 @@ class RocksTable:
             batch.put(key, value)
             if key[0] == ORDERED:
                 self._lanes.put({key[:LANE_BYTES]: key})
-        self._db.write(batch)
-        return effect.waiting
+        if effect.changes:
+            self._write(batch, self.next_offset, self.waiting + effect.waiting, self._state.folded_at_ms)
 
     def lanes(self) -> list[bytes]:
         """See `Table.lanes`."""
@@ -214,17 +211,22 @@ class RocksTable:
                 if key[0] == PLAIN:
                     batch.delete(key)
                     change -= 1
-            for lane, count in rows.items():
-                known = self._lanes.forgot(lane, count)
-                if known is not None and known.forgotten >= _RECLAIM_EVERY:
-                    batch.delete_range(lane, known.low)
-                    known.forgotten = 0
+            known = {lane: self._lanes.forgot(lane, count) for lane, count in rows.items()}
             if self._gone:
                 change += len(set(keys).intersection(self._gone))
                 self._gone.clear()
-            # After the watermarks: an entry that takes the head's place may be due before the others of its lane.
-            change += sum(self._queue(queues.put(self, *row)) for row in again if row[0][0] == ORDERED)
-            change += sum(self._queue(queues.drop(self, key)) for key in keys if key[0] == ORDERED)
+            # After the watermarks moved, and before anything below them is reclaimed: an entry that takes the head's place
+            # may be due before the others of its lane.
+            for row in again:
+                if row[0][0] == ORDERED:
+                    self._queue(queues.put(self, *row))
+            for key in keys:
+                if key[0] == ORDERED:
+                    self._queue(queues.drop(self, key))
+            for lane, marks in known.items():
+                if marks is not None and marks.forgotten >= _RECLAIM_EVERY:
+                    batch.delete_range(lane, marks.low)
+                    marks.forgotten = 0
             self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
@@ -235,7 +237,7 @@ class RocksTable:
         """See `Table.behind`."""
         start = max(after + b"\0", queues.FIRST_BEHIND)
         rows = self._scan(start, queues.END_BEHIND, rows_max, 1 << 62)[0]
-        return [(row, *queues.unpacked(packed)) for row, packed in rows]
+        return [(row, queues.key_of(row), envelope) for row, envelope in rows]
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""

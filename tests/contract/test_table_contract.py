@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from retry import entry as entries
-from retry.table.base import Identity, Table
+from retry.errors import EntryUnreadable
+from retry.table.base import Table
 from retry.table.memory import MemoryTable
-from retry.table.rocks import Memory, RocksTable, wipe
-
-NOW_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
-ALL = 1 << 30
-IDENTITY = Identity("cluster", "topic", 0)
-MEMORY = Memory(8 << 20)
-
-Make = Callable[[], Table]
-
-
-def rocks(path: Path) -> RocksTable:
-    return RocksTable.open(path, IDENTITY, MEMORY, NOW_MS, DAY_MS)
-
-
-@pytest.fixture(params=["memory", "rocks"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
-    made = MemoryTable() if request.param == "memory" else rocks(tmp_path / "table")
-    yield made
-    made.close()
+from retry.table.rocks import wipe
+from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
@@ -245,6 +227,65 @@ def test_get_answers_with_the_envelope_or_nothing(table: Table) -> None:
     assert [table.get(key(n)) for n in (1, 2, 3)] == [b"", b"\0\xff", None]
 
 
+PAUSE, OTHER_PAUSE = b"\x10pause/all/", b"\x10pause/team/orders"
+
+
+def test_controls_stand_until_they_are_deleted(table: Table) -> None:
+    assert table.controls == {}
+    table.fold([(PAUSE, b"{}"), (OTHER_PAUSE, b"1"), (key(100), b"v")], 3, NOW_MS)
+    before = table.controls
+    assert before == {PAUSE: b"{}", OTHER_PAUSE: b"1"}
+    table.fold([(OTHER_PAUSE, b"2"), (PAUSE, None)], 5, NOW_MS)
+    assert table.controls == {OTHER_PAUSE: b"2"}
+    # Whoever asked before may still be reading.
+    assert before == {PAUSE: b"{}", OTHER_PAUSE: b"1"}
+    table.fold([(OTHER_PAUSE, None), (PAUSE, None)], 7, NOW_MS)
+    assert table.controls == {}
+
+
+def test_controls_are_no_entries(table: Table) -> None:
+    table.fold([(PAUSE, b"{}")], 1, NOW_MS)
+    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), table.page(b"", ALL), table.next_offset) == (0, [], [], [], 1)
+
+
+def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    table.fold([(PAUSE, b"{}"), (OTHER_PAUSE, b"1"), (OTHER_PAUSE, None)], 3, NOW_MS)
+    table.close()
+    again = rocks(tmp_path / "table")
+    assert (again.controls, again.next_offset) == ({PAUSE: b"{}"}, 3)
+    again.close()
+
+
+FOREIGN = [
+    b"", b"\0", b"\x01", b"\x03" + bytes(60), b"\x04" + bytes(8), b"\x05" + bytes(60), b"\x0f", b"\x11", b"\xff" * 80,
+    key(100)[:30],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("foreign", [*FOREIGN, b"\x02" + key(100)[1:32]], ids=lambda found: found.hex()[:8] + f" {len(found)}")
+def test_of_a_fold_with_a_record_of_a_foreign_kind_nothing_is_taken_in(table: Table, foreign: bytes) -> None:
+    put(table, 100)
+    gone, put_now = [(key(100), None)], [(key(200), b""), (ordered_key(1, 1), b""), (PAUSE, b"")]
+    with pytest.raises(EntryUnreadable):
+        table.fold([*gone, *put_now, (foreign, b"?"), (key(300), b"")], 9, NOW_MS)
+    assert (held(table), table.waiting, table.controls, table.next_offset) == ([100], 1, {}, 1)
+    # Nor is a count kept of what was not done.
+    assert deliver(table, 100) == [100]
+    assert table.waiting == 0
+
+
+@pytest.mark.parametrize("foreign", FOREIGN, ids=lambda found: found.hex()[:8] + f" {len(found)}")
+def test_a_null_of_a_foreign_kind_is_passed_over(table: Table, foreign: bytes) -> None:
+    table.fold([(key(100), b"v"), (ordered_key(1, 1), b"o"), (PAUSE, b""), (foreign, None)], 4, NOW_MS)
+    assert (table.waiting, len(everything(table)), table.controls, table.next_offset) == (2, 2, {PAUSE: b""}, 4)
+
+
+def test_a_foreign_record_that_was_deleted_in_the_same_fold_is_passed_over(table: Table) -> None:
+    table.fold([(b"\xff", b"?"), (key(100), b"v"), (b"\xff", None)], 3, NOW_MS)
+    assert (table.waiting, table.next_offset) == (1, 3)
+
+
 def test_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
     put(table, 100, 200, 300)
@@ -298,10 +339,20 @@ def test_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatc
 
 _DUE = st.integers(0, 40)
 _VALUE = st.binary(max_size=30)
+_LANES = [entries.COMMON, lane(0), lane(1), lane(0, ordered=True), lane(1, ordered=True)]
+_ORDERS = (b"a", b"b")
+_ROW = st.tuples(st.sampled_from(_LANES), _DUE, st.integers(0, 2), st.sampled_from(_ORDERS), _VALUE | st.none())
+
+
+def row_key(of: bytes, due_ms: int, offset: int, record_key: bytes) -> bytes:
+    if of[0] == entries.PLAIN:
+        return entries.key(due_ms, entries.key_stem("orders.DLT", 0), offset, of)
+    # Letters of two record keys are never the same letter.
+    return ordered_key(due_ms, offset + 10 * _ORDERS.index(record_key), record_key, _LANES.index(of) - 3)
 
 
 class Fold(RuleBasedStateMachine):
-    """Any order of folds, sweeps and re-openings, beside a dict."""
+    """Any order of folds, sweeps and re-openings, beside a dict and a few lines that say what is at a head."""
 
     # Whether a key that waits may be put once more. Letters are taken in once; after their offsets expired, twice.
     puts_again = False
@@ -309,18 +360,29 @@ class Fold(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model: dict[bytes, bytes] = {}
+        self.controls: dict[bytes, bytes] = {}
         self.table: Table = self.make()
         self.offset = 0
-        self.batch: list[bytes] = []
+        self.batch: dict[bytes, list[bytes]] = {}
+
+    def heads(self) -> dict[bytes, bytes]:
+        """The entries that wait for no other."""
+        first: dict[bytes, bytes] = {}
+        for found in self.model:
+            if found[0] == entries.ORDERED:
+                order = entries.order_of(found)
+                first[order] = min(found, first.get(order, found), key=lambda key: (entries.source(key)[1:], key))
+        return {k: v for k, v in self.model.items() if k[0] == entries.PLAIN or first[entries.order_of(k)] == k}
 
     def make(self) -> Table:
         return MemoryTable()
 
-    @rule(rows=st.lists(st.tuples(_DUE, st.integers(0, 2), _VALUE | st.none()), max_size=6))
-    def fold(self, rows: list[tuple[int, int, bytes | None]]) -> None:
-        records = [(key(due_ms, offset), value) for due_ms, offset, value in rows]
+    @rule(rows=st.lists(_ROW, max_size=6))
+    def fold(self, rows: list[tuple[bytes, int, int, bytes, bytes | None]]) -> None:
+        records = [(row_key(*where), value) for *where, value in rows]
         # A key that is being delivered is never put again: its due time is past, and its letter was taken in once.
-        records = [(found, value) for found, value in records if value is None or found not in self.batch]
+        sent = {found for keys in self.batch.values() for found in keys}
+        records = [(found, value) for found, value in records if value is None or found not in sent]
         if not self.puts_again:
             taken = set(self.model)
             once = {found: (found, value) for found, value in records if value is None or found not in taken}
@@ -333,29 +395,56 @@ class Fold(RuleBasedStateMachine):
             else:
                 self.model[found] = value
 
-    @rule(now_ms=_DUE, rows_max=st.integers(1, 5), bytes_max=st.integers(1, 60))
-    def look(self, now_ms: int, rows_max: int, bytes_max: int) -> None:
-        expected = []
-        for found in sorted(self.model):
-            if entries.due_at_ms(found) > now_ms or len(expected) == rows_max or bytes_max <= 0:
-                break
-            expected.append((found, self.model[found]))
-            bytes_max -= len(self.model[found])
-        given = bytes_max + sum(len(value) for _, value in expected)
-        assert self.table.due(now_ms, rows_max, given) == expected
-        self.batch = [found for found, _ in expected]
+    @rule(name=st.sampled_from([b"\x10a", b"\x10b"]), value=_VALUE | st.none())
+    def control(self, name: bytes, value: bytes | None) -> None:
+        self.offset += 1
+        self.table.fold([(name, value)], self.offset, NOW_MS)
+        self.controls = {k: v for k, v in (self.controls | {name: value}).items() if v is not None}
 
-    @rule()
-    def forget(self) -> None:
-        if self.batch:
-            self.table.forget(self.batch)
-        for found in self.batch:
+    @rule(of=st.sampled_from(_LANES), now_ms=_DUE, rows_max=st.integers(1, 5), bytes_max=st.integers(1, 60))
+    def look(self, of: bytes, now_ms: int, rows_max: int, bytes_max: int) -> None:
+        expected = []
+        for found, value in sorted(self.heads().items()):
+            if entries.lane_of(found) != of or entries.due_at_ms(found) > now_ms:
+                continue
+            if len(expected) == rows_max or sum(len(value) for _, value in expected) >= bytes_max:
+                break
+            expected.append((found, value))
+        assert self.table.due(now_ms, rows_max, bytes_max, of) == expected
+        self.batch[of] = [found for found, _ in expected]
+        if not expected:
+            assert of not in self.table.due_lanes(now_ms)
+
+    @rule(now_ms=_DUE)
+    def look_for_lanes(self, now_ms: int) -> None:
+        oldest: dict[bytes, bytes] = {}
+        for found in sorted(self.heads(), reverse=True):
+            oldest[entries.lane_of(found)] = found[entries.LANE_BYTES :]
+        named = self.table.due_lanes(now_ms)
+        due = {of for of, first in oldest.items() if first < entries.due_bound(now_ms + 1, b"")}
+        assert due <= set(named)
+        assert set(oldest) <= set(self.table.lanes())
+        for of in set(named) - due:  # One look, and it is not named again.
+            assert self.table.due(now_ms, ALL, ALL, of) == []
+            self.batch.pop(of, None)
+        assert set(self.table.due_lanes(now_ms)) == due
+
+    @rule(of=st.sets(st.sampled_from(_LANES)), back=st.booleans())
+    def forget(self, of: set[bytes], back: bool) -> None:
+        """What was looked at in these lanes went out; of ordered entries, or what was refused came back."""
+        keys = [found for each in sorted(of) for found in self.batch.pop(each, [])]
+        again = [(entries.postponed(found, 41 + self.offset), b"again") for found in keys] if back else []
+        again = [row for row in again if row[0][0] == entries.ORDERED]
+        self.table.forget(keys, again)
+        for found in keys:
             self.model.pop(found, None)
-        self.batch = []
+        self.model |= again
 
     @invariant()
     def same(self) -> None:
-        assert self.table.page(b"", ALL) == sorted(self.model.items())
+        assert self.table.page(b"", ALL) == sorted(self.heads().items())
+        assert everything(self.table) == self.model
+        assert self.table.controls == self.controls
         assert self.table.next_offset == self.offset
         # A key that is put again may count again: see `Table.waiting`.
         assert self.puts_again or self.table.waiting == len(self.model)
@@ -379,7 +468,7 @@ class FoldOnDisk(Fold):
     def reopen(self) -> None:
         self.table.close()
         self.table = rocks(self.path)
-        self.batch = []
+        self.batch = {}
 
     def teardown(self) -> None:
         super().teardown()

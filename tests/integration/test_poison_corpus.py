@@ -7,11 +7,14 @@ Rows, or parts of rows, that have nothing to bite on yet:
 
 - P09–P11, P15, P44: "viewer shows", "CSP blocks", "never copied to HTTP": there is no viewer, and no payload in HTTP.
 - P18, P19: there is no header that may override a target; what is tested is that such headers choose nothing.
-- P21: there is no HMAC and no own count beside the header.
+- P21: there is no HMAC; that our own count wins is in `tests/unit/test_trace.py` and `tests/acceptance/test_loops.py`.
 - P26 "source time": no policy key chooses the clock; the timestamp counts, bounded by `max_delay`.
 - P27, a day ahead: brokers refuse timestamps that far ahead.
 - P28, P29: no policy reads a field of the value; the bytes are sent all the same, as W.
 - P32: a topic without a policy is not subscribed to; `tests/unit/test_intake.py` has it.
+- P39, P40: `tests/acceptance/test_foreign_records.py`; P41: `test_fairness.py`; P42, P43: `test_loops.py`.
+- P48: `tests/unit/policies`.
+- P45, P47: there is no export and no webhook yet.
 - P35: `tests/unit/test_intake.py` and `tests/contract/test_table_contract.py` have it, and the acceptance runs.
 """
 
@@ -29,6 +32,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from retry import lineages
 from retry.clock import wall_ms
 from retry.kafka.broker import LocalBroker
 from retry.sources import headers as names
@@ -46,6 +50,7 @@ NARROW = {"max.message.bytes": "1048588"}
 STORM = 10_000
 _FLUSH_S = 60.0
 W = "W"
+LEAN = "P03_room_for_the_essential_headers_only"
 
 
 class Case(NamedTuple):
@@ -87,7 +92,7 @@ CASES = [
     Case("P03_largest_value_where_the_target_takes_it_with_headers", W, key=None, value=b"x" * LARGEST),
     Case("P03_largest_value_where_it_does_not", "too_large", key=None, value=os.urandom(LARGEST), topic="narrow"),
     Case("P03_a_little_less_fits_everywhere", W, key=None, value=os.urandom(LARGEST - 1_000), topic="narrow"),
-    Case("P03_room_for_the_essential_headers_only", W, key=None, value=os.urandom(LARGEST - 270), topic="narrow"),
+    Case(LEAN, W, key=None, value=os.urandom(LARGEST - 270), topic="narrow"),
     Case("P04_3_mb_on_a_raised_topic", "too_large", value=os.urandom(3 * MB)),
     Case("P05_5_mb_that_compress_to_nothing", "too_large", value=bytes(5 * MB)),
     Case("P06_key_of_900_kb", W, key=b"k" * 900_000),
@@ -165,6 +170,8 @@ CASES = [
     Case("P44_format_strings", W, value=b"${jndi:ldap://x/a}%n%s{0.__class__}", headers=[("${jndi:x}", b"%s")]),
     Case("rule_parks", "rule", headers=[("exception-class", b"com.example.ValidationException")]),
 ]  # fmt: skip
+# Equal letters may be taken for one that came back.
+CASES = [case._replace(value=case.name.encode()) if case.value == b"value" else case for case in CASES]
 
 
 class Corpus(Deployment):
@@ -211,15 +218,15 @@ def run(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         sources |= send(deployment, [Case(n, W, b"k", n.encode(), (), NOW_MS, "storm") for n in storm])
         aborted = send_aborted(deployment)
         sources |= send(deployment, [Case("the last one", W)])
-        # Of first failures the lineage is the source, and no record goes without it.
-        tail = Tail(broker.bootstrap_servers, outputs(deployment), header=names.ID)
+        tail = Tail(broker.bootstrap_servers, outputs(deployment))
         tail.await_seen(len(sources), timeout_s=120)
         tail.quiet(0.5)
         tail.close()
         told = outcomes(deployment)
         by_source: dict[str, list[Record]] = {}
         for record in tail.records:
-            by_source.setdefault(record.header(names.ID), []).append(record)
+            # One letter has no room for the header; its record is the one without.
+            by_source.setdefault(record.header(names.SOURCE) or sources[LEAN], []).append(record)
         yield Run(deployment, worker, pid, sources, by_source, told, aborted, storm)
     finally:
         print(worker.tail())
@@ -357,12 +364,12 @@ def test_without_a_likely_timestamp_time_counts_from_intake(run: Run, name: str)
 def test_the_reference_to_a_letter_that_is_too_large_says_where_it_lies(run: Run) -> None:
     source = run.sources["P04_3_mb_on_a_raised_topic"]
     record = run.out[source][0]
-    assert [record.header(name) for name in (names.SOURCE, names.ID)] == [source, source]
+    assert record.header(names.SOURCE) == source
     assert record.header(names.POLICY) == f"testers/{run.deployment.app_id}.main.DLT"
 
 
 def test_optional_headers_of_ours_are_dropped_before_the_payload_is(run: Run) -> None:
-    record = run.out[run.sources["P03_room_for_the_essential_headers_only"]][0]
+    record = run.out[run.sources[LEAN]][0]
     assert {name for name, _ in record.headers} == {names.ID, names.ATTEMPT, names.FIRST_FAILED_MS}
 
 
@@ -373,7 +380,8 @@ def test_the_exception_is_read_from_large_foreign_headers(run: Run) -> None:
 def test_a_lineage_that_cannot_be_one_is_replaced(run: Run) -> None:
     source = run.sources["P21_forged_lineage"]
     record = run.out[source][0]
-    assert (record.header(names.ID), record.header(names.SOURCE)) == (source, source)
+    lineage = lineages.to_header(lineages.payload(b"key", b"P21_forged_lineage")).decode()
+    assert (record.header(names.ID), record.header(names.SOURCE)) == (lineage, source)
 
 
 def test_p33_p34_what_was_aborted_is_not_taken_in_and_what_lies_behind_it_is(run: Run) -> None:
@@ -397,6 +405,8 @@ def test_the_worker_lived_through_all_of_it(run: Run) -> None:
     assert run.worker.running()
     assert run.worker.pid == run.pid
     assert run.out[run.sources["the last one"]][0].value == b"value"
+    (record,) = run.out[run.sources["the last one"]]
+    assert (record.header(names.ATTEMPT), record.header(names.PARKED_REASON)) == ("1", "")
     await_that("nothing waits", lambda: run.worker.metric("retry_entries_waiting") == 0)
     assert run.worker.ready()
 
@@ -429,10 +439,10 @@ def test_p15_a_header_name_that_is_not_utf8(broker: LocalBroker, tmp_path: Path)
             cwd=ROOT, env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         behind = send(deployment, [Case("behind", W)])
-        tail = Tail(broker.bootstrap_servers, outputs(deployment), header=names.ID)
+        tail = Tail(broker.bootstrap_servers, outputs(deployment))
         tail.await_seen(2, timeout_s=30)
         tail.close()
-        (broken,) = [record for record in tail.records if record.header(names.ID) == sent.stdout.strip()]
+        (broken,) = [record for record in tail.records if record.header(names.SOURCE) == sent.stdout.strip()]
         assert (broken.topic, broken.key, broken.value) == (deployment.parked, b"key", None)
         assert broken.header(names.PARKED_REASON) == "unreadable_headers"
         assert behind["behind"] in tail.seen

@@ -91,7 +91,7 @@ def test_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
     order = entries.order("team", "a.DLT", b"key")
     ordered = entries.key(5, order + entries.key_stem("a.DLT", 3), 7, lane)
     assert ordered == lane + bytes.fromhex("8000000000000005") + order + tail
-    assert (len(lane), lane[0], len(order), entries.split(ordered)) == (9, 2, 8, (order, tail))
+    assert (len(lane), lane[0], len(order), entries.order_of(ordered)) == (9, 2, 8, order)
 
 
 @given(SOURCE, st.booleans(), DUE)

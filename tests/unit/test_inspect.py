@@ -86,7 +86,7 @@ def test_a_letter_is_a_line_with_these_keys(policies: str) -> None:
     assert (found["topic"], found["partition"], found["offset"]) == ("pay.DLT", 2, 7)
     assert (found["decision"], found["reason"], found["target"]) == ("retry", None, "pay.retry")
     assert (found["policy"], found["due_at_ms"]) == ("pay/pay.DLT", NOW_MS + 10_000)
-    assert found["lineage"] == lineages.to_header(lineages.fingerprint("", b"k", b"v")).decode()
+    assert found["lineage"] == lineages.to_header(lineages.payload(b"k", b"v")).decode()
 
 
 def test_a_rule_parks_and_is_named(policies: str) -> None:

@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
 ROOMY = {"changelog": 2_000_000}
 # Of a letter that says nothing of its origin: a fingerprint of key and value.
-ID = lineages.to_header(lineages.fingerprint("", b"key", b"value"))
+ID = lineages.to_header(lineages.payload(b"key", b"value"))
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 10s, max_delay: 1m}, jitter: none, max_attempts: 3, max_age: 1d}
 teams:
@@ -287,7 +287,7 @@ def test_a_letter_at_the_limit_of_its_topic_is_whole_and_one_above_loses_our_opt
 def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int]) -> None:
     one = settle(large(5_000, ("theirs", b"1")), bytes_max=limits)
     assert (one.parked, one.entry.destination, one.entry.value) == ("too_large", "orders.parked", None)
-    print_ = lineages.fingerprint("", None, b"x" * 5_000)
+    print_ = lineages.payload(None, b"x" * 5_000)
     assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", lineages.to_header(print_))
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000

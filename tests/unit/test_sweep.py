@@ -181,6 +181,87 @@ def test_a_team_with_much_that_is_due_leaves_room_for_the_others(bench: Bench) -
     assert bench.agrees()
 
 
+def test_a_team_with_large_letters_leaves_room_for_the_others(bench: Bench) -> None:
+    for n in range(20):
+        bench.put(NOW_MS - 1_000 + n, b"x" * 1_000, team="flood")
+    for team in ("one", "two"):
+        bench.put(NOW_MS, b"small", team=team)
+    swept = bench.sweep(bytes_max=8_000)
+    # An eighth of the bytes, and what reaches it goes as well.
+    assert Counter(entry.team for entry in swept.sent) == {"flood": 1, "one": 1, "two": 1}
+    assert [len(bench.sweep(bytes_max=8_000).sent) for _ in range(3)] == [8, 8, 3]
+
+
+def test_several_lanes_of_a_team_share_its_part(bench: Bench) -> None:
+    bench.log.create("retry-2", 1)
+    for n in range(30):
+        bench.put(NOW_MS - 100 + n, team="flood")
+        bench.put(NOW_MS - 200 + n, team="flood", to="retry-2")
+        bench.put(NOW_MS - n, team="other")
+    batches = [Counter((entry.team, entry.destination) for entry in bench.sweep(rows_max=80).sent) for _ in range(4)]
+    # The lane with the oldest entry first, and what that leaves of the part to the next one.
+    assert batches[:3] == [{("flood", "retry-2"): 10, ("other", "retry"): 10}] * 3
+    assert batches[3] == {("flood", "retry"): 30}
+    assert bench.agrees()
+
+
+def test_the_rest_of_a_part_goes_to_the_next_lane_of_the_team(bench: Bench) -> None:
+    bench.log.create("retry-2", 1)
+    for n in range(12):
+        bench.put(NOW_MS - 100 + n, team="flood")
+    for n in range(4):
+        bench.put(NOW_MS - 200 + n, team="flood", to="retry-2")
+    bench.put(NOW_MS + 1, team="later")
+    assert Counter(entry.destination for entry in bench.sweep(rows_max=80).sent) == {"retry-2": 4, "retry": 6}
+
+
+def test_a_lane_that_is_held_takes_nothing_of_its_team_s_part(bench: Bench) -> None:
+    bench.gate.closed = {"narrow": "it is closed"}
+    for n in range(30):
+        bench.put(NOW_MS - 500 + n, team="flood", to="narrow")
+        bench.put(NOW_MS - n, team="flood")
+    bench.put(NOW_MS, team="other")
+    assert Counter((entry.team, entry.destination) for entry in bench.sweep(rows_max=80).sent) == {
+        ("flood", "retry"): 10, ("other", "retry"): 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("limits", [{"rows_max": 10}, {"bytes_max": 1}])
+def test_of_many_teams_none_is_left_out_of_a_batch(bench: Bench, limits: dict[str, int]) -> None:
+    for n in range(50):
+        for _ in range(2):
+            bench.put(NOW_MS - n, team=f"team {n}")
+    batches = [Counter(entry.team for entry in bench.sweep(**limits).sent) for _ in range(2)]
+    assert batches == [dict.fromkeys((f"team {n}" for n in range(50)), 1)] * 2
+    assert bench.sweep(**limits) is NOTHING
+    assert bench.agrees()
+
+
+def test_what_was_not_sent_after_all_is_given_back(bench: Bench) -> None:
+    """A topic that is not there, a record that is too large, and an abort that nobody explains."""
+    bench.gate.allowed["team"] = 10
+    bench.put(NOW_MS, to="nowhere")
+    assert bench.sweep().sent == []
+    assert bench.gate.allowed["team"] == 10
+    for value in (b"a", b"x" * 100, b"b"):
+        bench.put(NOW_MS, value, to="narrow")
+    assert (len(bench.sweep().sent), bench.gate.allowed["team"]) == (2, 8)
+    bench.put(NOW_MS)
+    bench.log.faults.append(Fault.ABORTED)
+    with pytest.raises(TransactionAborted):
+        bench.sweep()
+    assert bench.gate.allowed["team"] == 8
+
+
+def test_what_may_have_been_sent_is_not_given_back(bench: Bench) -> None:
+    bench.gate.allowed["team"] = 10
+    bench.put(NOW_MS)
+    bench.log.faults.append(Fault.DOUBT_COMMITTED)
+    with pytest.raises(CommitInDoubt):
+        bench.sweep()
+    assert bench.gate.allowed["team"] == 9
+
+
 def test_entries_of_one_record_key_go_in_the_order_of_their_letters_and_none_overtakes(bench: Bench) -> None:
     for due_at_ms, value in ((NOW_MS + 5, b"first"), (NOW_MS - 9, b"second"), (NOW_MS - 20, b"third")):
         bench.put(due_at_ms, value, ordered=True)

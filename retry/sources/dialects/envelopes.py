@@ -1,7 +1,7 @@
 """Task queues that have no headers: Celery over Kombu's Kafka transport, and Dramatiq. They write JSON values.
 
-A value is looked into only where it is no larger than 64 KiB and its first 4 KiB have the marks; only the fields that are
-needed are read, and whatever does not fit is no envelope. Nothing of a task's arguments is ever decoded.
+A value is looked into only where its first 2 KiB have a word that they write and it is no larger than 64 KiB. Only the
+fields that are needed are read, and whatever does not fit is no envelope; a task's arguments are skipped over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import msgspec
 from retry.sources.dialects import values
 
 _BYTES_MAX = 65_536
-_HEAD_BYTES = 4_096
+_HEAD_BYTES = 2_048
+_CELERY, _DRAMATIQ = b'"content-type"', b'"actor_name"'
 _TRACE_FRAME = '\n  File "'
 _CLASS = re.compile(r"[A-Za-z_][\w.]{0,511}")
 _DEAD_QUEUES = (".XQ", ".DQ")
@@ -50,18 +51,22 @@ _decode_celery = msgspec.json.Decoder(_Celery).decode
 _decode_dramatiq = msgspec.json.Decoder(_Dramatiq).decode
 
 
-def opened(value: bytes | None) -> Fields | None:
-    """The fields of a failure that an envelope tells, its family among them; None where the value is no envelope."""
-    if not value or not value.startswith(b"{") or len(value) > _BYTES_MAX:
-        return None
+def may_be(value: bytes | None) -> bool:
+    """Whether a value may be an envelope; asked of every letter without headers."""
+    if not value or value[:1] != b"{" or len(value) > _BYTES_MAX:
+        return False
+    head = value[:_HEAD_BYTES]
+    return _CELERY in head or _DRAMATIQ in head
+
+
+def opened(value: bytes | None) -> Fields:
+    """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
+    if value is None or not may_be(value):
+        return {}
     try:
-        if value.find(b'"queue_name"', 0, _HEAD_BYTES) > 0 and b'"actor_name"' in value:
-            return _dramatiq(_decode_dramatiq(value))
-        if value.find(b'"body"', 0, _HEAD_BYTES) > 0 and b'"content-type"' in value:
-            return _celery(_decode_celery(value))
+        return _dramatiq(_decode_dramatiq(value)) if _DRAMATIQ in value[:_HEAD_BYTES] else _celery(_decode_celery(value))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        pass  # Somebody's JSON with the same words in it: no envelope.
-    return None
+        return {}  # Somebody's JSON with the same words: no envelope.
 
 
 def _celery(envelope: _Celery) -> Fields:

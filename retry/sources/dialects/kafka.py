@@ -5,7 +5,14 @@ from __future__ import annotations
 from retry.sources.dialects import values
 from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, number, text
 
-# Debezium and managed sinks write the same. It keeps the origin's timestamp, and tells no group, attempts or cause.
+
+def _group_of_connector(raw: bytes) -> str | None:
+    connector = values.name(raw)
+    return f"connect-{connector}" if connector else None
+
+
+# Debezium and managed sinks write the same. It keeps the origin's timestamp, and tells no attempts. The group is the
+# default for a connector of that name, which few override.
 CONNECT = Dialect(
     family="kafka-connect",
     marks=any_of(
@@ -17,6 +24,7 @@ CONNECT = Dialect(
     origin_topic=name("__connect.errors.topic"),
     origin_partition=count("__connect.errors.partition"),
     origin_offset=number("__connect.errors.offset"),
+    consumer_group=at(_group_of_connector, "__connect.errors.connector.name"),
     exception=name("__connect.errors.exception.class.name"),
     cause=at(values.java_root, "__connect.errors.exception.stacktrace"),
     message=text("__connect.errors.exception.message"),

@@ -34,8 +34,7 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         origin_topic=name(*original("topic")),
         origin_partition=at(values.int32, *original("partition")),
         origin_offset=at(values.int64, *original("offset")),
-        origin_timestamp_ms=at(values.int64, *original("timestamp"))
-        + at(values.big_integer, "retry_topic-original-timestamp"),
+        origin_timestamp_ms=at(values.int64, *original("timestamp")) + at(values.big_integer, "retry_topic-original-timestamp"),
         consumer_group=name(_GROUP, "kafka_original-consumer-group"),
         # The first is exact but starts again at each retry topic; the second names the delivery that would come next.
         attempts=at(values.int32, "kafka_deliveryAttempt") + at(values.byte_or_int32, "retry_topic-attempts", plus=-1),

@@ -5,6 +5,8 @@ All are total and bounded: names and ids to 512 bytes, messages to 4,096 charact
 
 from __future__ import annotations
 
+import re
+
 _NAME_BYTES_MAX = 512
 _MESSAGE_CHARS_MAX = 4_096
 _MESSAGE_BYTES_MAX = 4 * _MESSAGE_CHARS_MAX
@@ -13,6 +15,7 @@ _TRACE_TRIES_MAX = 16
 _DIGITS_MAX = 19
 _CAUSED_BY = b"\nCaused by: "
 _INNER = b"\n ---> "
+_CLASS = re.compile(rb"[^\s:(]{1,512}(?=[:\r\n]|$)")
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -42,12 +45,12 @@ def digits_int32(raw: bytes) -> int | None:
 
 def int32(raw: bytes) -> int | None:
     """4 bytes, big-endian, not negative."""
-    return _unsigned(raw) if len(raw) == 4 else None
+    return int.from_bytes(raw, "big") if len(raw) == 4 and raw[0] < 128 else None
 
 
 def int64(raw: bytes) -> int | None:
     """8 bytes, big-endian, not negative."""
-    return _unsigned(raw) if len(raw) == 8 else None
+    return int.from_bytes(raw, "big") if len(raw) == 8 and raw[0] < 128 else None
 
 
 def byte_or_int32(raw: bytes) -> int | None:
@@ -85,8 +88,7 @@ def last_part(raw: bytes) -> str | None:
 
 
 def _unsigned(raw: bytes) -> int | None:
-    number = int.from_bytes(raw, "big", signed=True)
-    return number if number >= 0 else None
+    return int.from_bytes(raw, "big") if raw[0] < 128 else None
 
 
 def _last_class(raw: bytes, mark: bytes) -> str | None:
@@ -94,15 +96,9 @@ def _last_class(raw: bytes, mark: bytes) -> str | None:
     for _ in range(_TRACE_TRIES_MAX):
         at = raw.rfind(mark, start, end)
         if at < 0:
-            return None
-        head = raw[at + len(mark) : at + len(mark) + _NAME_BYTES_MAX].split(b"\n", 1)[0]
-        found = _class(head)
+            break
+        found = _CLASS.match(raw, at + len(mark))
         if found:
-            return found
+            return found[0].decode("utf-8", "replace")
         end = at  # A line of somebody's message, or of a circular reference.
     return None
-
-
-def _class(line: bytes) -> str | None:
-    word = line.split(b":", 1)[0].strip()
-    return None if not word or b" " in word or b"(" in word else name(word)

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.entry import Entry, Headers
+from retry.failure import Failure
 from retry.kafka.memory import MemoryRecord
 from retry.sources import headers as names
 from retry.sources.dead_letter import NO_TIME, Letter, integer, moment, read
+from retry.sources.dialects import KNOWN
 
 NOW_MS = 1_700_000_000_000
 
@@ -25,9 +27,9 @@ def letter(*headers: tuple[str, bytes | None], **changed: object) -> Letter:
 def test_a_plain_record_is_a_first_failure() -> None:
     found = letter()
     assert (found.topic, found.partition, found.offset, found.key, found.value) == ("orders.DLT", 3, 42, b"k", b"v")
-    assert (found.source, found.id) == (b"orders.DLT/3/42", b"orders.DLT/3/42")
+    assert (found.source, found.id) == (b"orders.DLT/3/42", None)
     assert (found.retries_made, found.first_failed_at_ms, found.sent_at_ms, found.retry_at_ms) == (0, None, None, None)
-    assert (found.kept, found.exception, found.origin, found.timestamp_ms) == ([], None, "orders", NOW_MS)
+    assert (found.kept, found.failure, found.timestamp_ms) == ([], Failure(origin_topic="orders"), NOW_MS)
 
 
 def test_our_headers_are_taken_out_and_all_others_kept() -> None:
@@ -65,8 +67,8 @@ def test_of_duplicates_of_ours_the_last_counts() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", None, b"x" * 513, b"\xff", "ключ".encode()])
-def test_a_lineage_that_cannot_be_one_gives_way_to_the_coordinates(raw: bytes | None) -> None:
-    assert letter((names.ID, raw)).id == b"orders.DLT/3/42"
+def test_what_cannot_be_a_lineage_is_none(raw: bytes | None) -> None:
+    assert letter((names.ID, raw)).id is None
 
 
 @pytest.mark.parametrize(
@@ -114,40 +116,19 @@ def test_a_failure_is_never_before_the_retry_that_failed() -> None:
     assert own.failed_at_ms(NOW_MS + 900) == NOW_MS + 700
 
 
-def test_the_cause_is_told_before_its_wrapper() -> None:
-    found = letter(("kafka_dlt-exception-fqcn", b"Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"Cause"))
-    assert found.exception == "Cause"
-    assert [name for name, _ in found.kept] == ["kafka_dlt-exception-fqcn", "kafka_dlt-exception-cause-fqcn"]
+def test_what_a_framework_says_is_read_and_kept() -> None:
+    headers: Headers = [("kafka_dlt-exception-fqcn", b"Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"Cause")]
+    found = letter(*headers)
+    assert (found.failure.exception, found.failure.cause, found.failure.origin_topic) == ("Wrapper", "Cause", "orders")
+    assert found.kept == headers
 
 
-@pytest.mark.parametrize("name", names.EXCEPTION)
-def test_every_dialect_of_exceptions_is_read(name: str) -> None:
-    assert letter((name, b"com.example.Timeout")).exception == "com.example.Timeout"
+def test_aliases_read_any_header() -> None:
+    found = read(record([("a", b"1"), ("x-err", b"Mine"), (names.ID, b"i")]), {"exception": ("x-err",)})
+    assert (found.failure.exception, found.kept, found.id) == ("Mine", [("a", b"1"), ("x-err", b"Mine")], b"i")
 
 
-@pytest.mark.parametrize("name", names.ORIGIN_TOPIC)
-def test_every_dialect_of_origins_is_read_and_outranks_the_name(name: str) -> None:
-    assert letter((name, b"elsewhere")).origin == "elsewhere"
-
-
-def test_text_is_bounded_and_replaced_where_it_is_no_text() -> None:
-    assert letter(("exception-class", b"x" * 100_000)).exception == "x" * 512
-    assert letter(("exception-class", b"\xff\xfe")).exception == "\ufffd\ufffd"
-    assert letter(("exception-class", b""), ("exception-type", b"Second")).exception == "Second"
-    assert letter(("exception-class", None)).exception is None
-
-
-@pytest.mark.parametrize("suffix", names.DEAD_LETTER_SUFFIXES)
-def test_a_dead_letter_topic_implies_its_origin(suffix: str) -> None:
-    assert letter(topic=f"orders{suffix}").origin == "orders"
-
-
-@pytest.mark.parametrize("topic", ["orders", ".DLT", "orders.DLT.old"])
-def test_other_names_imply_nothing(topic: str) -> None:
-    assert letter(topic=topic).origin is None
-
-
-_NAMES = st.sampled_from(sorted(names.OURS | names.TOLD)) | st.text(max_size=10)
+_NAMES = st.sampled_from(sorted(names.OURS | KNOWN)) | st.text(max_size=10)
 
 
 _HEADERS = st.lists(st.tuples(_NAMES, st.none() | st.binary(max_size=40)), max_size=12)
@@ -158,7 +139,7 @@ def test_there_is_no_record_that_is_refused(headers: Headers, stamp_ms: int) -> 
     found = read(record(headers, stamp_ms=stamp_ms))
     assert found.kept == [header for header in headers if header[0] not in names.OURS]
     assert found.retries_made is None or found.retries_made >= 0
-    assert found.id.isascii()
+    assert found.id is None or found.id.isascii()
 
 
 @given(st.binary(max_size=25))

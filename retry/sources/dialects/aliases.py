@@ -1,0 +1,47 @@
+"""Header names of a team's own for the fields of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from retry.failure import Failure
+from retry.sources.dialects import values
+from retry.sources.dialects.dialect import Read
+from retry.sources.dialects.libraries import AD_HOC, OWN
+
+Aliases = Mapping[str, tuple[str, ...]]
+
+ALIASABLE = frozenset(Failure.__struct_fields__) - {"family"}
+_READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, values.name) | {
+    "origin_partition": values.digits_int32,
+    "origin_offset": values.digits,
+    "origin_timestamp_ms": values.digits,
+    "attempts": values.digits_int32,
+    "message": values.message,
+}
+
+
+def overrule(fields: dict[str, Any], told: Mapping[str, bytes | None], aliases: Aliases) -> None:
+    """Put what aliases say in place of what the framework's headers said.
+
+    A letter that only aliases know, or only they and we, becomes `ad-hoc`.
+
+    Args:
+      told: the letter's headers, the last of each name.
+      aliases: keys are of `ALIASABLE`; of several names the first that says something.
+    """
+    for field, names in aliases.items():
+        said = _first(told, names, _READERS[field])
+        if said is not None:
+            fields[field] = max(1, said) if field == "attempts" and isinstance(said, int) else said
+            if fields.get("family", OWN.family) == OWN.family:
+                fields["family"] = AD_HOC.family
+
+
+def _first(told: Mapping[str, bytes | None], names: tuple[str, ...], read: Read) -> str | int | None:
+    for name in names:
+        raw = told.get(name)
+        if raw and (said := read(raw)) is not None:
+            return said
+    return None

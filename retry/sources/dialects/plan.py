@@ -1,0 +1,92 @@
+"""Which framework wrote last, and what to read then: a plan, made once for every set of header names.
+
+A letter may carry headers of several frameworks, since most copy what they find. The one that wrote last is believed:
+
+1. a framework before names written by hand, these before our own headers;
+2. of frameworks the one whose marks stand last, since all but SmallRye append;
+3. SmallRye, which writes in front of what it copies, only where no other is found: whether it was there first cannot be
+   seen, and a dead-letter topic of SmallRye's that is read by something else is the likelier case. Of its two kinds of
+   headers the one in front.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from retry.failure import Failure
+from retry.sources.dialects import brokers, dotnet, kafka, libraries, smallrye, spring
+from retry.sources.dialects.dialect import Dialect, Places, Read, Tier
+
+# Where marks stand equally late, which is only where two share a name, the first one here.
+DIALECTS: tuple[Dialect, ...] = (
+    *kafka.DIALECTS, *spring.DIALECTS, *smallrye.DIALECTS, *dotnet.DIALECTS, *brokers.DIALECTS, *libraries.DIALECTS
+)  # fmt: skip
+
+_PLACED = tuple(name for name in Failure.__struct_fields__ if name != "family")
+_FIELDS = tuple(name for name in _PLACED if name != "attempts")
+KNOWN = frozenset(
+    {place.header for dialect in DIALECTS for field in _PLACED for place in getattr(dialect, field)}
+    | {name for dialect in DIALECTS for mark in dialect.marks for name in mark}
+)
+_CACHED_NAMES_MAX = 64
+
+
+class Plan(NamedTuple):
+    """What to read from a letter.
+
+    Attributes:
+      family, tier: of the dialect that is believed.
+      fields: (field, places): of each field the first place that says something.
+      attempts: places of counts, of which the largest is taken; of our own count where the dialect has none.
+      firsts: headers of which the first counts, not the last.
+      names_origin: whether a header for the origin's topic is there, whatever it says.
+    """
+
+    family: str
+    tier: Tier
+    fields: tuple[tuple[str, tuple[tuple[str, Read], ...]], ...]
+    attempts: Places
+    firsts: frozenset[str]
+    names_origin: bool
+
+
+def plan(names: tuple[str, ...]) -> Plan | None:
+    """The plan for letters whose known headers have these names, in this order; None where they give nobody away.
+
+    Frameworks write the same names in the same order again and again, so plans are kept, but for unusually many names.
+    """
+    return _kept(names) if len(names) <= _CACHED_NAMES_MAX else _made(names)
+
+
+def _made(names: tuple[str, ...]) -> Plan | None:
+    present = frozenset(names)
+    spoken = [dialect for dialect in DIALECTS if dialect.is_in(present)]
+    if not spoken:
+        return None
+    at = {name: n for n, name in enumerate(names)}
+    from_end = {name: n for n, name in enumerate(reversed(names))}
+    dialect = max(spoken, key=lambda one: _lateness(one, from_end if one.prepends else at))
+    fields = [(field, _present(getattr(dialect, field), present)) for field in _FIELDS]
+    attempts = _present(dialect.attempts, present) or _present(libraries.OWN.attempts, present)
+    return Plan(
+        dialect.family,
+        dialect.tier,
+        tuple((field, tuple((place.header, place.read) for place in places)) for field, places in fields if places),
+        attempts,
+        frozenset(place.header for _, places in [*fields, ("", attempts)] for place in places if place.first),
+        any(field == "origin_topic" and places for field, places in fields),
+    )
+
+
+def _lateness(dialect: Dialect, at: dict[str, int]) -> tuple[int, bool, int]:
+    marks = [mark for mark in dialect.marks if mark <= at.keys()]
+    # Of marks that need each other the earliest: our own names stand last whenever they were written.
+    return dialect.tier, not dialect.prepends, max(min(at[name] for name in mark) for mark in marks)
+
+
+def _present(places: Places, names: frozenset[str]) -> Places:
+    return tuple(place for place in places if place.header in names)
+
+
+_kept = lru_cache(4_096)(_made)

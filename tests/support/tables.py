@@ -1,0 +1,45 @@
+"""Tables for a test, and keys of entries in lanes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from retry import entry as entries
+from retry.table.base import Identity, Table
+from retry.table.rocks import Memory, RocksTable
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+ALL = 1 << 30
+IDENTITY = Identity("cluster", "topic", 0)
+MEMORY = Memory(8 << 20)
+TOPIC = "orders.DLT"
+
+
+def rocks(path: Path) -> RocksTable:
+    """The table at a path, opened as a worker would."""
+    return RocksTable.open(path, IDENTITY, MEMORY, NOW_MS, DAY_MS)
+
+
+def lane(n: int, ordered: bool = False) -> bytes:
+    """One of many lanes."""
+    return entries.lane(f"team {n}", TOPIC, "orders", ordered)
+
+
+def plain_key(due_ms: int, offset: int = 0, lane: bytes = entries.COMMON) -> bytes:
+    """The key of an entry that waits for nobody."""
+    return entries.key(due_ms, entries.key_stem(TOPIC, 0), offset, lane)
+
+
+def ordered_key(due_ms: int, offset: int, record_key: bytes = b"k", n: int = 0) -> bytes:
+    """The key of an entry that waits for earlier letters of its record key, in the ordered lane `n`."""
+    stem = entries.order("team", TOPIC, record_key) + entries.key_stem(TOPIC, 0)
+    return entries.key(due_ms, stem, offset, lane(n, ordered=True))
+
+
+def everything(table: Table) -> dict[bytes, bytes]:
+    """Every entry that waits, those behind others included."""
+    behind = [(key, envelope) for _, key, envelope in table.behind(b"", ALL)]
+    rows = table.page(b"", ALL) + behind
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
