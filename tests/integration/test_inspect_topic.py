@@ -109,8 +109,8 @@ def test_letters_of_undone_and_of_open_transactions_are_not_read(deployment: Dep
 
 def test_topics_that_are_not_there_are_named(deployment: Deployment) -> None:
     (topic,) = deployment.dead_letters
-    beyond = [topic, "--partition", "3"]
-    for args, message in ((["nowhere"], "no topic nowhere"), (["no name"], "no name"), (beyond, "no partition 3")):
+    cases = [(["nowhere"], "no topic nowhere"), (["no name"], "no name"), ([topic, "--partition", "3"], "no partition 3")]
+    for args, message in cases:
         told = deployment.command("inspect", "--topic", *args)
         assert (told.returncode, told.stdout) == (1, "")
         assert message in told.stderr and "Traceback" not in told.stderr
@@ -126,3 +126,25 @@ def test_the_service_need_not_be_set_up(deployment: Deployment) -> None:
     # Without a policy file too.
     told = deployment.command("inspect", "--topic", topic, RETRY_APP_ID=f"{deployment.app_id}x", RETRY_POLICIES="")
     assert json.loads(told.stdout)["reason"] == "no_policy"
+
+
+def test_a_pointer_is_decided_with_the_record_that_it_names(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1})
+    (topic,), shop = deployment.dead_letters, f"{deployment.app_id}.shop"
+    deployment.create({shop: (1, {})})
+    deployment.policy_file.write_text(
+        f"teams: {{t: {{topics: [{{dead_letters: {topic}, retry_to: {deployment.retry_of(topic)}, origins: [{shop}],"
+        f" rules: [{{headers: {{tenant: blue}}, park: true}}]}}]}}}}"
+    )
+    origins, letters = Sender(deployment.bootstrap_servers), Sender(deployment.bootstrap_servers)
+    origins.send(shop, b"k", b"v", [("tenant", b"blue")])
+    origins.finish()
+    for offset in (b"0", b"7"):
+        place: Headers = [("__dlq.errors.topic", shop.encode()), ("__dlq.errors.partition", b"0")]
+        group: Headers = [("__dlq.errors.offset", offset), ("__dlq.errors.group", b"billing")]
+        letters.send(topic, None, None, [*place, *group], partition=0)
+    letters.finish()
+    found, gone = inspected(deployment, "--topic", topic)
+    assert (found["family"], found["policy"], found["reason"]) == ("share-group", f"t/{topic}#1", "rule")
+    assert gone["reason"] == "source_gone"
+    assert "pointer" not in found
