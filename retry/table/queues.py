@@ -21,12 +21,16 @@ _WHEN_BYTES = LANE_BYTES + 8
 Changes = dict[bytes, bytes | None]
 
 
-class Rows(Protocol):
-    """Where rows are read; what is to be written is the caller's to write at once."""
+class Row(Protocol):
+    """Where one row is read."""
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""
         ...
+
+
+class Rows(Row, Protocol):
+    """Where rows are read; what is to be written is the caller's to write at once."""
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
@@ -63,6 +67,11 @@ def drop(rows: Rows, key: bytes) -> Effect:
     place, envelope = following
     successor = key_of(place)
     return Effect({place: None, pointer: successor, key: None, successor: envelope}, -1)
+
+
+def head(rows: Row, key: bytes) -> bytes | None:
+    """The key of the entry that an ordered one waits behind; its own where it is the first."""
+    return rows.get(_HEAD + order_of(key))
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:
