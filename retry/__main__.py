@@ -6,8 +6,10 @@ import click
 
 from retry.commands.broker import broker
 from retry.commands.entries import entries
+from retry.commands.pause import pause, pauses, resume
 from retry.commands.policies import policies
 from retry.commands.report import report
+from retry.commands.reschedule import reschedule
 from retry.commands.topics import topics
 from retry.commands.worker import worker
 
@@ -18,7 +20,7 @@ def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 
 
-for command in (worker, topics, policies, entries, report, broker):
+for command in (worker, topics, policies, entries, pause, resume, pauses, reschedule, report, broker):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -81,6 +81,10 @@ class Gate:
         for destination in destinations:
             self.breakers.delivered(destination)
 
+    def look_again(self) -> None:
+        """Find out anew what waits and why: the entries of a lane may have gone elsewhere."""
+        self.held.clear()
+
     def _why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
         paused = controls.paused(standing, *lane)
         if paused is not None:

@@ -6,6 +6,9 @@ Rows beside those of the entries, all derived from changelog records, so that a 
     0x05 | order | source of letter → key and envelope of an entry that waits behind it
 
 What is told here twice changes nothing the second time: a table that was cut short in mid-fold folds on.
+
+Of letters of one partition the first one is at the head, whichever record comes first: an entry that was moved has its
+record behind those of its successors, and once its old record is compacted away nothing else tells that it was there.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import msgspec
 from retry.entry import split
 
 _HEAD, _BEHIND = b"\x04", b"\x05"
+_OFFSET_BYTES = 8
 
 Changes = dict[bytes, bytes | None]
 
@@ -41,13 +45,26 @@ class Effect(NamedTuple):
 
 
 def put(rows: Rows, key: bytes, envelope: bytes) -> Effect:
-    """An entry joins: at the head where there is none, or in place of itself at another due time; else behind it."""
+    """An entry joins: at the head where there is none, or in place of itself at another due time; else behind it.
+
+    Behind the head it replaces itself at once, so that its old key's null finds nothing.
+    """
     order, letter = split(key)
     head = rows.get(_HEAD + order)
     if head is None or split(head)[1] == letter:
         return Effect({key: envelope, _HEAD + order: key}, int(head != key))
-    again = find(rows, key) is not None
-    return Effect({_BEHIND + order + letter: msgspec.msgpack.encode((key, envelope))}, int(not again))
+    place = _BEHIND + order + letter
+    more = int(rows.get(place) is None)
+    if not _before(letter, split(head)[1]):
+        return Effect({place: msgspec.msgpack.encode((key, envelope))}, more)
+    demoted = _BEHIND + order + split(head)[1]
+    held = msgspec.msgpack.encode((head, rows.get(head) or b""))
+    return Effect({place: None, key: envelope, _HEAD + order: key, head: None, demoted: held}, more)
+
+
+def _before(letter: bytes, other: bytes) -> bool:
+    """Whether a letter lies before another in the same partition of the same topic."""
+    return letter[:-_OFFSET_BYTES] == other[:-_OFFSET_BYTES] and letter < other
 
 
 def drop(rows: Rows, key: bytes) -> Effect:
@@ -64,12 +81,11 @@ def drop(rows: Rows, key: bytes) -> Effect:
 
 
 def _drop_other(rows: Rows, key: bytes, place: bytes) -> Effect:
-    if rows.get(key) is not None:
-        return Effect({key: None}, -1)
+    # The place first: a table's `get` finds what waits there under its key, too.
     packed = rows.get(place)
     if packed is not None and unpacked(packed)[0] == key:
         return Effect({place: None}, -1)
-    return Effect({}, 0)
+    return Effect({key: None}, -1) if rows.get(key) is not None else Effect({}, 0)
 
 
 def find(rows: Rows, key: bytes) -> bytes | None:

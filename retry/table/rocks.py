@@ -223,9 +223,25 @@ class RocksTable:
                 change += len(set(keys).intersection(self._gone))
                 self._gone.clear()
             # After the watermarks: an entry that takes the head's place may be due before the others of its lane.
-            change += sum(self._queue(queues.put(self, *row)) for row in again if row[0][0] == ORDERED)
-            change += sum(self._queue(queues.drop(self, key)) for key in keys if key[0] == ORDERED)
-            self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
+            self._leave(batch, keys, again, change)
+
+    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.drop`."""
+        batch, change = WriteBatch(raw_mode=True), 0
+        with self._lock:
+            for key in keys:
+                if key[0] == PLAIN and self._row(key) is not None:
+                    batch.delete(key)
+                    change -= 1
+            self._leave(batch, keys, again, change)
+
+    def _leave(
+        self, batch: WriteBatch, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]], change: int
+    ) -> None:
+        """Ordered entries leave their queues, or take their place in them again; then the batch is written."""
+        change += sum(self._queue(queues.put(self, *row)) for row in again if row[0][0] == ORDERED)
+        change += sum(self._queue(queues.drop(self, key)) for key in keys if key[0] == ORDERED)
+        self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
