@@ -67,6 +67,8 @@ class Rescheduling:
         """
         request = self._next(table, judge)
         if request is None:
+            # What was taken in under another policy file meanwhile may lie behind the cursor.
+            self._request = b""
             return False
         if request.key != self._request:
             self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0

@@ -296,6 +296,17 @@ def test_the_request_is_deleted_with_the_last_batch_and_batches_are_bounded(benc
     assert not bench.step(QUICK)
 
 
+def test_an_entry_is_put_under_its_new_key_before_the_old_one_is_deleted(bench: Bench) -> None:
+    olds = [bench.take(topic) for topic in ("orders.DLT", "keyed.DLT", "keyed.DLT")]
+    bench.ask(QUICK)
+    before = len(bench.log.read("changelog"))
+    bench.finish(QUICK)
+    told = [(record.key() or b"", record.value() is None) for record in bench.log.read("changelog")[before:]]
+    entry_records = [(entries.source(key).offset, gone) for key, gone in told if key[:1] != b"\x10"]
+    assert sorted(entry_records[::2]) == [(n, False) for n in range(1, len(olds) + 1)]
+    assert entry_records[1::2] == [(offset, True) for offset, _ in entry_records[::2]]
+
+
 def test_a_batch_is_bounded_by_bytes(bench: Bench) -> None:
     for _ in range(3):
         bench.take()
@@ -332,6 +343,19 @@ def test_a_request_for_a_file_that_is_no_more_is_superseded(bench: Bench) -> Non
     later = bench.ask("to come", NOW_MS + 2)
     bench.finish(QUICK)
     assert (bench.due(), list(bench.table.controls)) == ({1: 2_000}, [later])
+
+
+def test_after_another_file_was_in_use_meanwhile_it_begins_anew(bench: Bench) -> None:
+    for n in range(6):
+        bench.take(key=b"%d" % n)
+    bench.ask(QUICK)
+    for _ in range(3):
+        bench.step(QUICK, rows_max=2)
+        bench.fold()
+    bench.step(OLD)
+    bench.take(stamp_ms=NOW_MS - 2 * HOUR_MS)
+    bench.finish(QUICK, rows_max=2)
+    assert bench.due() == dict.fromkeys(range(1, 7), 2_000) | {7: 2_000 - 2 * HOUR_MS}
 
 
 def test_requests_for_the_same_file_are_done_one_after_another(bench: Bench) -> None:
