@@ -8,8 +8,10 @@ from retry.commands.broker import broker
 from retry.commands.entries import entries
 from retry.commands.explain import explain
 from retry.commands.inspect import inspect
+from retry.commands.pause import pause, pauses, resume
 from retry.commands.policies import policies
 from retry.commands.report import report
+from retry.commands.reschedule import reschedule
 from retry.commands.topics import topics
 from retry.commands.worker import worker
 
@@ -20,7 +22,9 @@ def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 
 
-for command in (worker, topics, policies, inspect, entries, explain, report, broker):
+for command in (
+    worker, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, report, broker,
+):  # fmt: skip
     main.add_command(command)
 
 if __name__ == "__main__":

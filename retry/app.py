@@ -9,6 +9,7 @@ import os
 import socket
 from pathlib import Path
 
+from retry.anew import Judge
 from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
@@ -51,13 +52,14 @@ def build(settings: Settings) -> Engine:
     recent = Recent(reader, admin, names.lineage, own[names.lineage].partitions, Lineages(settings.lineages))
     pointers = Pointers(reader)
 
-    def intake(registry: Registry) -> Intake:
-        known = own | topics.describe(admin, registry.targets())
-        bytes_max = {topic: topics.record_bytes_max(about) for topic, about in known.items()}
+    def packer(registry: Registry) -> Packer:
+        return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
+
+    def intake(registry: Registry, packer: Packer) -> Intake:
         tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets())
-        packer = Packer(names.changelog, names.parked, bytes_max)
         return Intake(registry, tracer, packer, pointers.fetch, names, changelog.partitions)
 
+    packing = packer(policies.registry)
     subscription = policies.registry.subscription()
     letter_reader = clients.consumer_config(settings, names.intake_group, name)
     letters = Letters(
@@ -65,20 +67,23 @@ def build(settings: Settings) -> Engine:
         clients.producer_config(settings, f"{settings.app_id}-intake-{name}"),
         subscription,
         Orphans(admin, letter_reader, subscription),
-        intake(policies.registry),
+        intake(policies.registry, packing),
         settings.batch_records,
         settings.batch_bytes,
     )
     gate = Gate(
         policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
     )
-    around = Surroundings(settings, admin, Memory(settings.table_cache_bytes), gate, cluster_id, changelog.topic_id)
+    memory, judge = Memory(settings.table_cache_bytes), Judge(policies.registry, packing)
+    around = Surroundings(settings, admin, memory, gate, judge, cluster_id, changelog.topic_id)
     member = clients.consumer_config(settings, names.table_group, name)
     shards = Shards(member, reader, names.changelog, Orphans(admin, member, [names.changelog]), around)
 
     def use(registry: Registry) -> None:
-        letters.use(intake(registry), registry.subscription())
+        packing = packer(registry)
+        letters.use(intake(registry, packing), registry.subscription())
         gate.use(registry)
+        shards.around = shards.around._replace(judge=Judge(registry, packing))
 
     return Engine(letters, shards, recent, policies, use, Metrics())
 

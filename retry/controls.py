@@ -37,12 +37,15 @@ class Reschedule(msgspec.Struct, frozen=True):
     """Waiting entries are decided anew; None stands for every one.
 
     Attributes:
-      since_ms: when it was asked for; entries taken in later are left alone.
+      since_ms: when it was asked for, which is the now of every decision; entries of later failures are left alone.
+      team, topic: whose entries, and from which dead-letter topic.
+      policies: SHA-256 of the policy file to decide by, in hexadecimal.
     """
 
     since_ms: int
     team: str | None = None
     topic: str | None = None
+    policies: str = ""
 
 
 def pause_key(scope: str, name: str) -> bytes:

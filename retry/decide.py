@@ -43,10 +43,23 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         return self.plan.ordered and self.reason is None and self.letter.key is not None
 
 
-def decide(route: Route, letter: Letter, trace: Trace, now_ms: int, unfit: str | None = None) -> Case:
-    """What becomes of a letter; `unfit` is why it cannot be retried, whatever its policy says."""
+def decide(
+    route: Route,
+    letter: Letter,
+    trace: Trace,
+    now_ms: int,
+    unfit: str | None = None,
+    failed_at_ms: int | None = None,
+) -> Case:
+    """What becomes of a letter.
+
+    Args:
+      unfit: why it cannot be retried, whatever its policy says.
+      failed_at_ms: when it failed, where that is known better than the letter says.
+    """
     attempt = (trace.made or 0) + 1
-    failed_at_ms = letter.failed_at_ms(now_ms)
+    if failed_at_ms is None:
+        failed_at_ms = letter.failed_at_ms(now_ms)
     first_ms = failed_at_ms if trace.first_failed_ms is None else min(trace.first_failed_ms, failed_at_ms)
     plan = route.plan(
         letter.failure,

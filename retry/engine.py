@@ -79,7 +79,9 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
-        about = {"shards_owned": owned, "shards": phases, "held": held, "policies": self._policies.about()}
+        moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
+        about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
+        about["policies"] = self._policies.about()
         return ready, {"ready": ready, **about}
 
     def _watch(self) -> None:

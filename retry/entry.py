@@ -46,6 +46,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
       key, value, headers: as they will be sent; `None` is a null, not an empty value.
       timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
       team: whose letter it is, for metrics.
+      failed_at_ms: when the failure happened that it was made for; None in entries of versions that did not say.
     """
 
     destination: str
@@ -54,6 +55,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
     headers: Headers
     timestamp_ms: int | None
     team: str
+    failed_at_ms: int | None = None
 
 
 class Source(NamedTuple):

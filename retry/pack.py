@@ -43,7 +43,10 @@ class Packer:
         if not letter.copyable():
             return self._reference(case)
         ours, target = _ours(case), case.target or self._parked
-        whole = Entry(target, letter.key, letter.value, letter.kept + ours, letter.timestamp_ms, case.route.team)
+        headers = letter.kept + ours
+        whole = Entry(
+            target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
+        )
         envelope = entries.encode(whole)
         if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
             return Packed(_key(case, target), envelope, target, case.reason)
@@ -59,7 +62,7 @@ class Packer:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
         letter, target = case.letter, case.target or self._parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team)
+        reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
         return Packed(_key(case, target), entries.encode(reference), target, case.reason)
 
     def _limit(self, topic: str) -> int:

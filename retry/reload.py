@@ -61,11 +61,12 @@ class PolicyFile:
             log.error("the policy file is not used, the old one stays: %s", error)
             return
         self.registry, self.trouble, self.used_at_ms, self.loads = registry, None, clock.wall_ms(), self.loads + 1
-        log.info("policy file read again: %d topics and patterns", len(registry.routes()))
+        log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.routes()), registry.digest)
 
     def about(self) -> dict[str, object]:
         """For health."""
-        return {"file": str(self._settings.policies), "used_since_ms": self.used_at_ms, "trouble": self.trouble}
+        file, digest = str(self._settings.policies), self.registry.digest
+        return {"file": file, "sha256": digest, "used_since_ms": self.used_at_ms, "trouble": self.trouble}
 
     def _loaded(self) -> Registry:
         registry = load(self._settings.policies or "")

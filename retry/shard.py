@@ -25,11 +25,13 @@ from confluent_kafka import IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry import clock
+from retry.anew import Judge
 from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
 from retry.kafka.clients import producer_config
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.kafka.transactions import Transactions
+from retry.reschedule import Rescheduling
 from retry.settings import Settings
 from retry.sweep import Changelog, Swept, sweep
 from retry.table.base import Identity
@@ -57,6 +59,7 @@ class Surroundings(NamedTuple):
     admin: AdminClient
     memory: Memory
     gate: Gate
+    judge: Judge
     cluster_id: str
     topic_id: str
 
@@ -68,7 +71,7 @@ class Shard:
         self.changelog, self.table = changelog, table
         self.end_offset, self.trouble = end_offset, ""
         self.phase = Phase.RESTORING if table.next_offset < end_offset else Phase.READY
-        self._writer = writer
+        self._writer, self._rescheduling = writer, Rescheduling()
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
 
     @classmethod
@@ -147,7 +150,7 @@ class Shard:
                 self._guarded_fold([], self.table.next_offset)
 
     def sweep(self, around: Surroundings, now_ms: int) -> Swept | None:
-        """Deliver one batch, or None where the shard is not ready or is being swept already.
+        """Do one batch of what is to be rescheduled, and deliver one; None where it is not ready, or is swept already.
 
         What goes wrong changes the shard's phase; whoever owns it looks at that.
         """
@@ -157,6 +160,8 @@ class Shard:
             if self.phase is not Phase.READY:
                 return None
             limits = around.settings.batch_records, around.settings.batch_bytes
+            if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
+                log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
             return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
         except TransactionAborted as error:
             log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
@@ -169,6 +174,10 @@ class Shard:
         finally:
             self._sweeping.release()
         return None
+
+    def rescheduling(self, around: Surroundings) -> str | None:
+        """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
+        return self._rescheduling.about(self.table, around.judge) if self.phase is Phase.READY else None
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble = trouble

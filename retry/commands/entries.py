@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from retry.commands.moments import iso
+
 if TYPE_CHECKING:
     from retry.entry import Entry, Source
 
@@ -95,7 +97,7 @@ def _row(where: Source, entry: Entry) -> dict[str, object]:
     size = len(entry.value or b"")
     return {
         "key": str(where),
-        "due": _iso(where.due_at_ms),
+        "due": iso(where.due_at_ms),
         "target": entry.destination,
         "team": entry.team,
         "attempt": told.get("attempt"),
@@ -120,10 +122,3 @@ def _whole(where: Source, entry: Entry) -> dict[str, object]:
 
 def _base64(raw: bytes | None) -> str | None:
     return None if raw is None else base64.b64encode(raw).decode()
-
-
-def _iso(moment_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{moment_ms} ms"

@@ -31,7 +31,7 @@ def check(file: str) -> None:
     click.echo(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}: OK")
 
 
-class _Duration(click.ParamType):
+class Duration(click.ParamType):
     """Milliseconds, from a duration as the policy file writes them."""
 
     name = "duration"
@@ -64,7 +64,7 @@ class _Header(click.ParamType):
 @click.option("--cause", help="Full class name of the root cause.")
 @click.option("--message", help="Message of the exception.")
 @click.option("--stage", help="Where in its framework's pipeline the record failed.")
-@click.option("--age", type=_Duration(), default="0s", help="Since the first failure, like 2h30m.")
+@click.option("--age", type=Duration(), default="0s", help="Since the first failure, like 2h30m.")
 @click.option("--header", "headers", type=_Header(), multiple=True, help="A header of the letter; may be repeated.")
 @click.option("--group", help="The consumer group that failed.")
 @click.option("--origin", help="The topic that the record first came from.")

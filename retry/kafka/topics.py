@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -162,6 +162,12 @@ def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, s
 def record_bytes_max(described: Described) -> int:
     """How large a record this topic takes, its headers included."""
     return int(described.config.get("max.message.bytes", "1048588")) - _BATCH_OVERHEAD
+
+
+def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
+    """By topic, the largest record that it takes: of the service's own, which `check` told of, and of some others that exist."""
+    known = {**own, **describe(admin, targets)}
+    return {topic: record_bytes_max(about) for topic, about in known.items()}
 
 
 def cluster_id(admin: AdminClient) -> str:

@@ -5,6 +5,7 @@ A key is looked for in the rule that matches, then in the topic, the team, `defa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from types import MappingProxyType
@@ -38,11 +39,11 @@ def load(path: Path | str) -> Registry:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise PolicyFileInvalid(str(path), line, "file", "is not UTF-8 text") from None
-    return parse(text, str(path))
+    return parse(text, str(path), hashlib.sha256(content).hexdigest())
 
 
-def parse(text: str, name: str) -> Registry:
-    """The registry of a policy file's text; `name` is what messages call the file.
+def parse(text: str, name: str, digest: str = "") -> Registry:
+    """The registry of a policy file's text; `name` is what messages call the file, `digest` see `Registry`.
 
     Raises:
       PolicyFileInvalid: the text is not a policy file, or says what must not be done.
@@ -68,6 +69,7 @@ def parse(text: str, name: str) -> Registry:
         MappingProxyType(team_limits(document, teams)),
         MappingProxyType(rates),
         MappingProxyType(breakers),
+        digest,
     )
     targets = registry.targets()
     for topic in whole.targets:

@@ -33,6 +33,7 @@ class Registry:
       default: for every other topic.
       team_limits: by team, what its retries may not exceed together; teams without limits are left out.
       target_limits, breakers: by topic, whoever sends there.
+      digest: SHA-256 of the file's bytes in hexadecimal; empty where there is no file.
     """
 
     exact: Mapping[str, Route] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class Registry:
     team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     target_limits: Mapping[str, Limit] = field(default_factory=dict)
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
+    digest: str = ""
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)
     _permitted: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
 

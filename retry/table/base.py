@@ -78,6 +78,17 @@ class Table(Protocol):
         """
         ...
 
+    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Drop what a committed transaction has deleted and no scan has handed out.
+
+        The fold may have told of it already, and tells of it again if it has not.
+
+        Args:
+          again: what the same transaction put in place of some of them, so that ordered ones keep their place. Others may
+            be left to the fold.
+        """
+        ...
+
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
         ...

@@ -66,6 +66,10 @@ class MemoryTable:
         """See `Table.forget`."""
         self.fold([*again, *((key, None) for key in keys)], self.next_offset, 0)
 
+    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.drop`."""
+        self.forget(keys, again)
+
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
         start = bisect_right(self._keys, max(after, FIRST_KEY))

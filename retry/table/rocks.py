@@ -218,17 +218,32 @@ class RocksTable:
                 self._gone.pop(lane, None)
             # After the watermarks moved, and before anything below them is reclaimed: an entry that takes the head's place
             # may be due before the others of its lane.
-            for row in again:
-                if row[0][0] == ORDERED:
-                    self._queue(queues.put(self, *row))
-            for key in keys:
-                if key[0] == ORDERED:
-                    self._queue(queues.drop(self, key))
+            self._requeue(keys, again)
             for lane, marks in known.items():
                 if marks is not None and marks.forgotten >= _RECLAIM_EVERY:
                     batch.delete_range(lane, marks.low)
                     marks.forgotten = 0
             self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
+
+    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.drop`."""
+        batch, change = WriteBatch(raw_mode=True), 0
+        with self._lock:
+            for key in keys:
+                if key[0] == PLAIN and self._row(key) is not None:
+                    batch.delete(key)
+                    change -= 1
+            self._requeue(keys, again)
+            self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
+
+    def _requeue(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]]) -> None:
+        """Ordered entries take their place in a queue again, or leave it."""
+        for row in again:
+            if row[0][0] == ORDERED:
+                self._queue(queues.put(self, *row))
+        for key in keys:
+            if key[0] == ORDERED:
+                self._queue(queues.drop(self, key))
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

@@ -1,0 +1,139 @@
+"""`retry reschedule`: what waits, moved under the policy file of today."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from retry import clock, controls
+from retry.commands.moments import iso
+from retry.commands.policies import Duration
+from retry.controls import Reschedule
+from retry.errors import RetryError, SettingsInvalid
+
+if TYPE_CHECKING:
+    from retry.anew import Move
+    from retry.control.asking import Answers
+    from retry.control.rehearsal import Example, Rehearsed
+    from retry.policies.registry import Registry
+    from retry.settings import Settings
+
+
+@click.command()
+@click.option("--team", help="Only letters of this team.")
+@click.option("--topic", help="Only letters from this dead-letter topic.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen; so it is without --yes.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="For the workers to have done it.")
+@click.option("--force", is_flag=True, help="Even if the policy file does not know the name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def reschedule(
+    team: str | None, topic: str | None, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool
+) -> None:
+    """Decide anew on every letter that waits, by the policy file that RETRY_POLICIES names.
+
+    Without --yes it only says what would become of them. With it the workers do it, those that have read the same file;
+    what is delivered meanwhile is delivered as it was due.
+    """
+    if dry_run and yes:
+        raise click.UsageError("give --dry-run or --yes")
+    from retry import settings as environment
+    from retry.commands import known
+    from retry.policies.file import load
+
+    try:
+        settings = environment.from_environment()
+        if settings.policies is None:
+            raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
+        known.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
+        registry = load(settings.policies)
+        request = Reschedule(clock.wall_ms(), team, topic, registry.digest)
+        done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    sys.exit(0 if done else 1)
+
+
+def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
+    from retry.control import rehearsal, waiting
+
+    judge = rehearsal.judge(settings, registry)
+    with waiting.folded(settings) as table:
+        found = rehearsal.rehearsed(table, judge, request)
+    if as_json:
+        click.echo(orjson.dumps(_object(found, request)))
+        return True
+    for (team, policy), counts in sorted(found.counts.items()):
+        click.echo(f"{team}, {policy}: " + _counted(counts))
+    for move, examples in found.examples.items():
+        click.echo(f"{move.value}, for example:")
+        for example in examples:
+            click.echo(f"  {_line(example)}")
+    click.echo(f"all: {_counted(_sum(found)) or 'nothing waits'}; {found.left_alone} left alone", err=True)
+    click.echo("nothing was done; --yes does it", err=True)
+    return True
+
+
+def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) -> bool:
+    from retry.control.asking import Shards
+
+    shards = Shards(settings)
+    key = controls.reschedule_key(request.since_ms)
+    answers = shards.answers(key)
+    try:
+        shards.ask(key, controls.encode(request))
+        click.echo(f"asked of {shards.count} shards, policy file with sha256 {request.policies}", err=True)
+        _await(answers, shards.count, wait_ms)
+    finally:
+        answers.close()
+    done, missing = len(answers.done), sorted(set(range(shards.count)) - answers.done)
+    if as_json:
+        told: dict[str, Any] = {"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}
+        click.echo(orjson.dumps(told))
+    elif not missing:
+        click.echo(f"rescheduled in {done} shards")
+    if missing:
+        click.echo(
+            f"not done yet in shards {', '.join(map(str, missing))}: a worker does it once it has read this policy file; "
+            "its /health/ready says what it waits for", err=True,
+        )  # fmt: skip
+    return not missing
+
+
+def _await(answers: Answers, count: int, wait_ms: int) -> None:
+    deadline = clock.Deadline(wait_ms / 1_000)
+    while len(answers.done) < count and not deadline.passed():
+        if answers.look():
+            click.echo(f"{len(answers.done)} of {count} shards done", err=True)
+
+
+def _sum(found: Rehearsed) -> Counter[Move]:
+    return sum(found.counts.values(), Counter())
+
+
+def _counted(counts: Counter[Move]) -> str:
+    return ", ".join(f"{number:,} {move.value}" for move, number in counts.most_common())
+
+
+def _line(example: Example) -> str:
+    to = f"to {example.target}" + (f" ({example.reason})" if example.reason else "")
+    return f"{example.was}  due {iso(example.was.due_at_ms)} → {iso(example.due_at_ms)}  {to}"
+
+
+def _object(found: Rehearsed, request: Reschedule) -> dict[str, Any]:
+    counts = [
+        {"team": team, "policy": policy, **{move.name.lower(): number for move, number in counts.items()}}
+        for (team, policy), counts in sorted(found.counts.items())
+    ]
+    examples = [
+        {"change": move.name.lower(), "key": str(e.was), "due": iso(e.was.due_at_ms), "new_due": iso(e.due_at_ms),
+         "target": e.target, "reason": e.reason}
+        for move, some in found.examples.items() for e in some
+    ]  # fmt: skip
+    total = {move.name.lower(): number for move, number in _sum(found).items()}
+    return {"policies": request.policies, "counts": counts, "total": total, "left_alone": found.left_alone, "examples": examples}

@@ -1,0 +1,91 @@
+"""What an operator asks of every shard: written into every partition of the changelog at once, and followed up there."""
+
+from __future__ import annotations
+
+import secrets
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from retry.errors import TopicsInvalid
+from retry.kafka import clients, topics
+from retry.kafka.follower import Follower
+from retry.kafka.transactions import Transactions
+from retry.settings import Settings
+
+_ASK_S = 15.0
+_RECORDS_MAX = 5_000
+_LINGER_S = 0.2
+
+
+class Shards:
+    """The changelog's partitions, as whoever asks something of them needs them.
+
+    Raises:
+      TopicsInvalid: there is no changelog.
+      BrokersUnreachable: nobody answered.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.topic = topics.names(settings.app_id).changelog
+        self.admin: AdminClient = clients.admin(settings)
+        described = topics.describe(self.admin, [self.topic]).get(self.topic)
+        if described is None:
+            raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
+        self.count = described.partitions
+
+    def ask(self, key: bytes, value: bytes | None) -> None:
+        """Put a control record into every partition, or delete it there: all of them or none.
+
+        Raises:
+          TransactionFailed: it is not known to be there; asking again does no harm.
+        """
+        name = f"{self._settings.app_id}-control-{secrets.token_hex(8)}"
+        writer = Transactions(clients.producer_config(self._settings, name))
+        try:
+            writer.open()
+            writer.begin()
+            for partition in range(self.count):
+                writer.write(self.topic, partition, [{"key": key, "value": value}])
+            writer.commit()
+        finally:
+            writer.close()
+
+    def answers(self, key: bytes) -> Answers:
+        """What becomes of a record that is going to be put."""
+        return Answers(Follower(clients.reader_config(self._settings)), self.topic, self._ends(), key)
+
+    def _ends(self) -> list[int]:
+        places = [TopicPartition(self.topic, n) for n in range(self.count)]
+        asked = self.admin.list_offsets(
+            {place: OffsetSpec.latest() for place in places},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
+        )  # fmt: skip
+        return [asked[place].result(_ASK_S).offset for place in places]
+
+
+class Answers:
+    """Follows the changelog from where it ended, to see which shards have deleted a record.
+
+    Attributes:
+      done: partitions that have.
+    """
+
+    def __init__(self, follower: Follower, topic: str, ends: list[int], key: bytes) -> None:
+        self._follower, self._key = follower, key
+        self.done: set[int] = set()
+        for partition, offset in enumerate(ends):
+            follower.begin(topic, partition, offset)
+
+    def look(self) -> bool:
+        """Read on, for a moment; whether there is another that has."""
+        messages = self._follower.read(_RECORDS_MAX, _LINGER_S)
+        before = len(self.done)
+        self.done |= {m.partition() or 0 for m in messages
+                      if m.error() is None and m.key() == self._key and m.value() is None}  # fmt: skip
+        return len(self.done) > before
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._follower.close()

@@ -1,0 +1,85 @@
+"""What rescheduling would do, computed from the changelog and the policy file; nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from retry import entry as entries
+from retry.anew import Judge, Move
+from retry.controls import Reschedule
+from retry.entry import Source
+from retry.kafka import clients, topics
+from retry.pack import Packer
+from retry.policies.registry import Registry
+from retry.settings import Settings
+from retry.table.base import Table
+
+_PAGE = 1_000
+_EXAMPLES = 3
+
+Group = tuple[str, str]
+
+
+class Example(NamedTuple):
+    """One entry that would move: where it came from and when it is due, when it would be, and where it would go."""
+
+    was: Source
+    due_at_ms: int
+    target: str
+    reason: str | None
+
+
+class Rehearsed(NamedTuple):
+    """What would become of what waits.
+
+    Attributes:
+      counts: entries by team and new policy, then by what changes.
+      examples: a few of each kind of change.
+      left_alone: entries that are not asked for, or parked already.
+    """
+
+    counts: dict[Group, Counter[Move]]
+    examples: dict[Move, list[Example]]
+    left_alone: int
+
+
+def judge(settings: Settings, registry: Registry) -> Judge:
+    """As a worker with these policies would decide.
+
+    Raises:
+      TopicsInvalid: the service's topics are not as they should be.
+    """
+    admin, names = clients.admin(settings), topics.names(settings.app_id)
+    limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
+    return Judge(registry, Packer(names.changelog, names.parked, limits))
+
+
+def rehearsed(table: Table, judge: Judge, request: Reschedule) -> Rehearsed:
+    """What `request` would do to the entries of a table."""
+    counts: dict[Group, Counter[Move]] = {}
+    examples: dict[Move, list[Example]] = {}
+    left_alone = 0
+    for key, envelope in _all(table):
+        anew = judge.decided(key, envelope, request)
+        if anew is None:
+            left_alone += 1
+            continue
+        counts.setdefault((anew.entry.team, anew.policy), Counter())[anew.move] += 1
+        some = examples.setdefault(anew.move, [])
+        if anew.move is not Move.UNCHANGED and len(some) < _EXAMPLES:
+            packed = anew.packed
+            some.append(Example(entries.source(key), entries.due_at_ms(packed.key), packed.destination, packed.reason))
+    return Rehearsed(counts, {move: some for move, some in examples.items() if some}, left_alone)
+
+
+def _all(table: Table) -> Iterator[tuple[bytes, bytes]]:
+    at = b""
+    while behind := table.behind(at, _PAGE):
+        yield from ((key, envelope) for _, key, envelope in behind)
+        at = behind[-1][0]
+    at = b""
+    while page := table.page(at, _PAGE):
+        yield from page
+        at = page[-1][0]

@@ -1,0 +1,132 @@
+"""Rescheduling: waiting entries of one shard, moved under the policy file of today, a batch between two sweeps.
+
+The effects of one batch, in their order, and what a crash after each costs:
+
+1. read the next entries and decide each anew                      nothing
+2. begin a transaction                                             nothing
+3. put each that moves under its new key, then a null for the old  nothing: both are undone
+4. commit                                                          nothing: both stand; the next owner begins anew, and
+                                                                   finds that what was moved is where it should be
+5. drop the old rows from the table, before anything is swept      nothing: the fold finds the same nulls
+
+The request is deleted in the transaction of the last batch. Entries that wait behind another come first: they may come
+forward while this goes on, and are then met again; the other way round they would be missed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from retry import controls
+from retry.anew import Anew, Judge, Move
+from retry.controls import Reschedule
+from retry.sweep import Changelog, Writer
+from retry.table.base import Row, Table
+
+_PAGE = 64
+
+
+class Request(NamedTuple):
+    """A request that stands: the key of its record, what it asks for, and the keys of older ones that it stands in for."""
+
+    key: bytes
+    asked: Reschedule
+    superseded: list[bytes]
+
+
+class Rescheduling:
+    """How far the requests of one shard have been done. Kept in memory only: after a restart it begins anew."""
+
+    def __init__(self) -> None:
+        self.moved = self.seen = 0
+        self._request, self._cursor, self._in_front = b"", b"", False
+        self._done: set[bytes] = set()
+
+    def about(self, table: Table, judge: Judge) -> str | None:
+        """For health: what is being done, or why it is not; None where nothing is asked for."""
+        standing = self._standing(table)
+        if not standing:
+            return None
+        if (request := self._next(table, judge)) is None:
+            wanted = next(reversed(standing.values())).policies
+            return f"waits for the policy file with sha256 {wanted}; this worker's has {judge.digest}"
+        return self.told() if request.key == self._request else "about to begin"
+
+    def told(self) -> str:
+        """How far the last request has come."""
+        return f"{self.seen} entries looked at, {self.moved} moved"
+
+    def step(
+        self, table: Table, writer: Writer, changelog: Changelog, judge: Judge, rows_max: int, bytes_max: int
+    ) -> bool:
+        """Do one batch of what is asked for, and say whether that ended a request.
+
+        Raises:
+          TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
+          TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
+        """
+        request = self._next(table, judge)
+        if request is None:
+            # What was taken in under another policy file meanwhile may lie behind the cursor.
+            self._request = b""
+            return False
+        if request.key != self._request:
+            self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0
+        moves, seen, cursor = self._batch(table, judge, request.asked, rows_max, bytes_max)
+        ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
+        self._commit(table, writer, changelog, moves, ended)
+        self.seen, self.moved = self.seen + seen, self.moved + len(moves)
+        self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
+        self._done |= ended
+        return bool(ended)
+
+    def _next(self, table: Table, judge: Judge) -> Request | None:
+        """The oldest request that asks for this policy file; older ones that ask for another will never be done."""
+        older: list[bytes] = []
+        for key, asked in self._standing(table).items():
+            if asked.policies == judge.digest:
+                return Request(key, asked, older)
+            older.append(key)
+        return None
+
+    def _standing(self, table: Table) -> dict[bytes, Reschedule]:
+        # The fold has yet to tell of the end of those that are done.
+        return {key: asked for key, asked in controls.reschedules(table.controls).items() if key not in self._done}
+
+    def _batch(
+        self, table: Table, judge: Judge, asked: Reschedule, rows_max: int, bytes_max: int
+    ) -> tuple[list[Anew], int, bytes | None]:
+        """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
+        moves: list[Anew] = []
+        seen, at = 0, self._cursor
+        while page := _page(table, at, self._in_front, min(_PAGE, rows_max - seen)):
+            for at, key, envelope in page:
+                seen += 1
+                anew = judge.decided(key, envelope, asked)
+                if anew is not None and anew.move is not Move.UNCHANGED:
+                    moves.append(anew)
+                    bytes_max -= len(anew.packed.envelope)
+                if bytes_max <= 0 or seen == rows_max:
+                    return moves, seen, at
+        return moves, seen, None
+
+    def _commit(
+        self, table: Table, writer: Writer, changelog: Changelog, moves: list[Anew], ended: set[bytes]
+    ) -> None:
+        if not moves and not ended:
+            return
+        rows: list[Row] = []
+        for each in moves:
+            # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
+            rows += [(each.packed.key, each.packed.envelope), (each.key, None)]
+        rows += [(key, None) for key in sorted(ended)]
+        writer.begin()
+        writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in rows])
+        writer.commit()
+        table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
+
+
+def _page(table: Table, after: bytes, in_front: bool, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+    if not in_front:
+        return table.behind(after, rows_max)
+    return [(key, key, envelope) for key, envelope in table.page(after, rows_max)]
