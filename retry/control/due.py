@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from backoff import JITTERS, Policy, duration_text
 
-_DRAWS = 1 << 32
-
-
 class Step(NamedTuple):
     """One thing that set or moved the due time, in words, and what it was then."""
 
     says: str
     at_ms: int
-
-
-def draw(source: str) -> float:
-    """What the jitter of a letter depends on: the same as `retry.decide` takes."""
-    return zlib.crc32(source.encode()) / _DRAWS
 
 
 def steps(
