@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from backoff import JITTERS, Policy, duration_text
 
+
 class Step(NamedTuple):
     """One thing that set or moved the due time, in words, and what it was then."""
 
