@@ -76,13 +76,18 @@ def decide(
             first_failed_at_ms=first_ms,
             failed_at_ms=failed_at_ms,
             now_ms=now_ms,
-            draw=zlib.crc32(letter.source) / _DRAWS,
+            draw=draw(letter.source),
             retry_at_ms=letter.retry_at_ms,
         )
         if isinstance(decision, RetryAt):
             return Case(letter, trace, route, plan, attempt, None, target, decision.due_at_ms, failed_at_ms, first_ms)
         reason = decision.reason
     return Case(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms)
+
+
+def draw(source: bytes) -> float:
+    """What jitter depends on, in [0, 1): of a letter's coordinates, so that it always gets the same."""
+    return zlib.crc32(source) / _DRAWS
 
 
 def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str | None) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def explain(letter: str, policies: str | None, as_json: bool) -> None:
     """Say why a letter is due when it is, by which rule, where it is now and what happens next. No worker needs to run.
 
-    The letter is named as retry-source has it, and the log of whoever wrote it. Payloads are not printed.
+    The letter is named as the header retry-source has it. Payloads are not printed.
     """
     from confluent_kafka import KafkaException
 

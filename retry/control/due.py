@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from backoff import JITTERS, Policy, duration_text
-
-_DRAWS = 1 << 32
 
 
 class Step(NamedTuple):
@@ -17,11 +14,6 @@ class Step(NamedTuple):
 
     says: str
     at_ms: int
-
-
-def draw(source: str) -> float:
-    """What the jitter of a letter depends on: the same as `retry.decide` takes."""
-    return zlib.crc32(source.encode()) / _DRAWS
 
 
 def steps(

@@ -10,6 +10,7 @@ from retry.control.due import iso
 from retry.control.search import Decided
 from retry.control.state import Seen, State
 from retry.control.waiting import Waiting
+from retry.decide import draw
 from retry.entry import due_at_ms, source
 from retry.failure import UNKNOWN, Failure
 from retry.policies.explain import delay_bounds_ms
@@ -98,7 +99,7 @@ def due(seen: Seen) -> Iterator[str]:
     if present is not None and present.reason is None and failed_ms is not None:
         found = list(due_steps.steps(
             present.plan.policy, attempt=present.attempt, failed_at_ms=failed_ms, now_ms=decided.taken_ms or seen.now_ms,
-            draw=due_steps.draw(str(known.place)), retry_at_ms=present.letter.retry_at_ms,
+            draw=draw(present.letter.source), retry_at_ms=present.letter.retry_at_ms,
         ))  # fmt: skip
         if found[-1].at_ms == decided.due_ms:
             yield from (step.says for step in found)
