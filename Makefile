@@ -34,8 +34,9 @@ lint: setup  ## style, types, import contracts
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
 
-faults: setup  ## the slow fault runs on a real broker
+faults: setup  ## the slow fault runs on a real broker, and every property on forty times as many examples
 	$(BIN)/python -m pytest -q -m slow tests/acceptance
+	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
 
 lock:  ## renew requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -1,8 +1,12 @@
-"""`retry inspect --topic` on a real broker: what it says is what a worker then does."""
+"""`retry inspect` as a command, `--topic` on a real broker: what it says is what a worker then does."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
@@ -11,6 +15,7 @@ from retry.clock import wall_ms
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
+from tests.support.process import ROOT
 from tests.support.reading import COMMITTED, QUIET, Record, read
 
 SOON = "{backoff: {kind: constant, delay: 300ms}, jitter: full, max_attempts: 3}"
@@ -148,3 +153,16 @@ def test_a_pointer_is_decided_with_the_record_that_it_names(deploy: Deploy) -> N
     assert (found["family"], found["policy"], found["reason"]) == ("share-group", f"t/{topic}#1", "rule")
     assert gone["reason"] == "source_gone"
     assert "pointer" not in found
+
+
+def test_whoever_stops_reading_is_not_told_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "letters.jsonl"
+    path.write_text('{"topic": "orders.DLT", "headers": []}\n' * 5_000)
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "retry", "inspect", str(path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert os.read(reader, 10)
+    os.close(reader)
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from retry.entry import Header
 from retry.failure import Failure
+from retry.policies.file import parse
 from retry.policies.plan import Plan
+from retry.policies.registry import Registry
 from retry.policies.route import Route
 from retry.policies.rule import Case
+
+
+@cache
+def registry_of(text: str) -> Registry:
+    """The registry of a policy file's text, which is its digest too. Parsed once: most of it is YAML."""
+    return parse(text, "policies.yaml", digest=text)
 
 
 def case(

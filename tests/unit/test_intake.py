@@ -18,9 +18,9 @@ from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransaction
 from retry.kafka.topics import Names
 from retry.lineages import Lineages
 from retry.pack import Packer
-from retry.policies.file import parse
 from retry.sources import headers as names
 from retry.trace import Tracer
+from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
@@ -56,7 +56,7 @@ NAMES = Names("changelog", "outcomes", "lineage", "parked", "intake", "table")
 
 
 def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: Lineages | None = None, **options: Any) -> Intake:
-    registry = parse(POLICIES, "policies.yaml")
+    registry = registry_of(POLICIES)
     tracer = Tracer(recent or Lineages(1_000), "cluster", registry.retry_targets())
     packer = Packer("changelog", "parked", bytes_max)
     return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, shards)

@@ -20,12 +20,12 @@ from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransaction
 from retry.kafka.topics import Names
 from retry.lineages import Lineages
 from retry.pack import Packer
-from retry.policies.file import parse
 from retry.reschedule import Rescheduling
 from retry.sources import headers as names
 from retry.sweep import Changelog, sweep
 from retry.table.memory import MemoryTable
 from retry.trace import Tracer
+from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -51,7 +51,7 @@ QUICK = OLD.replace("1h", "2s")
 
 
 def judge(policies: str, bytes_max: int = 1_000_000) -> Judge:
-    return Judge(parse(policies, "policies.yaml", digest=policies), Packer("changelog", "parked", {"changelog": bytes_max}))
+    return Judge(registry_of(policies), Packer("changelog", "parked", {"changelog": bytes_max}))
 
 
 class Bench:
@@ -79,7 +79,7 @@ class Bench:
         stamp_ms: int = NOW_MS, policies: str = OLD,
     ) -> bytes:  # fmt: skip
         """Take in one letter; the key of its entry."""
-        registry = parse(policies, "policies.yaml")
+        registry = registry_of(policies)
         tracer = Tracer(Lineages(1_000), "cluster", registry.retry_targets())
         packer = Packer("changelog", "parked", {"changelog": 1_000_000})
         intake = Intake(registry, tracer, packer, nothing, NAMES, 1)
@@ -141,7 +141,7 @@ class Bench:
 
     def sweep(self, now_ms: int) -> list[bytes | None]:
         """Values of what goes out at a time, one batch after another, the fold following."""
-        gate = Gate(parse(QUICK, "policies.yaml"), "parked", lambda _: {}, lambda: 1.0)
+        gate = Gate(registry_of(QUICK), "parked", lambda _: {}, lambda: 1.0)
         sent: list[bytes | None] = []
         while swept := sweep(self.table, self.writer, CHANGELOG, gate, now_ms, 100, 1 << 20).sent:
             self.fold()
@@ -453,7 +453,7 @@ def test_sweeps_in_between_send_each_once_and_in_order(bench: Bench) -> None:
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:
     bench.take()
     packer = Packer("changelog", "parked", {"orders.retry": 50, "changelog": 300})
-    small = Judge(parse(QUICK, "policies.yaml", digest=QUICK), packer)
+    small = Judge(registry_of(QUICK), packer)
     bench.ask(QUICK)
     while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, 10, 1 << 20):
         pass

