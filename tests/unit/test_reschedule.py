@@ -82,7 +82,7 @@ class Bench:
         registry = parse(policies, "policies.yaml")
         tracer = Tracer(Lineages(1_000), "cluster", registry.retry_targets())
         packer = Packer("changelog", "parked", {"changelog": 1_000_000})
-        intake = Intake(registry, tracer, packer, nothing, NAMES, 1)
+        intake = Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         settled = intake.settle([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS)
