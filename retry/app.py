@@ -51,13 +51,14 @@ def build(settings: Settings) -> Engine:
     changelog, reader = own[names.changelog], clients.reader_config(settings)
     recent = Recent(reader, admin, names.lineage, own[names.lineage].partitions, Lineages(settings.lineages))
     pointers = Pointers(reader)
+    partitions = {topic: about.partitions for topic, about in own.items()}
 
     def packer(registry: Registry) -> Packer:
         return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
 
     def intake(registry: Registry, packer: Packer) -> Intake:
         tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets())
-        return Intake(registry, tracer, packer, pointers.fetch, names, changelog.partitions)
+        return Intake(registry, tracer, packer, pointers.fetch, names, partitions)
 
     packing = packer(policies.registry)
     subscription = policies.registry.subscription()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from backoff.limit import Bucket
 from retry import controls
 from retry.breaker import Breakers
+from retry.gather import Lane
 from retry.policies.registry import Registry
-from retry.sweep import Lane
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Gate:
             self.breakers = Breakers(registry.breakers)
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        """See `retry.sweep.Gate`."""
+        """See `retry.gather.Gate`."""
         why = self.why_not(lane, standing)
         if why:
             self._hold(lane, why, now_ms)
@@ -84,7 +84,7 @@ class Gate:
         return self._closed({lane.destination}).get(lane.destination)
 
     def give_back(self, lane: Lane, entries: int) -> None:
-        """See `retry.sweep.Gate`."""
+        """See `retry.gather.Gate`."""
         self._return(lane, entries)
         self.breakers.unsent(lane.destination)
 
@@ -93,11 +93,11 @@ class Gate:
         return {lane: why for lane, (why, at_ms) in list(self._held.items()) if now_ms - at_ms < _HELD_MS}
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """See `retry.sweep.Gate`."""
+        """See `retry.gather.Gate`."""
         self.breakers.refused(destination, why, now_ms)
 
     def delivered(self, destinations: Iterable[str]) -> None:
-        """See `retry.sweep.Gate`."""
+        """See `retry.gather.Gate`."""
         for destination in destinations:
             self.breakers.delivered(destination)
 

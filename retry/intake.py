@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,6 @@ from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
 
-_ANY_PARTITION = -1
 # A record of lineages stays well below what every broker takes.
 _LINEAGES_A_RECORD = 20_000
 
@@ -74,14 +73,15 @@ class Intake:
       packer: makes entries.
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.names`.
-      shards: partitions of the changelog.
+      partitions: how many each of these topics has.
     """
 
     def __init__(
-        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any, shards: int
+        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any,
+        partitions: Mapping[str, int],
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
-        self._names, self._shards = names, shards
+        self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
@@ -137,8 +137,10 @@ class Intake:
         writer.begin()
         for shard, entries_of_shard in settled.entries.items():
             writer.write(self._names.changelog, shard, entries_of_shard)
-        writer.write(self._names.outcomes, _ANY_PARTITION, settled.outcomes)
-        writer.write(self._names.lineage, _ANY_PARTITION, settled.lineages)
+        # In one partition each: every partition that a transaction touches costs the brokers more than a hundred records.
+        draw = zlib.crc32(settled.outcomes[0]["value"])
+        for topic, rows in ((self._names.outcomes, settled.outcomes), (self._names.lineage, settled.lineages)):
+            writer.write(topic, draw % self._partitions[topic], rows)
         writer.read_to(positions, member)
         writer.commit()
 

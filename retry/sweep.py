@@ -16,7 +16,7 @@ topic will not have is put back: its key deleted and put again, due later, in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError
@@ -24,14 +24,12 @@ from confluent_kafka import KafkaError
 from retry import entry as entries
 from retry.entry import Entry
 from retry.errors import TransactionAborted
+from retry.gather import Gate, Row, gathered, give_back
 from retry.table.base import Table
 
 PUT_BACK_MS = 30_000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE,)
-# Where several teams wait, one gets at most this part of a batch: the next turn of the others is that much sooner.
-_PARTS = 8
 
-Row = tuple[bytes, bytes]
 
 
 class Writer(Protocol):
@@ -49,40 +47,6 @@ class Changelog(NamedTuple):
 
     topic: str
     partition: int
-
-
-class Lane(NamedTuple):
-    """Whose entries a lane holds."""
-
-    team: str
-    topic: str
-    destination: str
-
-
-class Gate(Protocol):
-    """Says what may go just now; see `retry.gate`.
-
-    Attributes:
-      known: whose each lane is, as far as anybody has looked.
-    """
-
-    known: dict[bytes, Lane]
-
-    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
-        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
-        ...
-
-    def give_back(self, lane: Lane, entries: int) -> None:
-        """So many of what was taken did not go."""
-        ...
-
-    def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """A destination took nothing."""
-        ...
-
-    def delivered(self, destinations: Iterable[str]) -> None:
-        """These destinations took what they were given."""
-        ...
 
 
 class Swept(NamedTuple):
@@ -114,15 +78,15 @@ def sweep(
       EntryUnreadable: nothing was sent; the shard must not be swept by this version.
       TransactionFailed: nothing was forgotten; the shard must be opened again, unless it was merely aborted.
     """
-    rows = _gathered(table, gate, now_ms, rows_max, bytes_max)
+    rows = gathered(table, gate, now_ms, rows_max, bytes_max)
     if not rows:
         return NOTHING
     try:
         swept, left = _swept(rows, table, writer, changelog, gate, now_ms)
     except TransactionAborted:
-        _give_back(gate, rows)
+        give_back(gate, rows)
         raise
-    _give_back(gate, left)
+    give_back(gate, left)
     return swept
 
 
@@ -155,58 +119,6 @@ def _swept(
     put_back = Counter(batch[n].destination for n in alone)
     swept = Swept([batch[n] for n in sent], due_at_ms, put_back, sorted(set(alone.values())))
     return swept, left + [rows[n] for n in alone]
-
-
-def _give_back(gate: Gate, rows: list[Row]) -> None:
-    """What the gate let through and did not go is let through again."""
-    for lane, count in Counter(entries.lane_of(key) for key, _ in rows).items():
-        gate.give_back(gate.known[lane], count)
-
-
-def _gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int) -> list[Row]:
-    """The next batch: what the gate lets through of every lane, the teams in turn.
-
-    Each team that has something due gets its part of rows and bytes, and one entry at least.
-    """
-    due = table.due_lanes(now_ms)
-    if not due:
-        return []
-    waiting = {whose.team for lane in table.lanes() if (whose := _whose(table, gate, lane))}
-    lanes: dict[str, list[tuple[bytes, Lane]]] = {}
-    for lane in due:
-        if (whose := _whose(table, gate, lane)) is not None:
-            lanes.setdefault(whose.team, []).append((lane, whose))
-    parts = 1 if len(waiting) < 2 else max(_PARTS, len(lanes))
-    found: list[Row] = []
-    for of_team in lanes.values():
-        rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
-        for lane, whose in of_team:
-            rows = _taken(table, gate, lane, whose, now_ms, rows_left, bytes_left) if rows_left > 0 and bytes_left > 0 else []
-            found += rows
-            rows_left -= len(rows)
-            bytes_left -= sum(len(envelope) for _, envelope in rows)
-    return found
-
-
-def _taken(
-    table: Table, gate: Gate, lane: bytes, whose: Lane, now_ms: int, rows_max: int, bytes_max: int
-) -> list[Row]:
-    allowed = gate.take(whose, rows_max, now_ms, table.controls)
-    rows = table.due(now_ms, allowed, bytes_max, lane) if allowed else []
-    if len(rows) < allowed:
-        gate.give_back(whose, allowed - len(rows))
-    return rows
-
-
-def _whose(table: Table, gate: Gate, lane: bytes) -> Lane | None:
-    """What the first entry of a lane says of all; None where it has none."""
-    known = gate.known.get(lane)
-    if known is None:
-        for key, envelope in table.page(lane, 1):
-            if entries.lane_of(key) == lane:
-                entry = entries.decode(envelope)
-                known = gate.known[lane] = Lane(entry.team, entries.source(key).topic, entry.destination)
-    return known
 
 
 def _deliver(

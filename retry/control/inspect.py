@@ -52,7 +52,7 @@ class Inspector:
         names = topics.names(app_id)
         tracer = Tracer(Lineages(_NO_LINEAGES), cluster_id, registry.retry_targets())
         packer = Packer(names.changelog, names.parked, bytes_max)
-        self._intake, self._fetches = Intake(registry, tracer, packer, fetch, names, 1), fetch is not None
+        self._intake, self._fetches = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1}), fetch is not None
 
     def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """What becomes of a batch of letters, which is held in memory."""

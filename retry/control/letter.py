@@ -13,12 +13,12 @@ from retry.control.waiting import Waiting
 from retry.entry import Entry
 from retry.errors import TopicsInvalid
 from retry.gate import Gate
+from retry.gather import Lane
 from retry.kafka import groups, spans
 from retry.kafka.targets import Targets
 from retry.policies.registry import Registry
 from retry.sources import headers as names
 from retry.sources.dead_letter import Letter, read
-from retry.sweep import Lane
 from retry.table.base import Table
 
 _NOTHING = "There is no letter at this offset: a transaction ended there or was undone, or it was compacted away."

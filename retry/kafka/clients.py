@@ -73,6 +73,10 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
     """A member of `group_id` that reads committed records in large batches and shares partitions cooperatively."""
     preferred = {
         **_FETCHING,
+        # One queue holds what is read ahead of all partitions. What waits in it stands before the letters of every other
+        # team, so it is kept short; each answer of a broker brings something of every partition.
+        "queued.max.messages.kbytes": 2 << 10,
+        "fetch.message.max.bytes": 512 << 10,
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 1_000,
         # How soon a new topic that matches a pattern, and a new partition, is found.

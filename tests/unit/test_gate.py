@@ -9,8 +9,8 @@ import pytest
 from retry import controls
 from retry.controls import Pause
 from retry.gate import Gate
+from retry.gather import Lane
 from retry.policies.file import parse
-from retry.sweep import Lane
 
 NOW_MS = 1_700_000_000_000
 POLICIES = """

@@ -59,7 +59,8 @@ def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: Lineag
     registry = registry_of(POLICIES)
     tracer = Tracer(recent or Lineages(1_000), "cluster", registry.retry_targets())
     packer = Packer("changelog", "parked", bytes_max)
-    return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, shards)
+    partitions = {"changelog": shards, "outcomes": 2, "lineage": 2}
+    return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, partitions)
 
 
 def nothing(wanted: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], Any]:

@@ -82,7 +82,7 @@ class Bench:
         registry = registry_of(policies)
         tracer = Tracer(Lineages(1_000), "cluster", registry.retry_targets())
         packer = Packer("changelog", "parked", {"changelog": 1_000_000})
-        intake = Intake(registry, tracer, packer, nothing, NAMES, 1)
+        intake = Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         settled = intake.settle([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS)
@@ -448,6 +448,22 @@ def test_sweeps_in_between_send_each_once_and_in_order(bench: Bench) -> None:
     for queue in ([2, 6, 10], [4, 8, 12]):
         assert [int(value or b"") for value in sent if int(value or b"") in queue] == queue
     assert bench.live() == {}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5, 6])
+def test_a_shard_that_is_restored_from_a_compacted_changelog_keeps_the_order(bench: Bench, steps: int) -> None:
+    for _ in range(4):
+        bench.take("keyed.DLT")
+    bench.ask(QUICK)
+    for _ in range(steps):
+        bench.step(QUICK, rows_max=1)
+        bench.fold()
+    records = [(record.key() or b"", record.value()) for record in bench.log.read("changelog")]
+    last = {key: n for n, (key, _) in enumerate(records)}
+    left = [(key, value) for n, (key, value) in enumerate(records) if last[key] == n and value is not None]
+    bench.table = MemoryTable()
+    bench.table.fold(left, bench.log.read("changelog")[-1].offset() + 1, NOW_MS)
+    assert bench.sweep(NOW_MS + HOUR_MS) == [b"1", b"2", b"3", b"4"]
 
 
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:

@@ -10,8 +10,9 @@ import pytest
 from retry import entry as entries
 from retry.entry import Entry
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
+from retry.gather import Lane
 from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Lane, Swept, sweep
+from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Swept, sweep
 from retry.table.memory import MemoryTable
 
 NOW_MS = 1_700_000_000_000

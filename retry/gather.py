@@ -1,0 +1,101 @@
+"""Gathers a batch of what is due: from every lane that the gate lets through, the teams in turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from retry import entry as entries
+from retry.table.base import Table
+
+# Where several teams wait, one gets at most this part of a batch: the next turn of the others is that much sooner.
+_PARTS = 8
+
+Row = tuple[bytes, bytes]
+
+
+class Lane(NamedTuple):
+    """Whose entries a lane holds."""
+
+    team: str
+    topic: str
+    destination: str
+
+
+class Gate(Protocol):
+    """Says what may go just now; see `retry.gate`.
+
+    Attributes:
+      known: whose each lane is, as far as anybody has looked.
+    """
+
+    known: dict[bytes, Lane]
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
+        ...
+
+    def give_back(self, lane: Lane, entries: int) -> None:
+        """So many of what was taken did not go."""
+        ...
+
+    def refused(self, destination: str, why: str, now_ms: int) -> None:
+        """A destination took nothing."""
+        ...
+
+    def delivered(self, destinations: Iterable[str]) -> None:
+        """These destinations took what they were given."""
+        ...
+
+
+def gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int) -> list[Row]:
+    """The next batch: what the gate lets through of every lane, the teams in turn.
+
+    Each team that has something due gets its part of rows and bytes, and one entry at least.
+    """
+    due = table.due_lanes(now_ms)
+    if not due:
+        return []
+    waiting = {whose.team for lane in table.lanes() if (whose := _whose(table, gate, lane))}
+    lanes: dict[str, list[tuple[bytes, Lane]]] = {}
+    for lane in due:
+        if (whose := _whose(table, gate, lane)) is not None:
+            lanes.setdefault(whose.team, []).append((lane, whose))
+    parts = 1 if len(waiting) < 2 else max(_PARTS, len(lanes))
+    found: list[Row] = []
+    for of_team in lanes.values():
+        rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
+        for lane, whose in of_team:
+            rows = _taken(table, gate, lane, whose, now_ms, rows_left, bytes_left) if rows_left > 0 and bytes_left > 0 else []
+            found += rows
+            rows_left -= len(rows)
+            bytes_left -= sum(len(envelope) for _, envelope in rows)
+    return found
+
+
+def _taken(
+    table: Table, gate: Gate, lane: bytes, whose: Lane, now_ms: int, rows_max: int, bytes_max: int
+) -> list[Row]:
+    allowed = gate.take(whose, rows_max, now_ms, table.controls)
+    rows = table.due(now_ms, allowed, bytes_max, lane) if allowed else []
+    if len(rows) < allowed:
+        gate.give_back(whose, allowed - len(rows))
+    return rows
+
+
+def _whose(table: Table, gate: Gate, lane: bytes) -> Lane | None:
+    """What the first entry of a lane says of all; None where it has none."""
+    known = gate.known.get(lane)
+    if known is None:
+        for key, envelope in table.page(lane, 1):
+            if entries.lane_of(key) == lane:
+                entry = entries.decode(envelope)
+                known = gate.known[lane] = Lane(entry.team, entries.source(key).topic, entry.destination)
+    return known
+
+
+def give_back(gate: Gate, rows: list[Row]) -> None:
+    """What the gate let through and did not go is let through again."""
+    for lane, count in Counter(entries.lane_of(key) for key, _ in rows).items():
+        gate.give_back(gate.known[lane], count)

@@ -1,0 +1,127 @@
+"""Three teams share a worker; one of them floods it, and the others hardly notice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import Producer
+
+from retry.clock import Deadline, pause, wall_ms
+from retry.kafka.broker import LocalBroker
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.reading import Tail
+
+FLOOD = 100_000
+PER_S = 100
+ALONE_S = 20.0
+DELAYS_MS = {"billing": 3_000, "stock": 4_000, "flood": 5_000}
+QUIET = ("billing", "stock")
+
+
+class Teams(Deployment):
+    """Three teams, each with its own topics and policy."""
+
+    def _policies(self, defaults: str, topic_keys: str) -> str:
+        teams = "".join(
+            f"  {name}:\n    topics:\n"
+            f"      - {{dead_letters: {self.app_id}.{name}.DLT, retry_to: {self.app_id}.{name}.retry,"
+            f" park_to: {self.parked}, backoff: {{kind: constant, delay: {delay_ms}ms}}}}\n"
+            for name, delay_ms in DELAYS_MS.items()
+        )
+        return f"defaults: {defaults}\nteams:\n{teams}"
+
+
+def test_a_flood_of_one_team_leaves_the_others_on_time(
+    broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("fairness")
+    deployment = Teams(broker.bootstrap_servers, folder, dict.fromkeys(DELAYS_MS, 4), shards=8, defaults="{jitter: none}")
+    try:
+        deployment.prepare()
+        worker = deployment.worker().start().await_ready()
+        steady = Steady(deployment)
+        wait(max(DELAYS_MS.values()) / 1_000)
+        began_ms = wall_ms()
+        wait(ALONE_S)
+        flooded_ms = wall_ms()
+        fill(deployment)
+        flood = Tail(broker.bootstrap_servers, [f"{deployment.app_id}.flood.retry"])
+        flood.await_seen(FLOOD, 120.0)
+        flood.close()
+        ended_ms = wall_ms()
+        sent = steady.finish()
+        late = lateness_ms(deployment, sent, [began_ms, flooded_ms, ended_ms])
+        assert worker.running()
+    finally:
+        deployment.close()
+    with capsys.disabled():
+        print(f"\n{FLOOD:,} letters of another team within {(ended_ms - flooded_ms) / 1_000:.1f} s:")
+        for team in QUIET:
+            alone, beside = (percentiles(late[team, n]) for n in range(2))
+            print(f"  {team}: lateness ms p50, p99 alone {alone[0]}, {alone[1]}; beside the flood {beside[0]}, {beside[1]}")
+    for team in QUIET:
+        alone, beside = (percentiles(late[team, n]) for n in range(2))
+        assert beside[1] <= 2 * alone[1], team
+
+
+class Steady:
+    """Sends letters of the quiet teams all the time."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._sender, self._deployment, self._ended = Sender(deployment.bootstrap_servers), deployment, Event()
+        self._thread = Thread(target=self._send)
+        self._thread.start()
+
+    def _send(self) -> None:
+        n = 0
+        while not self._ended.wait(1 / PER_S):
+            for team in QUIET:
+                topic = f"{self._deployment.app_id}.{team}.DLT"
+                self._sender.send(topic, b"key %d" % n, b"%s %d" % (team.encode(), n), timestamp_ms=wall_ms())
+            n += 1
+
+    def finish(self) -> int:
+        """Stop; how many were sent."""
+        self._ended.set()
+        self._thread.join()
+        return len(self._sender.finish())
+
+
+def fill(deployment: Deployment) -> None:
+    """All at once, all due at about the same time."""
+    producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "linger.ms": 5,
+                         "queue.buffering.max.messages": FLOOD})  # fmt: skip
+    for n in range(FLOOD):
+        producer.produce(f"{deployment.app_id}.flood.DLT", b"flood %d" % n + bytes(400), b"key %d" % n)
+    assert producer.flush(60) == 0
+
+
+def lateness_ms(deployment: Deployment, sent: int, bounds_ms: list[int]) -> dict[tuple[str, int], list[int]]:
+    """By team and period, from the due time to the broker's time of each retry that was due in that period."""
+    topics = [f"{deployment.app_id}.{team}.retry" for team in QUIET]
+    tail = Tail(deployment.bootstrap_servers, topics)
+    tail.await_seen(sent, 60.0)
+    tail.close()
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for record in tail.records:
+        due_ms = int(record.header("retry-due-ms"))
+        for n in range(2):
+            if bounds_ms[n] <= due_ms < bounds_ms[n + 1]:
+                found[record.topic.split(".")[1], n].append(record.timestamp_ms - due_ms)
+    return found
+
+
+def percentiles(late_ms: list[int]) -> tuple[int, int]:
+    """Half of them, and 99 of 100, are no later than this."""
+    ordered = sorted(late_ms)
+    return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+
+
+def wait(seconds: float) -> None:
+    """Let time pass, which is what is measured."""
+    deadline = Deadline(seconds)
+    while not deadline.passed():
+        pause(deadline.remaining_s())
