@@ -31,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       batch_records: letters or entries in one transaction, at most.
       batch_bytes: bytes of letters in one transaction, at most; one letter may be larger.
       table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
-      lineages: how many recent lineages are remembered at most, by every worker; some 60 bytes each.
+      lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
     """
 

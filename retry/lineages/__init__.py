@@ -9,7 +9,7 @@ does not change on the way: dead-letter topic, key and value.
 | --- | --- |
 | `identity` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
 | `packed` | decisions of one batch ↔ bytes |
-| `generation` | one half of the record: columns in arrays, found by lineage and by fingerprint |
+| `ring` | the newest rows, found by lineage and by fingerprint |
 | `levels` | sends of equal letters, counted |
 | `record` | all of it together |
 """
