@@ -1,42 +1,28 @@
-"""The table on disk. The only importer of rocksdict, and the only place where one of its iterators lives.
+"""The table on disk: the fold of one changelog partition in RocksDB, lane by lane and queue by queue.
 
-What RocksDB does not tell by itself is asked for here: a scan checks `status()`, since iteration ends silently at a
-corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock; a scan starts at
-the low watermark, since stepping over the tombstones of delivered entries costs more than delivering them.
+A scan starts at the low watermark of its lane: stepping over the tombstones of delivered entries costs more than delivering them.
 """
 
 from __future__ import annotations
 
-import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-    WriteBufferManager,
-)
 
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import TableUnreadable
 from retry.table import queues
 from retry.table.base import CONTROL, Identity, Row
+from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
 
 _FORMAT = 2
 _STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
-_FILES_MAX = 128
+_EVERYTHING = 1 << 62
 
 
 class _State(msgspec.Struct, array_like=True, frozen=True):
@@ -49,27 +35,17 @@ class _State(msgspec.Struct, array_like=True, frozen=True):
     folded_at_ms: int
 
 
-class Memory:
-    """One budget for cached blocks and unwritten rows, shared by all tables of a process."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.cache = Cache(bytes_max)
-        # Unwritten rows count against the cache, so that the sum is what was asked for.
-        self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(bytes_max // 2, False, self.cache)
-        self.bytes_max = bytes_max
-
-
 class RocksTable:
-    """One RocksDB database: entries under their keys, and the state under a key that sorts before all of them."""
+    """One database: entries under their keys, and the state under a key that sorts before all of them."""
 
     def __init__(self, path: Path, identity: Identity, memory: Memory) -> None:
         self.path, self._identity = path, identity
-        self._db = Rdict(str(path), options=_options(memory))
+        self._db = Database(path, memory)
         self._lock = threading.Lock()
         self._gone: dict[bytes, set[bytes]] = {}
         self._state = self._read_state()
         self._lanes = self._read_lanes()
-        self._controls = dict(self._scan(CONTROL, b"\x11", 1 << 30, 1 << 62)[0])
+        self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
 
     @classmethod
     def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
@@ -96,10 +72,10 @@ class RocksTable:
         return cls(path, identity, memory)
 
     def _read_state(self) -> _State:
-        stored = self._row(_STATE_KEY)
+        stored = self._db.get(_STATE_KEY)
         if stored is None:
             # Rows without a state are what a wipe leaves behind that was cut short.
-            if self._scan(FIRST_KEY, b"\xff", 1, 1)[0]:
+            if self._db.scan(FIRST_KEY, b"\xff", 1, 1)[0]:
                 raise TableUnreadable(f"{self.path}: rows without a state")
             return _State(_FORMAT, self._identity, 0, 0, 1 << 62)
         try:
@@ -109,7 +85,7 @@ class RocksTable:
 
     def _read_lanes(self) -> Lanes:
         lanes, at = Lanes(), FIRST_KEY
-        while found := self._scan(at, END_KEY, 1, 1)[0]:
+        while found := self._db.scan(at, END_KEY, 1, 1)[0]:
             lane = found[0][0][:LANE_BYTES]
             lanes.put({lane: found[0][0]})
             at = lane_end(lane)
@@ -132,8 +108,8 @@ class RocksTable:
 
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
-        batch, change, lowest = WriteBatch(raw_mode=True), 0, dict[bytes, bytes]()
-        put, delete, row, special = batch.put, batch.delete, self._row, []
+        batch, change, lowest = new_batch(), 0, dict[bytes, bytes]()
+        put, delete, row, special = batch.put, batch.delete, self._db.get, []
         with self._lock:
             for key, value in checked(rows):
                 if key[0] != PLAIN:
@@ -155,12 +131,12 @@ class RocksTable:
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._lanes.put(lowest)
 
-    def _fold_special(self, rows: Sequence[Row], batch: WriteBatch) -> None:
+    def _fold_special(self, rows: Sequence[Row], batch: Batch) -> None:
         """Controls, and entries that keep an order."""
         for key, value in rows:
             if key[0] == ORDERED:
                 # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
-                self._queue(queues.drop(self, key) if value is None else queues.put(self, key, value))
+                self._queue(queues.drop(self._db, key) if value is None else queues.put(self._db, key, value))
             elif value is None:
                 batch.delete(key)
                 self._controls = {k: v for k, v in self._controls.items() if k != key}
@@ -169,7 +145,7 @@ class RocksTable:
                 self._controls = {**self._controls, key: value}
 
     def _queue(self, effect: queues.Effect) -> None:
-        batch = WriteBatch(raw_mode=True)
+        batch = new_batch()
         for key, value in effect.changes.items():
             if value is None:
                 batch.delete(key)
@@ -197,7 +173,7 @@ class RocksTable:
             low = self._lanes.low(lane)
             if low >= end:
                 return []
-            found, following = self._scan(low, lane_end(lane), rows_max, bytes_max, end)
+            found, following = self._db.scan(low, lane_end(lane), rows_max, bytes_max, end)
             self._gone.pop(lane, None)
             to = following or (found[-1][0] + b"\0" if found else low)
             self._lanes.scanned(lane, to, following if not found else None)
@@ -205,7 +181,7 @@ class RocksTable:
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        batch, rows, change = WriteBatch(raw_mode=True), dict[bytes, int](), 0
+        batch, rows, change = new_batch(), dict[bytes, int](), 0
         with self._lock:
             for key in keys:
                 lane = key[:LANE_BYTES]
@@ -227,10 +203,10 @@ class RocksTable:
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
-        batch, change = WriteBatch(raw_mode=True), 0
+        batch, change = new_batch(), 0
         with self._lock:
             for key in keys:
-                if key[0] == PLAIN and self._row(key) is not None:
+                if key[0] == PLAIN and self._db.get(key) is not None:
                     batch.delete(key)
                     change -= 1
             self._requeue(keys, again)
@@ -240,95 +216,32 @@ class RocksTable:
         """Ordered entries take their place in a queue again, or leave it."""
         for row in again:
             if row[0][0] == ORDERED:
-                self._queue(queues.put(self, *row))
+                self._queue(queues.put(self._db, *row))
         for key in keys:
             if key[0] == ORDERED:
-                self._queue(queues.drop(self, key))
+                self._queue(queues.drop(self._db, key))
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
-        return self._scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, 1 << 62)[0]
+        return self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
         start = max(after + b"\0", queues.FIRST_BEHIND)
-        rows = self._scan(start, queues.END_BEHIND, rows_max, 1 << 62)[0]
+        rows = self._db.scan(start, queues.END_BEHIND, rows_max, _EVERYTHING)[0]
         return [(row, queues.key_of(row), envelope) for row, envelope in rows]
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
-        found = self._row(key)
-        return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
-
-    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
-        """The first row at `start` or beyond, if its key begins with `prefix`."""
-        found = self._scan(start, prefix + b"\xff" * 300, 1, 1)[0]
-        return found[0] if found else None
-
-    def _row(self, key: bytes) -> bytes | None:
-        try:
-            return self._db.get(key)
-        except Exception as error:
-            raise TableUnreadable(f"{self.path}: {error}") from error
+        found = self._db.get(key)
+        return queues.find(self._db, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
     def close(self) -> None:
         """See `Table.close`."""
         self._db.close()
 
-    def _scan(
-        self, start: bytes, end: bytes, rows_max: int, bytes_max: int, stop: bytes | None = None
-    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
-        found: list[tuple[bytes, bytes]] = []
-        stop = end if stop is None else stop
-        with self._iterator(start, end) as rows:
-            key, value, valid, following = rows.key, rows.value, rows.valid, rows.next
-            at = key() if valid() else end
-            while at < stop and len(found) < rows_max and bytes_max > 0:
-                envelope = value()
-                found.append((at, envelope))
-                bytes_max -= len(envelope)
-                following()
-                at = key() if valid() else end
-        return found, at if at >= stop else None
-
-    @contextmanager
-    def _iterator(self, start: bytes, end: bytes) -> Iterator[RdictIter]:
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        rows = self._db.iter(options)
-        try:
-            rows.seek(start)
-            yield rows
-            rows.status()
-        except Exception as error:
-            raise TableUnreadable(f"{self.path}: {error}") from error
-        finally:
-            del rows
-
-    def _write(self, batch: WriteBatch, next_offset: int, waiting: int, folded_at_ms: int) -> None:
+    def _write(self, batch: Batch, next_offset: int, waiting: int, folded_at_ms: int) -> None:
         state = _State(_FORMAT, self._identity, next_offset, waiting, folded_at_ms)
         batch.put(_STATE_KEY, msgspec.msgpack.encode(state))
         self._db.write(batch)
         self._state = state
-
-
-def wipe(path: Path) -> None:
-    """Remove a table; it is only ever a copy of the changelog."""
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def _options(memory: Memory) -> Options:
-    blocks = BlockBasedOptions()
-    blocks.set_block_cache(memory.cache)
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_block_size(16 << 10)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_write_buffer_manager(memory.buffers)
-    options.set_write_buffer_size(max(1 << 20, memory.bytes_max // 4))
-    options.set_max_open_files(_FILES_MAX)
-    options.set_compression_type(DBCompressionType.lz4())
-    options.set_keep_log_file_num(2)
-    return options

@@ -319,13 +319,13 @@ def test_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatc
     table = rocks(tmp_path / "table")
     table.fold([(key(n), b"") for n in range(200_000)], 200_000, NOW_MS)
     starts: list[bytes] = []
-    scan = table._scan
+    scan = table._db.scan
 
     def watched(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table, "_scan", watched)
+    monkeypatch.setattr(table._db, "scan", watched)
     while deliver(table, 300_000, rows_max=10_000):
         pass
     assert table.waiting == 0

@@ -147,13 +147,13 @@ def test_a_thousand_lanes_with_nothing_due_are_not_looked_into(tmp_path: Path, m
     table.close()
     table = rocks(tmp_path / "table")  # Where the rows of each lane begin is known from the start.
     looks: list[bytes] = []
-    scan = table._scan
+    scan = table._db.scan
 
     def watched(start: bytes, *rest: object) -> object:
         looks.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table, "_scan", watched)
+    monkeypatch.setattr(table._db, "scan", watched)
     assert (len(table.lanes()), table.due_lanes(9_999), looks) == (1_000, [], [])
     assert table.due_lanes(10_001) == [lane(0), lane(1)]
     assert deliver(table, 10_001, *table.due_lanes(10_001)) == [10_000, 10_001]

@@ -189,13 +189,13 @@ def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
     put(table, *keys)
     places = [place for place, _, _ in table.behind(b"", ALL)]
     starts: list[bytes] = []
-    scan = table._scan
+    scan = table._db.scan
 
     def watched(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table, "_scan", watched)
+    monkeypatch.setattr(table._db, "scan", watched)
     assert [deliver(table) for _ in keys] == [[key] for key in keys]
     starts = [start for start in starts if start[:1] == places[0][:1]]
     # Each begins where the one that goes would have waited: right before its successor.

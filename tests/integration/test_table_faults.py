@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "table"
     table = opened(path)
     table.fold(rows(), ROWS, NOW_MS)
-    table._db.flush()
+    table._db._handle.flush()
     table.close()
     return path
 

@@ -210,7 +210,7 @@ def _differences(path: Path, identity: Identity, records: list[Record]) -> list[
         rows, next_offset, waiting = dict(table.page(b"", 1 << 40)), table.next_offset, table.waiting
         state: Any = table._state
         rows |= {key: envelope for _, key, envelope in table.behind(b"", 1 << 40)}
-        last = dict(table._scan(b"", b"\xff", 1 << 40, 1 << 62)[0])
+        last = dict(table._db.scan(b"", b"\xff", 1 << 40, 1 << 62)[0])
     finally:
         table.close()
     expected = {key: value for key, value in fold(records, next_offset).items() if value is not None}

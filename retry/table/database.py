@@ -1,0 +1,128 @@
+"""One RocksDB database. The only importer of rocksdict, and the only place where one of its iterators lives.
+
+What RocksDB does not tell by itself is asked for here: a scan checks `status()`, since iteration ends silently at a
+corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from retry.errors import TableUnreadable
+
+_FILES_MAX = 128
+
+Batch = WriteBatch
+
+
+def new_batch() -> Batch:
+    """Changes to be written together, or not at all."""
+    return WriteBatch(raw_mode=True)
+
+
+class Memory:
+    """One budget for cached blocks and unwritten rows, shared by all tables of a process."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.cache = Cache(bytes_max)
+        # Unwritten rows count against the cache, so that the sum is what was asked for.
+        self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(bytes_max // 2, False, self.cache)
+        self.bytes_max = bytes_max
+
+
+class Database:
+    """Rows of bytes in the order of their keys.
+
+    What goes wrong with it while it is read is `TableUnreadable`.
+    """
+
+    def __init__(self, path: Path, memory: Memory) -> None:
+        self.path = path
+        self._handle = Rdict(str(path), options=_options(memory))
+
+    def get(self, key: bytes) -> bytes | None:
+        """One row."""
+        try:
+            return self._handle.get(key)
+        except Exception as error:
+            raise TableUnreadable(f"{self.path}: {error}") from error
+
+    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        found = self.scan(start, prefix + b"\xff" * 300, 1, 1)[0]
+        return found[0] if found else None
+
+    def scan(
+        self, start: bytes, end: bytes, rows_max: int, bytes_max: int, stop: bytes | None = None
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
+        found: list[tuple[bytes, bytes]] = []
+        stop = end if stop is None else stop
+        with self._iterator(start, end) as rows:
+            key, value, valid, following = rows.key, rows.value, rows.valid, rows.next
+            at = key() if valid() else end
+            while at < stop and len(found) < rows_max and bytes_max > 0:
+                envelope = value()
+                found.append((at, envelope))
+                bytes_max -= len(envelope)
+                following()
+                at = key() if valid() else end
+        return found, at if at >= stop else None
+
+    def write(self, batch: Batch) -> None:
+        """Apply changes."""
+        self._handle.write(batch)
+
+    def close(self) -> None:
+        """Let go of files and lock."""
+        self._handle.close()
+
+    @contextmanager
+    def _iterator(self, start: bytes, end: bytes) -> Iterator[RdictIter]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        rows = self._handle.iter(options)
+        try:
+            rows.seek(start)
+            yield rows
+            rows.status()
+        except Exception as error:
+            raise TableUnreadable(f"{self.path}: {error}") from error
+        finally:
+            del rows
+
+
+def wipe(path: Path) -> None:
+    """Remove a table; it is only ever a copy of the changelog."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _options(memory: Memory) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(memory.cache)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_block_size(16 << 10)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_manager(memory.buffers)
+    options.set_write_buffer_size(max(1 << 20, memory.bytes_max // 4))
+    options.set_max_open_files(_FILES_MAX)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_keep_log_file_num(2)
+    return options
