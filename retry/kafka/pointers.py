@@ -8,19 +8,18 @@ wanted, or fails.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from retry.clock import Deadline
 from retry.kafka.clients import Config
 from retry.kafka.follower import Complaints
+from retry.kafka.runs import GONE, Found, Run, runs
 
 Place = tuple[str, int, int]
-Found = dict[int, Message | str]
 
-GONE, UNREADABLE = "source_gone", "source_unreadable"
+UNREADABLE = "source_unreadable"
 
 _DEMANDED = {
     # Anything else would silently read on at another record where the wanted one is gone.
@@ -33,8 +32,6 @@ _DEMANDED = {
 _WAIT_S = 0.02
 _ASK_S = 5.0
 _RECORDS_MAX = 1_000
-# Rather read over so many records than ask the broker anew.
-_HOLE_RECORDS = 200
 _NOT_THERE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -89,9 +86,9 @@ class Pointers:
         except KafkaException as error:
             return dict.fromkeys(offsets, self._reason(error.args[0]) or UNREADABLE)
         found: Found = {offset: GONE for offset in offsets if offset < low}
-        for run in _runs([offset for offset in offsets if offset not in found]):
+        for run in runs([offset for offset in offsets if offset not in found]):
             try:
-                self._read(_Run(topic, partition, decided, deque(run), found), deadline)
+                self._read(Run(topic, partition, decided, deque(run), found), deadline)
             finally:
                 self._consumer().unassign()
         return found
@@ -109,7 +106,7 @@ class Pointers:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return bounds
 
-    def _read(self, run: _Run, deadline: Deadline) -> None:
+    def _read(self, run: Run, deadline: Deadline) -> None:
         """Read through a run; what is not found afterwards was not answered."""
         consumer = self._consumer()
         consumer.assign([run.begin()])
@@ -118,7 +115,7 @@ class Pointers:
             for message in consumer.consume(records_max, _some_of(deadline, _WAIT_S)):
                 self._note(message, run)
 
-    def _note(self, message: Message, run: _Run) -> None:
+    def _note(self, message: Message, run: Run) -> None:
         """Take in one answer: a record, an end, or an error."""
         error, consumer = message.error(), self._consumer()
         if error is None:
@@ -139,68 +136,6 @@ class Pointers:
             return GONE
         self._complaints.tell(error)
         return UNREADABLE if error.code() in _NOT_OURS else None
-
-
-@dataclass
-class _Run:
-    """Offsets of one partition that are wanted and lie close together, lowest first.
-
-    Attributes:
-      decided: the first offset that was not committed when the bounds were asked for.
-      missing: what reading has not come to yet.
-      found: what it has.
-    """
-
-    topic: str
-    partition: int
-    decided: int
-    missing: deque[int]
-    found: Found
-
-    def begin(self) -> TopicPartition:
-        """Where reading begins, or goes on."""
-        return TopicPartition(self.topic, self.partition, self.missing[0])
-
-    def take(self, message: Message) -> None:
-        """Reading has come to this record, so what is wanted before it is not there."""
-        offset = message.offset() or 0
-        self._pass(offset)
-        if self.missing and self.missing[0] == offset:
-            self.found[self.missing.popleft()] = message
-
-    def end(self, offset: int, end: int) -> None:
-        """Reading has come to the end of what is committed; behind it nobody knows yet, up to the end of all there is."""
-        self._pass(offset)
-        self.found.update({late: GONE for late in self.missing if late >= end})
-        self.missing.clear()
-
-    def refuse(self) -> None:
-        """The next offset is outside what is there: deleted just now, or beyond the end, where all that follow are too."""
-        while self.missing:
-            offset = self.missing.popleft()
-            self.found[offset] = GONE
-            if offset < self.decided:
-                return
-
-    def _pass(self, offset: int) -> None:
-        while self.missing and self.missing[0] < offset:
-            self.found[self.missing.popleft()] = GONE
-
-
-def _runs(offsets: list[int]) -> Iterator[list[int]]:
-    """Sorted offsets, cut at large holes.
-
-    >>> list(_runs([1, 2, 100, 5_000]))
-    [[1, 2, 100], [5000]]
-    """
-    run: list[int] = []
-    for offset in offsets:
-        if run and offset - run[-1] > _HOLE_RECORDS:
-            yield run
-            run = []
-        run.append(offset)
-    if run:
-        yield run
 
 
 def _some_of(deadline: Deadline, seconds_max: float) -> float:

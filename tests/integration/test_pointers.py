@@ -20,7 +20,8 @@ from retry.clock import monotonic_s
 from retry.kafka import topics
 from retry.kafka.broker import LocalBroker, free_port
 from retry.kafka.clients import reader_config
-from retry.kafka.pointers import GONE, UNREADABLE, Pointers
+from retry.kafka.pointers import UNREADABLE, Pointers
+from retry.kafka.runs import GONE
 from retry.settings import Settings
 from tests.support.process import await_that
 from tests.support.reading import UNCOMMITTED, admin, read
