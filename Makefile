@@ -34,7 +34,7 @@ lint: setup  ## style, types, import contracts
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
 
-faults: setup  ## the slow fault runs on a real broker, and every property on forty times as many examples
+faults: setup  ## the slow fault runs on a real broker, and every property on fifty times as many examples
 	$(BIN)/python -m pytest -q -m slow tests/acceptance
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
 

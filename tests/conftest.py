@@ -16,7 +16,7 @@ for _name in [name for name in os.environ if name.startswith("RETRY_")]:
     del os.environ[_name]
 
 # How long examples take to generate and to run says something of the machine; the first builds tables of characters.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=20)
 # `make faults` tries many more: pytest --hypothesis-profile=thorough
 settings.register_profile("thorough", settings.get_profile("any machine"), max_examples=1_000)
 settings.load_profile("any machine")

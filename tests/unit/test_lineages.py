@@ -416,7 +416,7 @@ def few(draw: random.Random) -> Row:
     return sent(lineage, print_, attempt, due_s * 1_000, first_s * 1_000, draw.random() < 0.5)
 
 
-@settings(max_examples=12 * settings.default.max_examples)
+@settings(max_examples=15 * settings.default.max_examples)
 @given(DRAWS, st.sampled_from([2, 3, 97]), st.integers(2, 9))
 def test_it_does_what_a_naive_one_does(draw: random.Random, slots: int, limit: int) -> None:
     with patch("retry.lineages.ring._slots_for", return_value=slots):
@@ -493,7 +493,7 @@ def fresh(prints: list[int]) -> list[Letter]:
     return [Letter(print_, 1_000 + n, None, 0) for n, print_ in enumerate(prints)]
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(LETTERS, DRAWS, st.integers(1, 5), st.integers(1, 12))
 def test_letters_whose_headers_are_stripped_are_sent_so_often_and_then_parked(
     prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
@@ -504,7 +504,7 @@ def test_letters_whose_headers_are_stripped_are_sent_so_often_and_then_parked(
     assert loop.sends <= len(prints) * attempts_max
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(LETTERS, DRAWS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.7]))
 def test_some_headers_stripped_and_all_attempts_forged_it_is_no_more(
     prints: list[int], draw: random.Random, attempts_max: int, stripped: float
@@ -515,7 +515,7 @@ def test_some_headers_stripped_and_all_attempts_forged_it_is_no_more(
     assert loop.sends <= len(prints) * attempts_max
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(LETTERS, DRAWS, st.integers(1, 5), st.integers(2, 12))
 def test_equal_letters_with_and_without_headers_in_one_batch_may_be_sent_once_more(
     prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
