@@ -11,6 +11,7 @@ from retry.controls import Pause
 from retry.gate import Gate
 from retry.gather import Lane
 from retry.policies.file import parse
+from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 POLICIES = """
@@ -39,7 +40,7 @@ class Around:
     def __init__(self, text: str = POLICIES) -> None:
         self.closed: dict[str, str] = {}
         self.share = 1.0
-        self.gate = Gate(parse(text, "p.yaml"), "parked", self._closed, lambda: self.share)
+        self.gate = Gate(registry_of(text), "parked", self._closed, lambda: self.share)
 
     def _closed(self, topics: set[str]) -> dict[str, str]:
         return {topic: why for topic, why in self.closed.items() if topic in topics}

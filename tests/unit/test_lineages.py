@@ -258,10 +258,10 @@ def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
 
 
 def test_memory_stays_below_80_bytes_a_lineage() -> None:
-    lineages, draw = Lineages(20_000), random.Random(1).getrandbits
+    lineages, draw = Lineages(5_000), random.Random(1).getrandbits
     for _ in range(8):
-        lineages.fold(pack(sent(draw(64), draw(64)) for _ in range(5_000)))
-    assert len(lineages) == 20_000
+        lineages.fold(pack(sent(draw(64), draw(64)) for _ in range(1_250)))
+    assert len(lineages) == 5_000
     assert lineages.bytes_used() / len(lineages) < 80
 
 
