@@ -24,6 +24,7 @@ from .service import Service
 _HEAP_MB = 1_024
 _WITH_SERVICE: dict[str, Callable[[Service, int], list[Figure]]] = {
     "intake": rates.intake,
+    "spring": rates.intake_of_spring,
     "sweep": rates.sweep,
     "drain": rates.drain,
     "lateness": spread.lateness,
@@ -32,7 +33,7 @@ _WITH_SERVICE: dict[str, Callable[[Service, int], list[Figure]]] = {
 }
 _NAMES = ["copy", "fold", *_WITH_SERVICE]
 # The limit beside everything that is told as a ratio to it, and once more at the end: the machine's speed drifts.
-_ORDER = ["copy", "fold", "intake", "copy", "sweep", "copy", *list(_WITH_SERVICE)[2:]]
+_ORDER = ["copy", "fold", "intake", "spring", "copy", "sweep", "copy", *list(_WITH_SERVICE)[3:]]
 
 
 class _Bench(NamedTuple):

@@ -20,6 +20,26 @@ _HEAD_BYTES = len(_HEAD % (b"m", 0, 0))
 _PADS = base64.b64encode(random.Random(7).randbytes(3 << 20))
 _STRIDE = 521
 MEASURED, WARM = b"m", b"w"
+Headers = list[tuple[str, bytes | None]]
+PLAIN: Headers = [("x-origin", b"bench")]
+_TRACE = (
+    b"org.springframework.kafka.listener.ListenerExecutionFailedException: Listener failed\n"
+    + b"\tat com.example.orders.OrderListener.handle(OrderListener.java:42)\n" * 30
+    + b"Caused by: com.example.orders.GatewayTimeout: no answer\n\tat com.example.orders.Gateway.ask(Gateway.java:7)\n"
+)
+# As Spring Kafka's recoverer writes them; numbers are big-endian.
+SPRING: Headers = [
+    *PLAIN,
+    ("kafka_dlt-exception-fqcn", b"org.springframework.kafka.listener.ListenerExecutionFailedException"),
+    ("kafka_dlt-exception-cause-fqcn", b"com.example.orders.GatewayTimeout"),
+    ("kafka_dlt-exception-message", b"Listener failed; no answer"),
+    ("kafka_dlt-exception-stacktrace", _TRACE),
+    ("kafka_dlt-original-topic", b"orders"),
+    ("kafka_dlt-original-partition", (3).to_bytes(4, "big")),
+    ("kafka_dlt-original-timestamp", (1_700_000_000_000).to_bytes(8, "big")),
+    ("kafka_dlt-original-timestamp-type", b"CreateTime"),
+    ("kafka_dlt-original-consumer-group", b"order-service"),
+]
 
 
 class Incorrect(Exception):
@@ -55,17 +75,23 @@ def producer(bootstrap: str, **more: Any) -> Producer:
     })  # fmt: skip
 
 
-def fill(bootstrap: str, topic: str, numbers: Iterable[int], due_ms: int, kind: bytes = MEASURED) -> None:
+def fill(
+    bootstrap: str, topic: str, numbers: Iterable[int], due_ms: int, kind: bytes = MEASURED, headers: Headers = PLAIN
+) -> None:
     """Write letters that are all due at one time."""
     to = producer(bootstrap)
     for number in numbers:
-        write(to, topic, number, due_ms, kind)
+        write(to, topic, number, due_ms, kind, headers)
     flush(to)
 
 
-def write(to: Producer, topic: str, number: int, due_ms: int, kind: bytes = MEASURED) -> None:
+def write(
+    to: Producer, topic: str, number: int, due_ms: int, kind: bytes = MEASURED, headers: Headers = PLAIN
+) -> None:
     """Queue one letter."""
-    headers = [("x-origin", b"bench"), ("retry-at-ms", b"%d" % due_ms)]
+    headers = [*headers, ("retry-at-ms", b"%d" % due_ms)]
+    if headers[: len(SPRING)] == SPRING:
+        headers.append(("kafka_dlt-original-offset", number.to_bytes(8, "big")))
     while True:
         try:
             return to.produce(topic, letter(number, due_ms, kind), key(number), headers=headers)

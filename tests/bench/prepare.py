@@ -14,6 +14,10 @@ teams:
     topics:
       - dead_letters: {dead_letters}
         retry_to: {retry_to}
+        rules:
+          - {{exception: '*.ValidationException', park: true}}
+          - {{exception: '*.SerializationException', park: true}}
+          - {{exception: '*Timeout*', backoff: {{kind: constant, delay: 2s, max_delay: 1d}}}}
 """
 
 

@@ -12,7 +12,7 @@ from retry.table.base import Identity
 from retry.table.rocks import Memory, RocksTable
 
 from .figures import Figure, rate
-from .letters import Incorrect, key, letter
+from .letters import SPRING, Incorrect, key, letter
 from .machine import Usage
 from .service import Service, now_ms
 
@@ -25,7 +25,7 @@ _TRIES = 3
 _FOLD_ROWS = 10_000
 
 
-def intake(service: Service, letters: int) -> list[Figure]:
+def intake(service: Service, letters: int, name: str = "intake") -> list[Figure]:
     """A warm worker is stopped, the topic filled, and the worker let loose."""
     worker = service.warmed().worker
     worker.signal(signal.SIGSTOP)
@@ -42,10 +42,16 @@ def intake(service: Service, letters: int) -> list[Figure]:
         raise Incorrect(f"filling took {stopped_s:.1f} s, the stopped worker lost its session: use fewer --letters")
     service.check_waiting(letters)
     return [
-        rate("intake", letters, committed - began, "letters/s", 0.2),
-        rate("intake until folded", letters, folded - began, "letters/s"),
-        *used("intake", usage, letters),
+        rate(name, letters, committed - began, "letters/s", 0.2),
+        rate(f"{name} until folded", letters, folded - began, "letters/s"),
+        *used(name, usage, letters),
     ]
+
+
+def intake_of_spring(service: Service, letters: int) -> list[Figure]:
+    """The same with letters of Spring Kafka: eleven headers, a stack trace of 3 KB, a rule that matches its cause."""
+    service.headers = SPRING
+    return intake(service, letters, "intake of Spring's letters")
 
 
 def sweep(service: Service, letters: int) -> list[Figure]:

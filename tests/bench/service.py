@@ -19,7 +19,7 @@ from retry.kafka.broker import LocalBroker
 from retry.kafka.topics import names
 
 from . import check
-from .letters import PARTITIONS, WARM, Incorrect, Reader, admin, fill
+from .letters import PARTITIONS, PLAIN, WARM, Incorrect, Reader, admin, fill
 from .machine import Usage
 from .worker import ROOT, Worker
 
@@ -36,6 +36,7 @@ class Service:
 
     def __init__(self, broker: LocalBroker, work: Path, more: Mapping[str, str]) -> None:
         tag = uuid.uuid4().hex[:8]
+        self.headers = PLAIN
         self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
         self.bootstrap, self._broker = broker.bootstrap_servers, broker
         self.folder, self._admin = work / tag, admin(broker.bootstrap_servers)
@@ -66,13 +67,13 @@ class Service:
 
     def fill(self, letters: int, due_ms: int) -> None:
         """Write that many letters, all due at one time."""
-        fill(self.bootstrap, self.letters, range(letters), due_ms)
+        fill(self.bootstrap, self.letters, range(letters), due_ms, headers=self.headers)
 
     def warmed(self) -> Service:
         """Start the worker, and send letters through the whole of it until code and connections are warm."""
         self.worker.start()
         self.worker.ready()
-        fill(self.bootstrap, self.letters, range(_WARM_LETTERS), now_ms() - 1_000, WARM)
+        fill(self.bootstrap, self.letters, range(_WARM_LETTERS), now_ms() - 1_000, WARM, self.headers)
         self.reader.await_count(_WARM_LETTERS, 120, self.worker.running)
         self.worker.until_waiting(0, 30)
         time.sleep(0.5)
@@ -118,7 +119,7 @@ class Service:
         if error is not None:
             error.add_note(self.worker.log_tail())
         self.reader.close()
-        for gone in self._admin.delete_topics([self.letters, self.retries, *self.names[:3]]).values():
+        for gone in self._admin.delete_topics([self.letters, self.retries, *self.names[:-2]]).values():
             gone.exception(_ASK_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
