@@ -128,7 +128,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         told = [*(kept if aliases else told), *ours.items()]
     value = message.value()
     kind, said_ms = message.timestamp()
-    stamp_ms = said_ms if said_ms > 0 and (kind == _CREATE or kind == _APPEND) else None
+    stamp_ms = said_ms if said_ms > 0 and kind in (_CREATE, _APPEND) else None
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
     lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
     # What tells nothing is not asked any further: the letters of many clients are like that.
