@@ -159,12 +159,16 @@ def filled(pointer: Letter, record: Message | Any) -> Letter:
 
 
 class _Filled:
-    """A record as if its framework had copied it: its own headers, then the pointer's."""
+    """A record as if its framework had copied it: its own headers, then the pointer's.
+
+    What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
+    """
 
     def __init__(self, pointer: Letter, record: Message) -> None:
         self.topic, self.partition, self.offset = (lambda: pointer.topic), (lambda: pointer.partition), (lambda: pointer.offset)
         self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
-        self._headers = [*(record.headers() or ()), *pointer.kept]
+        said = {name for name, _ in pointer.kept if name in KNOWN}
+        self._headers = [*(header for header in record.headers() or () if header[0] not in said), *pointer.kept]
 
     def headers(self) -> Headers:
         """All of them."""

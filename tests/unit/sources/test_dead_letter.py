@@ -145,9 +145,10 @@ def test_a_copied_timestamp_does_not_make_a_failure_earlier_than_the_retry_that_
 def test_a_pointer_that_is_filled_failed_when_the_pointer_was_written(family: str, failed_ms: int) -> None:
     said: Headers = [(f"{family}.errors.{n}", raw) for n, raw in (("topic", b"orders"), ("partition", b"1"), ("offset", b"7"))]
     pointer = read(MemoryRecord(Entry("dlq.orders", None, None, said, None, ""), 0, 1, NOW_MS))
-    source = MemoryRecord(Entry("orders", b"k", b"v", [("a", b"1")], None, ""), 1, 7, NOW_MS - 86_400_000)
+    theirs: Headers = [("a", b"1"), (f"{family}.errors.topic", b"earlier"), ("a", None)]
+    source = MemoryRecord(Entry("orders", b"k", b"v", theirs, None, ""), 1, 7, NOW_MS - 86_400_000)
     whole = filled(pointer, source)
-    assert (whole.key, whole.value, whole.kept) == (b"k", b"v", [("a", b"1"), *said])
+    assert (whole.key, whole.value, whole.kept) == (b"k", b"v", [("a", b"1"), ("a", None), *said])
     assert (whole.source, whole.failure) == (pointer.source, pointer.failure)
     assert (whole.timestamp_ms, whole.failed_at_ms(NOW_MS + 5_000)) == (NOW_MS - 86_400_000, failed_ms)
 
