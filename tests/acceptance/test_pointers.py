@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from retry.clock import monotonic_s, wall_ms
 from tests.conftest import Deploy
