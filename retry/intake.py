@@ -83,6 +83,10 @@ class Intake:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
 
+    def reads(self, topic: str) -> bool:
+        """Whether its registry has policies for this topic."""
+        return self._registry.reads(topic)
+
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
         shards: list[Rows] = [[] for _ in range(self._shards)]

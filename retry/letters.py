@@ -56,7 +56,8 @@ class Letters:
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._producer_config, self._intake, self._subscription = producer, intake, subscription
+        self._producer_config, self._subscription = producer, subscription
+        self._intake = self._former = intake
         self._records_max, self._bytes_max = records_max, bytes_max
         self._records = min(records_max, 1_000)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
@@ -71,7 +72,7 @@ class Letters:
 
     def use(self, intake: Intake, subscription: list[str]) -> None:
         """Decide by another intake from the next batch on, and read what it reads."""
-        self._intake, self._subscription = intake, subscription
+        self._former, self._intake, self._subscription = self._intake, intake, subscription
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
@@ -107,9 +108,20 @@ class Letters:
     def settle(self, batch: Batch) -> Decided | None:
         """What to write for a batch; None if it was dropped, to be read again."""
         if batch.epoch == self._epoch:
-            return Decided(batch, self._intake.settle(batch.messages, clock.wall_ms()))
+            return Decided(batch, self._deciding(batch).settle(batch.messages, clock.wall_ms()))
         self._done()
         return None
+
+    def _deciding(self, batch: Batch) -> Intake:
+        """The intake in use, or the one before it where the batch has letters of a topic that is given up just now.
+
+        They were read while the old policy file had their topic; the new one knows nothing to do with them.
+        """
+        intake, former = self._intake, self._former
+        if former is intake:
+            return intake
+        gone = any(former.reads(topic) and not intake.reads(topic) for topic in {m.topic() or "" for m in batch.messages})
+        return former if gone else intake
 
     def commit(self, decided: Decided) -> bool:
         """Write it; False if it was dropped or undone, to be read again."""

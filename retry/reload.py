@@ -34,7 +34,7 @@ class PolicyFile:
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
         self.loads = self.refusals = 0
-        self._seen = self._stamp()
+        self._seen: tuple[int, ...] | None = self._stamp()
         self._asked = threading.Event()
         self._next_s = clock.monotonic_s() + _EVERY_S
 
@@ -52,14 +52,16 @@ class PolicyFile:
         if stamp == self._seen and not self._asked.is_set():
             return
         self._asked.clear()
-        self._seen = stamp
         try:
             registry = self._loaded()
             use(registry)
         except (RetryError, KafkaException, TimeoutError) as error:
             self.trouble, self.refusals = str(error), self.refusals + 1
             log.error("the policy file is not used, the old one stays: %s", error)
+            # A file that is wrong stays so until it changes; brokers that did not answer are asked again.
+            self._seen = stamp if isinstance(error, RetryError) else None
             return
+        self._seen = stamp
         self.registry, self.trouble, self.used_at_ms, self.loads = registry, None, clock.wall_ms(), self.loads + 1
         log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.routes()), registry.digest)
 

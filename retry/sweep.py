@@ -111,7 +111,16 @@ def _swept(
         rows, batch = [rows[n] for n in kept], [batch[n] for n in kept]
         if not rows:
             return Swept([], [], Counter(), sorted(closed.values())), left
-        again = _deliver(rows, batch, alone, writer, changelog, now_ms)
+        try:
+            again = _deliver(rows, batch, alone, writer, changelog, now_ms)
+        except TransactionAborted:
+            if not alone:
+                raise
+            # There are more than were found. These go out of the way; the others have their turn at the next sweep.
+            left += [rows[n] for n in range(len(rows)) if n not in alone]
+            rows, batch = [rows[n] for n in sorted(alone)], [batch[n] for n in sorted(alone)]
+            alone = dict(enumerate(alone[n] for n in sorted(alone)))
+            again = _deliver(rows, batch, alone, writer, changelog, now_ms)
     table.forget([key for key, _ in rows], again)
     sent = [n for n in range(len(batch)) if n not in alone]
     gate.delivered({batch[n].destination for n in sent})

@@ -26,6 +26,9 @@ _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 class Member:
     """A consumer and the partitions that it owns. All methods but `metadata` belong to one thread.
 
+    Only that thread touches the consumer: any other would wait until it is neither reading nor being told of partitions
+    (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
+
     Args:
       gained: told of partitions that are ours from now on.
       leaving: told of partitions before they are given up; it may finish what is under way.
@@ -47,13 +50,14 @@ class Member:
         self._gained, self._leaving = gained, leaving
         self._reads, self._complaints = reads, Complaints()
         self._gave_up = False
+        self._metadata: object | None = None
         self._fatal_at_s: list[float] = []
         self._consumer = self._joined()
 
     def _joined(self) -> Consumer:
         consumer = Consumer(self._config)
         consumer.subscribe(
-            self._subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            self._subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         return consumer
 
@@ -66,6 +70,7 @@ class Member:
         self._orphans.look()
         self._gave_up = False
         messages = self._consumer.consume(records_max, wait_s)
+        self._metadata = self._consumer.consumer_group_metadata()
         for error in filter(None, (m.error() for m in messages)):
             # A consumer hands its fatal errors on under one code, without the flag.
             if error.fatal() or error.code() == KafkaError._FATAL:
@@ -83,7 +88,7 @@ class Member:
             self._subscription = list(subscription)
             self._orphans.watch(subscription)
             self._consumer.subscribe(
-                subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+                subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
 
     def _join_again(self, fatal: KafkaError) -> None:
@@ -103,15 +108,17 @@ class Member:
         return [p for p in self._consumer.position(owned) if p.offset >= 0]
 
     def metadata(self) -> object:
-        """The proof of membership that goes into a transaction; safe in any thread.
+        """The proof of membership that goes into a transaction, as it was last known; safe in any thread.
+
+        A proof that is older than the membership is refused by the broker.
 
         Raises:
           TransactionAborted: there is no membership just now.
         """
-        try:
-            return self._consumer.consumer_group_metadata()
-        except RuntimeError as error:
-            raise TransactionAborted(f"no member of the group: {error}") from error
+        metadata = self._metadata
+        if metadata is None:
+            raise TransactionAborted("no member of the group")
+        return metadata
 
     def rewind(self) -> None:
         """Read on from the committed offsets; waits for transactions that are about to commit some."""
@@ -124,6 +131,7 @@ class Member:
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""
         self._consumer.close()
+        self._metadata = None
         if self.owned:
             self._give_up(list(self.owned))
 
@@ -136,6 +144,14 @@ class Member:
         self._gained(gained)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Of the membership that asks for them: what is under way can still be committed with it.
+        self._metadata = consumer.consumer_group_metadata()
+        self._give_up([(p.topic, p.partition) for p in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Somebody else may have them by now.
+        self._metadata = None
         self._give_up([(p.topic, p.partition) for p in partitions])
         consumer.incremental_unassign(partitions)
 

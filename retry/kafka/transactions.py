@@ -19,12 +19,17 @@ from retry.clock import Deadline, pause
 from retry.entry import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka.clients import Config
+from retry.kafka.portions import Portions
 
 log = logging.getLogger(__name__)
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+# Said of whatever follows a refused record, until the transaction is undone.
+_NOT_ITS_FAULT = (KafkaError._STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FULL_QUEUE_S = 0.05
+_ARRIVE_S = 8.0
 _REHEARSE_S = 8.0
 _COMMIT_S = 15.0
 # More than a transaction lives; see `retry.kafka.clients.SESSION_TIMEOUT_MS`.
@@ -38,7 +43,7 @@ class Transactions:
     """Transactions of one `transactional.id`, one after another, by one thread at a time."""
 
     def __init__(self, config: Config) -> None:
-        self._producer = Producer(config)
+        self._producer, self._portions = Producer(config), Portions()
 
     def open(self) -> None:
         """Fence every earlier producer with this id and end the transaction that it left open.
@@ -85,10 +90,13 @@ class Transactions:
           now_ms: timestamps are no later than this, since brokers refuse those from the future.
         """
         produce: Any = self._producer.produce
+        limited = self._portions.limited()
         for e in entries:
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
                 stamp = now_ms
+            if limited and self._portions.full(e):
+                self._arrive()
             try:
                 produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
             except BufferError:
@@ -107,26 +115,52 @@ class Transactions:
             return
 
     def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]:
-        """Publish in a transaction that is thrown away, and say by position which entries were refused and why.
+        """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
-        Not all refusals need to be found at once: the first one keeps the rest from being sent.
+        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over. Of a topic that
+        refuses whatever it is given, one entry is named.
+        """
+        batch, refused, deadline = list(entries), dict[int, KafkaError](), Deadline(_REHEARSE_S)
+        left = list(range(len(batch)))
+        while left and not deadline.passed():
+            told = self._rehearsed([(n, batch[n]) for n in left], now_ms, deadline)
+            if told is None:
+                break
+            together = {n for n, error in told.items() if error.code() == _TOO_LARGE and not self._portions.alone(batch[n])}
+            self._portions.refused(batch[n] for n in together)
+            refused |= {n: error for n, error in told.items() if n not in together}
+            closed = {batch[n].destination for n, error in refused.items() if error.code() != _TOO_LARGE}
+            left = [n for n in left if n not in refused and batch[n].destination not in closed]
+        return refused
+
+    def _rehearsed(self, entries: list[tuple[int, Entry]], now_ms: int, deadline: Deadline) -> dict[int, KafkaError] | None:
+        """What is refused first, which keeps the rest from being sent; None where all was taken.
+
+        Nothing, where the transaction failed for what is no fault of an entry.
         """
         produce: Any = self._producer.produce
         refused: dict[int, KafkaError] = {}
+        limited, failed = self._portions.limited(), False
         self.begin()
-        for n, e in enumerate(entries):
+        for n, e in entries:
             stamp = now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)
+            if limited and self._portions.full(e):
+                self._arrive()
             try:
                 produce(e.destination, e.value, e.key, -1, _teller(refused, n), None, stamp, e.headers)
             except KafkaException as error:
-                refused[n] = error.args[0]
+                # After a refusal the client takes nothing more, whatever it is.
+                failed = error.args[0].code() == KafkaError._STATE
+                if not failed:
+                    refused[n] = error.args[0]
+                break
             except BufferError:
                 break
-        deadline = Deadline(_REHEARSE_S)
         while len(self._producer) and not refused and not deadline.passed():
             self._poll()
+        failed = failed or bool(refused) or len(self._producer) > 0
         self.abort()
-        return refused
+        return {n: error for n, error in refused.items() if error.code() not in _NOT_ITS_FAULT} if failed else None
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
         """Make the consumer group's positions part of the transaction.
@@ -187,6 +221,13 @@ class Transactions:
         """Give the queue a moment to drain."""
         try:
             self._producer.poll(_FULL_QUEUE_S)
+        except KafkaException as error:
+            raise _named(error) from error
+
+    def _arrive(self) -> None:
+        """Wait until what is queued has arrived, or was refused."""
+        try:
+            self._producer.flush(_ARRIVE_S)
         except KafkaException as error:
             raise _named(error) from error
 

@@ -17,12 +17,14 @@ _TIME_DIGITS_MAX = 18
 _ID_BYTES_MAX = 512
 # 2001-09-09 and 9999-12-31: outside lies what was meant as seconds, microseconds or nothing.
 _PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
-_CREATE_OR_APPEND = (1, 2)
+_CREATE, _APPEND = 1, 2
 NO_TIME = -1
 # Headers of ours that say who wrote a letter; a wish says nothing of it.
 _SIGNS = frozenset({names.ID, names.SOURCE, names.ATTEMPT})
 # Broker-side writers, which may leave the payload where it is.
 _POINTING = ("share-group", "kafka-streams")
+# These give a letter the timestamp of the record that failed (DeadLetterQueueReporter of Connect, KIP-1034 of Streams).
+_COPYING = frozenset({"kafka-connect", "kafka-streams"})
 # Stands for headers that cannot be told; no real one can have a NUL in its name, since the client cuts names there.
 _UNREADABLE: tuple[Header, ...] = (("\0", None),)
 
@@ -45,6 +47,8 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     Attributes:
       kept: the headers that are not ours, in their order, duplicates and nulls included.
       timestamp_ms: the record's own; None where it has none or one before 1970.
+      stamped_ms: when the letter was written: its timestamp, or that of the pointer that it stands for; None where it has
+        none, or one that its framework copied from the record that failed. A topic with LogAppendTime has its own.
       source: the letter's coordinates, `topic/partition/offset`.
       failure: what the headers of its framework say. No header chooses a topic: the origin named there is used only
         where the policy's allow-list has it.
@@ -62,6 +66,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     kept: Headers
     timestamp_ms: int | None
+    stamped_ms: int | None
     source: bytes
     failure: Failure
     id: bytes | None
@@ -87,10 +92,10 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     def failed_at_ms(self, now_ms: int) -> int:
         """When this failure happened, as far as the record can tell.
 
-        Its timestamp, where it has a likely one; not before the retry that failed was due, since some consumers copy
-        the timestamp from the record that they could not process.
+        When it was written, where that is known and likely; else now. Not before the retry that failed was due, since
+        some consumers copy the timestamp from the record that they could not process.
         """
-        stamp = self.timestamp_ms
+        stamp = self.stamped_ms
         if stamp is None or stamp < _PLAUSIBLE_MS[0]:
             stamp = now_ms
         return stamp if self.sent_at_ms is None else max(stamp, self.sent_at_ms)
@@ -122,9 +127,12 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     if aliases or not ours.keys().isdisjoint(_SIGNS):
         told = [*(kept if aliases else told), *ours.items()]
     value = message.value()
-    kind, stamp = message.timestamp()
+    kind, said_ms = message.timestamp()
+    stamp_ms = said_ms if said_ms > 0 and kind in (_CREATE, _APPEND) else None
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
     lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
+    # What tells nothing is not asked any further: the letters of many clients are like that.
+    failure = recognise(told, topic, value, aliases) if told or may_be(value) else unknown(topic)
     return Letter(
         topic,
         partition,
@@ -132,10 +140,10 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         message.key(),
         value,
         kept,
-        stamp if stamp > 0 and kind in _CREATE_OR_APPEND else None,
+        stamp_ms,
+        None if kind == _CREATE and failure.family in _COPYING else stamp_ms,
         source,
-        # What tells nothing is not asked any further: the letters of many clients are like that.
-        recognise(told, topic, value, aliases) if told or may_be(value) else unknown(topic),
+        failure,
         lineage,
         made,
         first_ms,
@@ -145,18 +153,22 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
 
 
 def filled(pointer: Letter, record: Message | Any) -> Letter:
-    """The letter that a pointer stands for: the record that it names, and what it says of that record's failure."""
+    """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when."""
     whole = read(_Filled(pointer, record))
-    return msgspec.structs.replace(whole, failure=pointer.failure)
+    return msgspec.structs.replace(whole, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
 
 
 class _Filled:
-    """A record as if its framework had copied it: its own headers, then the pointer's."""
+    """A record as if its framework had copied it: its own headers, then the pointer's.
+
+    What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
+    """
 
     def __init__(self, pointer: Letter, record: Message) -> None:
         self.topic, self.partition, self.offset = (lambda: pointer.topic), (lambda: pointer.partition), (lambda: pointer.offset)
         self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
-        self._headers = [*(record.headers() or ()), *pointer.kept]
+        said = {name for name, _ in pointer.kept if name in KNOWN}
+        self._headers = [*(header for header in record.headers() or () if header[0] not in said), *pointer.kept]
 
     def headers(self) -> Headers:
         """All of them."""

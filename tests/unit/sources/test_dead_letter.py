@@ -10,10 +10,11 @@ from retry.entry import Entry, Headers
 from retry.failure import Failure
 from retry.kafka.memory import MemoryRecord
 from retry.sources import headers as names
-from retry.sources.dead_letter import NO_TIME, Letter, integer, moment, read
+from retry.sources.dead_letter import NO_TIME, Letter, filled, integer, moment, read
 from retry.sources.dialects import KNOWN
 
 NOW_MS = 1_700_000_000_000
+CREATE_TIME, APPEND_TIME = 1, 2
 
 
 def record(headers: Headers | None = None, *, topic: str = "orders.DLT", stamp_ms: int = NOW_MS) -> MemoryRecord:
@@ -114,6 +115,42 @@ def test_a_failure_is_never_before_the_retry_that_failed() -> None:
     assert copied.failed_at_ms(NOW_MS + 900) == NOW_MS + 500
     own = letter((names.DUE_MS, b"1700000000500"), stamp_ms=NOW_MS + 700)
     assert own.failed_at_ms(NOW_MS + 900) == NOW_MS + 700
+
+
+@pytest.mark.parametrize(
+    ("header", "kind", "stamped"),
+    [
+        ("__connect.errors.topic", CREATE_TIME, False), ("__connect.errors.topic", APPEND_TIME, True),
+        ("__streams.errors.topic", CREATE_TIME, False), ("__streams.errors.topic", APPEND_TIME, True),
+        ("__dlq.errors.topic", CREATE_TIME, True), ("kafka_dlt-original-topic", CREATE_TIME, True), ("x", CREATE_TIME, True),
+    ],
+)  # fmt: skip
+def test_a_timestamp_that_its_framework_copied_from_the_origin_says_nothing_of_the_failure(
+    header: str, kind: int, stamped: bool
+) -> None:
+    written = record([(header, b"orders")], stamp_ms=NOW_MS - 86_400_000)
+    written.timestamp = lambda: (kind, NOW_MS - 86_400_000)
+    found = read(written)
+    assert found.timestamp_ms == NOW_MS - 86_400_000
+    assert found.stamped_ms == (found.timestamp_ms if stamped else None)
+    assert found.failed_at_ms(NOW_MS) == (NOW_MS - 86_400_000 if stamped else NOW_MS)
+
+
+def test_a_copied_timestamp_does_not_make_a_failure_earlier_than_the_retry_that_failed() -> None:
+    found = letter(("__connect.errors.topic", b"orders"), (names.DUE_MS, b"1700000000500"))
+    assert found.failed_at_ms(NOW_MS) == NOW_MS + 500
+
+
+@pytest.mark.parametrize(("family", "failed_ms"), [("__dlq", NOW_MS), ("__streams", NOW_MS + 5_000)])
+def test_a_pointer_that_is_filled_failed_when_the_pointer_was_written(family: str, failed_ms: int) -> None:
+    said: Headers = [(f"{family}.errors.{n}", raw) for n, raw in (("topic", b"orders"), ("partition", b"1"), ("offset", b"7"))]
+    pointer = read(MemoryRecord(Entry("dlq.orders", None, None, said, None, ""), 0, 1, NOW_MS))
+    theirs: Headers = [("a", b"1"), (f"{family}.errors.topic", b"earlier"), ("a", None)]
+    source = MemoryRecord(Entry("orders", b"k", b"v", theirs, None, ""), 1, 7, NOW_MS - 86_400_000)
+    whole = filled(pointer, source)
+    assert (whole.key, whole.value, whole.kept) == (b"k", b"v", [("a", b"1"), ("a", None), *said])
+    assert (whole.source, whole.failure) == (pointer.source, pointer.failure)
+    assert (whole.timestamp_ms, whole.failed_at_ms(NOW_MS + 5_000)) == (NOW_MS - 86_400_000, failed_ms)
 
 
 def test_what_a_framework_says_is_read_and_kept() -> None:

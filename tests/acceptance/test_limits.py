@@ -1,0 +1,135 @@
+"""Rates, budgets and breakers, by the clock of the retry topics; and due times that a calendar moves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from confluent_kafka import Producer
+
+from tests.conftest import Deploy
+from tests.support import policies
+from tests.support.letters import Sender
+from tests.support.process import await_that
+from tests.support.reading import Record, Tail
+
+LETTERS, RATE = 300, 50
+BUDGET = 40
+# A second's letters may be appended up to this long after they were let through, beside those of the next.
+LATE_MS = 300
+QUARTER_MS = 15 * 60_000
+
+
+def fullest_second(stamps_ms: list[int]) -> int:
+    """The most that was appended within any second."""
+    ordered = sorted(stamps_ms)
+    return max(sum(1 for stamp in ordered[n:] if stamp < first + 1_000) for n, first in enumerate(ordered))
+
+
+def test_teams_and_targets_keep_to_their_limits_and_hold_up_nobody(deploy: Deploy) -> None:
+    deployment = deploy(dict.fromkeys(("limited", "free", "gentle", "thrifty", "aligned"), 1), shards=2)
+    limited, free, gentle, thrifty, aligned = deployment.dead_letters
+    one = {name: policies.topic(deployment, name) for name in deployment.dead_letters}
+    teams = {
+        "limited": policies.team(one[limited], keys=f"rate: {RATE}/s"),
+        "free": policies.team(one[free], one[gentle]),
+        "thrifty": policies.team(one[thrifty], keys=f"budget: {BUDGET}/1d"),
+        "aligned": policies.team(one[aligned], keys="align: {cron: '*/15 * * * *'}"),
+    }
+    targets = f"{{{deployment.retry_of(gentle)}: {{rate: {RATE}/s}}}}"
+    deployment.policy_file.write_text(policies.text(teams, policies.DEFAULTS.replace("100ms", "3s"), targets))
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    for name in (limited, free, gentle):
+        for n in range(LETTERS):
+            sender.send(name, b"k%d" % n, b"v")
+    for n in range(2 * BUDGET):
+        sender.send(thrifty, b"k%d" % n, b"v")
+    for n in range(10):
+        sender.send(aligned, b"k%d" % n, b"v")
+    sender.finish()
+    tail.await_seen(3 * LETTERS + BUDGET, 40.0)
+    stamps: dict[str, list[int]] = {}
+    for record in tail.records:
+        stamps.setdefault(record.topic, []).append(record.timestamp_ms)
+    assert {topic: len(of) for topic, of in stamps.items()} == {
+        deployment.retry_of(limited): LETTERS, deployment.retry_of(free): LETTERS,
+        deployment.retry_of(gentle): LETTERS, deployment.retry_of(thrifty): BUDGET,
+    }  # fmt: skip
+    for name in (limited, gentle):
+        of = sorted(stamps[deployment.retry_of(name)])
+        # The bucket begins full: one period's letters at once, then as the rate says.
+        after = [stamp for stamp in of if stamp >= of[0] + 1_000 + LATE_MS]
+        assert fullest_second(after) <= RATE * (1_000 + LATE_MS) / 1_000, Counter((s - of[0]) // 1_000 for s in of)
+        took_ms = (LETTERS - RATE) * 1_000 // RATE
+        assert took_ms - LATE_MS <= of[-1] - of[0] <= took_ms + 3_000
+    freely = stamps[deployment.retry_of(free)]
+    assert max(freely) - min(freely) < 2_500
+    held = json.loads(worker.get("/health/ready")[1])["held"]
+    assert held == {f"thrifty {thrifty} {deployment.retry_of(thrifty)}": "the limit is used up for now"}
+    assert worker.metric("retry_entries_waiting") == BUDGET + 10
+    # What is aligned waits for the quarter of the hour, and is sent with that as its due time.
+    rows = [json.loads(line) for line in deployment.command("entries", "--topic", aligned, "--json").stdout.splitlines()]
+    assert len(rows) == 10
+    assert all(int(row["key"].split("/")[0]) % QUARTER_MS == 0 for row in rows)
+    tail.close()
+    worker.terminate()
+
+
+def test_a_breaker_opens_while_retries_come_back_and_closes_when_they_do_not(deploy: Deploy) -> None:
+    failures, letters = 10, 60
+    deployment = deploy({"orders": 1}, shards=1)
+    (name,) = deployment.dead_letters
+    target = deployment.retry_of(name)
+    limits = f"{{{target}: {{rate: 20/s, breaker: {{failures: {failures}, within: 1m, open_for: 2s}}}}}}"
+    one = {"t": policies.team(policies.topic(deployment, name))}
+    deployment.policy_file.write_text(policies.text(one, policies.DEFAULTS.replace("attempts: 5", "attempts: 50"), limits))
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    consumer = Toy(deployment.bootstrap_servers, target, name)
+    for n in range(letters):
+        sender.send(name, b"k%d" % n, b"v")
+    sender.finish()
+
+    def why() -> str:
+        consumer.consume()
+        held: dict[str, str] = json.loads(worker.get("/health/ready")[1] or "{}").get("held", {})
+        return held.get(f"t {name} {target}", "")
+
+    opened = f"its breaker is open: {failures} letters came back within 60000 ms"
+    await_that("it opens", lambda: why() == opened)
+    assert worker.metric("retry_lanes_held") == 1
+    assert consumer.got >= failures
+    sent = consumer.got
+    await_that("a probe goes and comes back", lambda: why() == opened and consumer.got == sent + 1, 15.0)
+    consumer.fails = False
+    await_that("the next probe is under way", lambda: why() == f"{opened}; a probe is under way", 15.0)
+    await_that("everything flows", lambda: why() == "" and len(consumer.done) == letters, 30.0)
+    assert worker.metric("retry_entries_waiting") == 0
+    consumer.close()
+    worker.terminate()
+
+
+class Toy:
+    """Consumes a retry topic; while it fails, every record is dead-lettered again."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, dead_letters: str) -> None:
+        self.fails, self.got, self.done = True, 0, set[bytes | None]()
+        self._dead_letters, self._tail = dead_letters, Tail(bootstrap_servers, [topic])
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers})
+
+    def consume(self) -> None:
+        """What has come."""
+        for record in self._tail.read(0.02):
+            self.got += 1
+            if self.fails:
+                self._fail(record)
+            else:
+                self.done.add(record.key)
+        self._producer.flush(10)
+
+    def _fail(self, record: Record) -> None:
+        self._producer.produce(self._dead_letters, record.value, record.key, headers=record.headers)
+
+    def close(self) -> None:
+        """Let go."""
+        self._tail.close()

@@ -1,0 +1,225 @@
+"""A policy file that changes while the service runs: used when it is whole, refused when it is not, whatever waits meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from retry import clock
+from retry.clock import wall_ms
+from retry.policies.registry import Registry
+from retry.reload import PolicyFile
+from retry.settings import Settings
+from tests.conftest import Deploy
+from tests.support import policies
+from tests.support.checker import check
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import COMMITTED, Tail, read
+
+SLOW = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
+
+
+def health(worker: WorkerProcess) -> dict[str, Any]:
+    """What `/health/ready` answers, which is 200 whatever becomes of the policy file."""
+    status, body = worker.get("/health/ready")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def hang_up(worker: WorkerProcess) -> None:
+    """Have it look at once."""
+    worker.signal(signal.SIGHUP)
+
+
+def by_itself(worker: WorkerProcess) -> None:
+    """Leave it alone."""
+
+
+def change(deployment: Deployment, worker: WorkerProcess, text: str) -> None:
+    """Write a policy file, ask for it, and wait until it is used."""
+    before = health(worker)["policies"]["sha256"]
+    deployment.policy_file.write_text(text)
+    hang_up(worker)
+    await_that("another file is used", lambda: health(worker)["policies"]["sha256"] != before)
+
+
+@pytest.mark.parametrize("ask", [by_itself, hang_up])
+def test_a_changed_file_is_used_and_its_topics_are_read(deploy: Deploy, ask: Callable[[WorkerProcess], None]) -> None:
+    deployment = deploy({"kept": 1, "removed": 1, "added": 1}, shards=1)
+    kept, removed, added = deployment.dead_letters
+    one = {name: policies.topic(deployment, name) for name in deployment.dead_letters}
+    deployment.policy_file.write_text(policies.text({"t": policies.team(one[kept], one[removed])}, SLOW))
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    for name in deployment.dead_letters:
+        sender.send(name, b"k", b"before")
+    sender.finish()
+    await_that("letters of both wait", lambda: worker.metric("retry_entries_waiting") == 2)
+
+    deployment.policy_file.write_text(policies.text({"t": policies.team(one[kept], one[added])}))
+    ask(worker)
+    tail = Tail(deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.names.parked])
+    tail.await_seen(1, 15.0)
+    assert tail.records[0].topic == deployment.retry_of(added)
+    for name in deployment.dead_letters:
+        sender.send(name, b"k", b"after")
+    sender.finish()
+    tail.await_seen(3, 15.0)
+    # What waits keeps its due time, and what is not read stays unread.
+    assert tail.quiet(1.0) == []
+    came = Counter(record.topic for record in tail.records)
+    assert came == {deployment.retry_of(added): 2, deployment.retry_of(kept): 1}
+    tail.close()
+    lines = deployment.command("entries", "--json").stdout.splitlines()
+    assert len(lines) == 2
+    hour_ms = wall_ms() + 3_600_000
+    assert all(hour_ms - 60_000 < int(json.loads(line)["key"].split("/")[0]) <= hour_ms for line in lines), lines
+    worker.terminate()
+
+
+def test_a_broken_file_is_refused_until_it_is_mended(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1}, shards=1)
+    (name,) = deployment.dead_letters
+    whole = policies.text({"t": policies.team(policies.topic(deployment, name))})
+    deployment.policy_file.write_text(whole)
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    sha256 = health(worker)["policies"]["sha256"]
+    assert worker.metric("retry_policy_file_valid") == 1
+    broken = {
+        whole.replace("max_attempts: 5", "max_attempts: many"): ":1: defaults.max_attempts: ",
+        whole + "  x: {topics: [{dead_letters: y}]}\n": ":5: teams.x.topics[0]: retry_to is missing",
+        whole[:-20]: f"{deployment.policy_file}:",
+        policies.text({"t": policies.team(policies.topic(deployment, deployment.names.parked))}): "the service's own topics",
+    }
+    for n, (text, why) in enumerate(broken.items(), 1):
+        deployment.policy_file.write_text(text)
+        hang_up(worker)
+        await_that("it is refused", lambda n=n: worker.metric("retry_policy_file_refused") == n)  # type: ignore[misc]
+        about = health(worker)["policies"]
+        assert why in about["trouble"]
+        assert about["sha256"] == sha256
+        assert f"the policy file is not used, the old one stays: {about['trouble']}" in worker.log()
+        assert worker.metric("retry_policy_file_valid") == 0
+        sender.send(name, b"k", b"%d" % n)
+        sender.finish()
+        tail.await_seen(n, 15.0)
+    deployment.policy_file.unlink()
+    hang_up(worker)
+    await_that("a file that is gone is refused", lambda: worker.metric("retry_policy_file_refused") == len(broken) + 1)
+    assert str(deployment.policy_file) in health(worker)["policies"]["trouble"]
+    deployment.policy_file.write_text(whole + "# mended\n")
+    await_that("the mended one is used", lambda: health(worker)["policies"]["sha256"] != sha256)
+    assert health(worker)["policies"]["trouble"] is None
+    assert worker.metric("retry_policy_file_valid") == 1
+    assert worker.metric("retry_policy_file_refused") == len(broken) + 1
+    tail.close()
+    worker.terminate()
+
+
+def test_a_file_that_is_swapped_by_links_is_noticed(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1}, shards=1)
+    (name,) = deployment.dead_letters
+    # As Kubernetes mounts a ConfigMap: file → ..data/file, ..data → a directory; only ..data is swapped.
+    mounted = deployment.folder / "mounted"
+    swap(mounted, "first", deployment.policy_file.read_text())
+    deployment.policy_file.unlink()
+    deployment.policy_file.symlink_to(mounted / "..data" / "policies.yaml")
+    worker = deployment.worker().start().await_ready()
+    before = health(worker)["policies"]["sha256"]
+    swap(mounted, "second", policies.text({"t": policies.team(policies.topic(deployment, name))}))
+    await_that("it is used", lambda: health(worker)["policies"]["sha256"] != before, 10.0)
+    worker.terminate()
+
+
+def swap(mounted: Path, revision: str, text: str) -> None:
+    """Put a revision of the file in the place of the last."""
+    (mounted / revision).mkdir(parents=True)
+    (mounted / revision / "policies.yaml").write_text(text)
+    (mounted / "new").symlink_to(revision)
+    (mounted / "new").rename(mounted / "..data")
+
+
+def test_entries_of_a_team_that_is_gone_wait_until_it_is_back(deploy: Deploy) -> None:
+    deployment = deploy({"gone": 1, "stays": 1}, shards=1)
+    gone, stays = deployment.dead_letters
+    one = {name: policies.team(policies.topic(deployment, name)) for name in deployment.dead_letters}
+    soon = policies.DEFAULTS.replace("100ms", "4s")
+    both = policies.text({"gone": one[gone], "stays": one[stays]}, soon)
+    deployment.policy_file.write_text(both)
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    for n in range(20):
+        sender.send(gone, b"k%d" % n, b"v", delays_ms=(4_000, 4_000))
+        sender.send(stays, b"k%d" % n, b"v", delays_ms=(4_000, 4_000))
+    sent = sender.finish()
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == 40)
+    change(deployment, worker, policies.text({"stays": one[stays]}, soon))
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    tail.await_seen(20, 20.0)
+    why = f"the policy file does not allow team gone to send to {deployment.retry_of(gone)} any more"
+    await_that("health says why", lambda: health(worker)["held"] == {f"gone {gone} {deployment.retry_of(gone)}": why})
+    assert worker.metric("retry_entries_waiting") == 20
+    change(deployment, worker, both)
+    tail.await_seen(40, 20.0)
+    tail.close()
+    await_that("nothing is held", lambda: health(worker)["held"] == {})
+    worker.terminate()
+    assert check(deployment, sent).wrong() == {}
+
+
+def test_brokers_that_do_not_answer_are_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, now_s = tmp_path / "policies.yaml", [0.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    file.write_text("teams: {}\n")
+    policy_file = PolicyFile(Settings(policies=file), lambda *_: None)
+    file.write_text("teams: {} # changed\n")
+    answers: list[Exception | None] = [TimeoutError("no answer"), KafkaException(KafkaError(KafkaError._TRANSPORT)), None]
+    asked = []
+
+    def use(registry: Registry) -> None:
+        asked.append(registry.digest)
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    for refusals in (1, 2, 2, 2):
+        now_s[0] += 2.1
+        policy_file.look(use)
+        assert policy_file.refusals == refusals
+    assert asked == [policy_file.registry.digest] * 3
+    assert policy_file.trouble is None
+
+
+def test_letters_of_a_topic_that_is_removed_while_they_are_read_are_not_parked(deploy: Deploy) -> None:
+    deployment = deploy({"gone": 1, "stays": 1}, shards=1)
+    gone, stays = deployment.dead_letters
+    one = {name: policies.team(policies.topic(deployment, name)) for name in deployment.dead_letters}
+    letters, both = 8_000, policies.text({"gone": one[gone], "stays": one[stays]}, SLOW)
+    deployment.policy_file.write_text(both)
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(letters):
+        sender.send(gone, b"k%d" % n, b"v")
+    sender.finish()
+    # Small batches, so that the file changes between two of them.
+    worker = deployment.worker().start(RETRY_BATCH_RECORDS="100")
+    await_that("letters are taken in", lambda: worker.metric("retry_letters_taken_total") > 0)
+    await_that("it is ready", lambda: worker.get("/health/ready")[0] == 200)
+    change(deployment, worker, policies.text({"stays": one[stays]}, SLOW))
+    taken = worker.metric("retry_letters_taken_total")
+    assert taken < letters, "all were taken in before the file changed"
+    sender.send(stays, b"k", b"v")
+    sender.finish()
+    await_that("the other topic is read", lambda: 'team="stays"' in worker.get("/metrics")[1])
+    assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
+    change(deployment, worker, both)
+    await_that("the rest is read", lambda: worker.metric("retry_letters_taken_total") == letters + 1)
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == letters + 1)
+    assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
+    worker.terminate()
