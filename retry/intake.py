@@ -24,7 +24,7 @@ from retry import lineages
 from retry.decide import Case, decide
 from retry.fill import Fetch, fill
 from retry.pack import Packed, Packer
-from retry.policies.registry import Registry
+from retry.policies.registry import Registry, Route
 from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
@@ -95,7 +95,7 @@ class Intake:
         decided: list[tuple[str, str]] = []
         families: list[str] = []
         came_back: list[str] = []
-        for case, packed in self.decided(list(messages), now_ms):
+        for case, packed in self.decided(messages, now_ms):
             letter, trace, reason = case.letter, case.trace, packed.reason
             shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
             outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
@@ -116,11 +116,15 @@ class Intake:
             Counter(came_back),
         )
 
-    def decided(self, messages: list[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out."""
         route_of, trace, pack = self._registry.route, self._tracer.trace, self._packer.pack
-        routes = [route_of(message.topic()) for message in messages]
-        letters = [read(message, route.aliases) for message, route in zip(messages, routes, strict=True)]
+        routes: list[Route] = []
+        letters: list[Letter] = []
+        for message in messages:
+            route = route_of(message.topic())
+            routes.append(route)
+            letters.append(read(message, route.aliases))
         unfit = fill(letters, routes, self._fetch)
         self._tracer.begin()
         for n, (letter, route) in enumerate(zip(letters, routes, strict=True)):
@@ -141,10 +145,13 @@ class Intake:
         writer.begin()
         for shard, entries_of_shard in settled.entries.items():
             writer.write(self._names.changelog, shard, entries_of_shard)
+            # Copied by now, and still at hand: to touch it later, only to let it go, costs far more.
+            entries_of_shard.clear()
         # In one partition each: every partition that a transaction touches costs the brokers more than a hundred records.
         draw = zlib.crc32(settled.outcomes[0]["value"])
         for topic, rows in ((self._names.outcomes, settled.outcomes), (self._names.lineage, settled.lineages)):
             writer.write(topic, draw % self._partitions[topic], rows)
+            rows.clear()
         writer.read_to(positions, member)
         writer.commit()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Message
@@ -108,7 +109,7 @@ class Letters:
     def settle(self, batch: Batch) -> Decided | None:
         """What to write for a batch; None if it was dropped, to be read again."""
         if batch.epoch == self._epoch:
-            return Decided(batch, self._deciding(batch).settle(batch.messages, clock.wall_ms()))
+            return Decided(batch, self._deciding(batch).settle(_handed_over(batch.messages), clock.wall_ms()))
         self._done()
         return None
 
@@ -205,3 +206,10 @@ class Letters:
             self._under_way = 0
         self._member.close()
         self._writer.close()
+
+
+def _handed_over(messages: list[Message]) -> Iterator[Message]:
+    """The messages, of which none is kept: what was just read is at hand, and later costs far more to touch and let go."""
+    messages.reverse()
+    while messages:
+        yield messages.pop()

@@ -56,7 +56,7 @@ class Inspector:
 
     def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """What becomes of a batch of letters, which is held in memory."""
-        return self._intake.decided(list(letters), now_ms)
+        return self._intake.decided(letters, now_ms)
 
     def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[Row]:
         """The same, as the rows of the module's docstring."""
