@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from retry.errors import CommitInDoubt
 from retry.kafka.clients import Config
 from retry.kafka.member import Member
+from retry.kafka.portions import Portions
 from retry.kafka.transactions import Transactions
 from tests.acceptance import crashing_worker
 
@@ -27,6 +28,7 @@ def mutate() -> None:
 
     def built(writer: Transactions, config: Config) -> None:
         writer._producer = Producer({name: value for name, value in config.items() if name not in _TRANSACTIONAL})
+        writer._portions = Portions()
 
     def nothing(_writer: Transactions) -> None:
         pass
