@@ -17,6 +17,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
       consumer_group: who could not process it.
       attempts: deliveries that have failed, corrected for how the family counts; at least 1.
       exception: class as the framework names it, wrappers included.
+      thrown: the class that the wrapper was put around, where the framework names it; rules know it as an exception.
       cause: the root class.
       message: of the exception.
       stage: where in its framework's pipeline it failed.
@@ -30,6 +31,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     consumer_group: str | None = None
     attempts: int = 1
     exception: str | None = None
+    thrown: str | None = None
     cause: str | None = None
     message: str | None = None
     stage: str | None = None

@@ -52,8 +52,8 @@ def _exception(value: shape.Texts) -> Iterator[Condition]:
     yield Condition(
         "exception",
         _written(value),
-        lambda case: (case.failure.exception, case.failure.cause),
-        lambda names: fits(names[0]) or fits(names[1]),
+        lambda case: (case.failure.exception, case.failure.thrown, case.failure.cause),
+        lambda names: fits(names[0]) or fits(names[1]) or fits(names[2]),
     )
 
 

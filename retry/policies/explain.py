@@ -68,7 +68,7 @@ def _answer(condition: Condition, case: Case) -> str:
 
 def _shown(key: str, value: Any) -> str:
     if key == "exception":
-        return " because of ".join(_shown("", name) for name in value if name) or "unknown"
+        return " because of ".join(dict.fromkeys(_shown("", name) for name in value if name)) or "unknown"
     if key == "age":
         return duration_text(value)
     if isinstance(value, bool):

@@ -15,7 +15,7 @@ _NAMES_MAX = 1_024
 # Names longer than this together are matched anew each time: 1,024 of them must not fill the memory.
 _NAMES_CHARS_MAX = 1_000
 
-Names = tuple[str | None, str | None, str | None]
+Names = tuple[str | None, str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Route:
         """What to do with a letter; the arguments are those of `Case`. Called for every letter, so it stays small."""
         if not self.rules:
             return self.usual
-        found = self._found.get((failure.exception, failure.cause, failure.stage))
+        found = self._found.get((failure.exception, failure.thrown, failure.cause, failure.stage))
         maybe, plan = found if found is not None else self._find(failure)
         if maybe:
             case = Case(failure, attempt, age_ms, headers, null_value)
@@ -93,7 +93,7 @@ class Route:
                     plan = rule.plan
                     break
                 maybe.append(rule)
-        names = (failure.exception, failure.cause, failure.stage)
+        names = (failure.exception, failure.thrown, failure.cause, failure.stage)
         if sum(len(name or "") for name in names) <= _NAMES_CHARS_MAX:
             if len(self._found) >= _NAMES_MAX:
                 self._found.clear()

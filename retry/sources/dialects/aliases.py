@@ -12,7 +12,7 @@ from retry.sources.dialects.libraries import AD_HOC, OWN
 
 Aliases = Mapping[str, tuple[str, ...]]
 
-ALIASABLE = frozenset(Failure.__struct_fields__) - {"family"}
+ALIASABLE = frozenset(Failure.__struct_fields__) - {"family", "thrown"}
 _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, values.name) | {
     "origin_partition": values.digits_int32,
     "origin_offset": values.digits,

@@ -65,6 +65,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     consumer_group: Places = ()
     attempts: Places = ()
     exception: Places = ()
+    thrown: Places = ()
     cause: Places = ()
     message: Places = ()
     stage: Places = ()

@@ -40,6 +40,7 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         attempts=at(values.int32, "kafka_deliveryAttempt") + at(values.byte_or_int32, "retry_topic-attempts", plus=-1),
         exception=name(*said("fqcn")),
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
+        thrown=name(*said("cause-fqcn")),
         cause=at(values.java_root, *said("stacktrace")) + name(*said("cause-fqcn")),
         message=text(*said("message")),
     )

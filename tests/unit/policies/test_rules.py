@@ -205,3 +205,12 @@ def test_rules_keep_what_the_topic_says_and_override_the_rest() -> None:
     assert (slow.retry_to, slow.park_to, slow.ordered, slow.park) == ("slow", "p", True, False)
     assert (null.retry_to, null.park_to, null.ordered, null.park) == ("r", "nulls", False, True)
     assert {each.policy.max_attempts for each in (usual, slow, null)} == {3}
+
+
+@pytest.mark.parametrize("glob", ["Wrapper", "a.Refused", "java.io.*"])
+def test_an_exception_is_any_class_between_wrapper_and_root(glob):
+    topic = f"{{dead_letters: x, retry_to: y, rules: [{{exception: {glob}, park: true}}]}}"
+    route = parse(f"teams: {{t: {{topics: [{topic}]}}}}", "p").route("x")
+    asked = case(exception="Wrapper", thrown="a.Refused", cause="java.io.IOException")
+    assert plan(route, asked).park
+    assert not plan(route, case(exception="Wrapped", thrown="a.Refuse", cause="java")).park

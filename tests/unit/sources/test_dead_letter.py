@@ -184,3 +184,13 @@ def test_numbers_are_ascii_digits_and_nothing_else(raw: bytes) -> None:
     strict = 0 < len(raw) <= 18 and all(48 <= byte <= 57 for byte in raw)
     assert integer(raw, 18) == (int(raw) if strict else None)
     assert moment(raw) is None or 1_000_000_000_000 <= int(raw) <= 253_402_300_799_999
+
+
+def test_spring_names_the_class_that_was_thrown_between_its_wrapper_and_the_root() -> None:
+    trace = b"Wrapper: failed\n\tat a.B(C.java:1)\nCaused by: a.Refused: no\nCaused by: java.io.IOException: reset\n"
+    headers: Headers = [
+        ("kafka_dlt-exception-fqcn", b"Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"a.Refused"),
+        ("kafka_dlt-exception-stacktrace", trace),
+    ]  # fmt: skip
+    failure = letter(*headers).failure
+    assert (failure.exception, failure.thrown, failure.cause) == ("Wrapper", "a.Refused", "java.io.IOException")
