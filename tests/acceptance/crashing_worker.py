@@ -123,7 +123,8 @@ def arm(crash: Crash) -> None:
     after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
     before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))
     after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))
-    after(Shard, "fold", folding)
+    # Before the shard is called ready: all of a small changelog may come in one go.
+    after(Shard, "_guarded_fold", folding)
     before(shards, "_offsets", lambda *_: crash.pass_by("open-after-fence"))
 
 
