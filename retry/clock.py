@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 
 def wall_ms() -> int:
     """Milliseconds since 1970 by the wall clock; for due times and whatever else is stored."""
     return time.time_ns() // 1_000_000
+
+
+def iso(moment_ms: int) -> str:
+    """ISO 8601 in UTC; milliseconds since 1970 where a calendar has no such day.
+
+    >>> iso(1_767_225_600_000)
+    '2026-01-01T00:00:00.000+00:00'
+    """
+    try:
+        return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{moment_ms} ms"
 
 
 def monotonic_s() -> float:

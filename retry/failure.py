@@ -35,3 +35,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cause: str | None = None
     message: str | None = None
     stage: str | None = None
+
+
+# What a team's own headers may tell.
+FIELDS = tuple(name for name in Failure.__struct_fields__ if name not in ("family", "thrown"))

@@ -59,12 +59,8 @@ class Gate:
             return 0
         let_through, why = self.breakers.allowed(lane.destination, now_ms)
         allowed = min(wanted, let_through)
-        for bucket in self._buckets(lane):
-            with self._lock:
-                bucket.share = max(_SHARE_MIN, min(1.0, self._share()))
-                got = bucket.take(allowed, now_ms)
-            self._return(lane, allowed - got, stop=bucket)
-            allowed = got
+        if buckets := self._buckets(lane):
+            allowed = self._taken(buckets, allowed, now_ms)
         if allowed:
             self._held.pop(lane, None)
         elif let_through:
@@ -85,7 +81,9 @@ class Gate:
 
     def give_back(self, lane: Lane, entries: int) -> None:
         """See `retry.gather.Gate`."""
-        self._return(lane, entries)
+        with self._lock:
+            for bucket in self._buckets(lane):
+                bucket.give_back(entries)
         self.breakers.unsent(lane.destination)
 
     def held(self, now_ms: int) -> dict[Lane, str]:
@@ -107,15 +105,17 @@ class Gate:
         target = self._targets.get(lane.destination)
         return [*self._teams.get(lane.team, []), *([target] if target else [])]
 
-    def _return(self, lane: Lane, entries: int, stop: Bucket | None = None) -> None:
-        """Give to every bucket that was asked before `stop`."""
-        if entries <= 0:
-            return
-        for bucket in self._buckets(lane):
-            if bucket is stop:
-                return
-            with self._lock:
-                bucket.give_back(entries)
+    def _taken(self, buckets: list[Bucket], wanted: int, now_ms: int) -> int:
+        """What all buckets have; no more is taken out of any."""
+        share = max(_SHARE_MIN, min(1.0, self._share()))
+        with self._lock:
+            got = []
+            for bucket in buckets:
+                bucket.share = share
+                got.append(bucket.take(wanted, now_ms))
+            for bucket, taken in zip(buckets, got, strict=True):
+                bucket.give_back(taken - min(got))
+        return min(got)
 
     def _hold(self, lane: Lane, why: str, now_ms: int) -> None:
         before = self._held.get(lane)

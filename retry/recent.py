@@ -9,18 +9,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.errors import LineageUnreadable
+from retry.kafka import spans
 from retry.kafka.clients import Config
 from retry.kafka.follower import Follower
 from retry.lineages import Lineages
 
 log = logging.getLogger(__name__)
 
-_ASK_S = 15.0
 _LINGER_S = 0.1
 _RECORDS_MAX = 100
 _WAIT_S = 0.02
@@ -33,7 +33,8 @@ class Recent:
         self.lineages = lineages
         self._read: deque[Message] = deque()
         self._follower = Follower(reader)
-        self._missing = _ends(admin, topic, partitions)
+        ends = spans.ends(admin, topic, range(partitions))
+        self._missing = {partition: end for partition, end in ends.items() if end > 0}
         for partition in range(partitions):
             self._follower.begin(topic, partition, 0)
 
@@ -67,11 +68,3 @@ class Recent:
         """Follow no more."""
         self._missing.clear()
         self._follower.close()
-
-
-def _ends(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
-    """Where each partition ends that has anything."""
-    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-    asked = admin.list_offsets(wanted, request_timeout=_ASK_S)
-    ends = {place.partition: done.result(_ASK_S).offset for place, done in asked.items()}
-    return {partition: end for partition, end in ends.items() if end > 0}

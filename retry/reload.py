@@ -33,7 +33,7 @@ class PolicyFile:
         self.registry = self._loaded()
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
-        self.loads = self.refusals = 0
+        self.refusals = 0
         self._seen: tuple[int, ...] | None = self._stamp()
         self._asked = threading.Event()
         self._next_s = clock.monotonic_s() + _EVERY_S
@@ -62,7 +62,7 @@ class PolicyFile:
             self._seen = stamp if isinstance(error, RetryError) else None
             return
         self._seen = stamp
-        self.registry, self.trouble, self.used_at_ms, self.loads = registry, None, clock.wall_ms(), self.loads + 1
+        self.registry, self.trouble, self.used_at_ms = registry, None, clock.wall_ms()
         log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.routes()), registry.digest)
 
     def about(self) -> dict[str, object]:

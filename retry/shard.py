@@ -21,13 +21,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.anew import Judge
 from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
+from retry.kafka import spans
 from retry.kafka.clients import producer_config
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.kafka.transactions import Transactions
@@ -38,8 +39,6 @@ from retry.table.base import Identity
 from retry.table.rocks import Memory, RocksTable, wipe
 
 log = logging.getLogger(__name__)
-
-_ASK_S = 15.0
 
 
 class Phase(Enum):
@@ -206,11 +205,5 @@ def _path(settings: Settings, changelog: Changelog) -> Path:
 
 def _offsets(admin: AdminClient, changelog: Changelog) -> tuple[int, int]:
     """First offset and end of a partition, records of undecided transactions included."""
-    partition = TopicPartition(*changelog)
-    bounds = []
-    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-        asked = admin.list_offsets(
-            {partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S
-        )
-        bounds.append(asked[partition].result(_ASK_S).offset)
-    return bounds[0], bounds[1]
+    topic, partition = changelog
+    return spans.starts(admin, topic, [partition])[partition], spans.end(admin, topic, partition)

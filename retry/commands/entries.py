@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry.commands.moments import iso
+from retry.clock import iso
 
 if TYPE_CHECKING:
     from retry.entry import Entry, Source

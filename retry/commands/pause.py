@@ -9,7 +9,7 @@ import click
 import orjson
 
 from retry import clock, controls
-from retry.commands.moments import iso
+from retry.clock import iso
 from retry.controls import Pause
 from retry.errors import RetryError
 

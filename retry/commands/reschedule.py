@@ -10,7 +10,7 @@ import click
 import orjson
 
 from retry import clock, controls
-from retry.commands.moments import iso
+from retry.clock import iso
 from retry.commands.policies import Duration
 from retry.controls import Reschedule
 from retry.errors import RetryError, SettingsInvalid

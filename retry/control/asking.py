@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import secrets
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from retry.errors import TopicsInvalid
-from retry.kafka import clients, topics
+from retry.kafka import clients, spans, topics
 from retry.kafka.follower import Follower
 from retry.kafka.transactions import Transactions
 from retry.settings import Settings
 
-_ASK_S = 15.0
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
 
@@ -54,15 +52,8 @@ class Shards:
 
     def answers(self, key: bytes) -> Answers:
         """What becomes of a record that is going to be put."""
-        return Answers(Follower(clients.reader_config(self._settings)), self.topic, self._ends(), key)
-
-    def _ends(self) -> list[int]:
-        places = [TopicPartition(self.topic, n) for n in range(self.count)]
-        asked = self.admin.list_offsets(
-            {place: OffsetSpec.latest() for place in places},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
-        )  # fmt: skip
-        return [asked[place].result(_ASK_S).offset for place in places]
+        ends = spans.ends(self.admin, self.topic, range(self.count))
+        return Answers(Follower(clients.reader_config(self._settings)), self.topic, ends, key)
 
 
 class Answers:
@@ -72,10 +63,10 @@ class Answers:
       done: partitions that have.
     """
 
-    def __init__(self, follower: Follower, topic: str, ends: list[int], key: bytes) -> None:
+    def __init__(self, follower: Follower, topic: str, ends: dict[int, int], key: bytes) -> None:
         self._follower, self._key = follower, key
         self.done: set[int] = set()
-        for partition, offset in enumerate(ends):
+        for partition, offset in ends.items():
             follower.begin(topic, partition, offset)
 
     def look(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from backoff import JITTERS, Policy, duration_text
+from retry.clock import iso
 
 
 class Step(NamedTuple):
@@ -39,11 +39,3 @@ def _wanted(policy: Policy, attempt: int, failed_at_ms: int, draw: float, retry_
     drawn = "" if delay_ms == full_ms else f", of which jitter ({jitter}) makes {duration_text(delay_ms)}"
     at_ms = failed_at_ms + delay_ms
     return at_ms, f"The delay of retry {attempt} is {duration_text(full_ms)}{drawn}, from the failure on: {iso(at_ms)}."
-
-
-def iso(moment_ms: int) -> str:
-    """A moment in ISO 8601 with milliseconds, UTC; in milliseconds where it is beyond what has a date."""
-    try:
-        return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{moment_ms} ms"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backoff import duration_text
+from retry.clock import iso
 from retry.control import due as due_steps
-from retry.control.due import iso
 from retry.control.search import Decided
 from retry.control.state import Seen, State
 from retry.control.waiting import Waiting

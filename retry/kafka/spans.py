@@ -12,7 +12,7 @@ from retry.clock import Deadline
 from retry.errors import TopicsInvalid
 from retry.kafka.clients import Config
 
-_ASK_S = 20.0
+_ASK_S = 15.0
 _SILENCE_S = 30.0
 _WAIT_S = 0.2
 # Records beyond this wait in the client's own queue, whose bytes are bounded.
@@ -44,9 +44,19 @@ def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int)
     return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
 
 
+def starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """By partition, the offset of the first record."""
+    return _offsets(admin, topic, partitions, OffsetSpec.earliest())
+
+
+def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """By partition, the offset behind the last record, undecided records included."""
+    return _offsets(admin, topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+
 def end(admin: AdminClient, topic: str, partition: int) -> int:
-    """The offset behind the last record, undecided records included."""
-    return _offsets(admin, topic, [partition], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)[partition]
+    """The same of one partition."""
+    return ends(admin, topic, [partition])[partition]
 
 
 def _offsets(

@@ -6,21 +6,10 @@ from collections.abc import Mapping
 
 from msgspec import UnsetType
 
+from retry.failure import FIELDS
 from retry.policies.document import Document, meant
 from retry.policies.shape import Texts, shaped
 
-FIELDS = (
-    "origin_topic",
-    "origin_partition",
-    "origin_offset",
-    "origin_timestamp_ms",
-    "consumer_group",
-    "attempts",
-    "exception",
-    "cause",
-    "message",
-    "stage",
-)
 Aliases = dict[str, tuple[str, ...]]
 
 

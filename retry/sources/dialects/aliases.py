@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from retry.failure import Failure
+from retry.failure import FIELDS
 from retry.sources.dialects import values
 from retry.sources.dialects.dialect import Read
 from retry.sources.dialects.libraries import AD_HOC, OWN
 
 Aliases = Mapping[str, tuple[str, ...]]
 
-ALIASABLE = frozenset(Failure.__struct_fields__) - {"family", "thrown"}
+ALIASABLE = frozenset(FIELDS)
 _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, values.name) | {
     "origin_partition": values.digits_int32,
     "origin_offset": values.digits,
