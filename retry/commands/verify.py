@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file; it says where letters may go.")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: where letters may go.")
 @click.option(
     "--data-dir", "data_dirs", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Of a worker on this machine, running or not: compare its tables with the changelog, too. Repeatable.",
 )  # fmt: skip
-@click.option("--since", "since_ms", type=Moment(), default="0", help="Only letters taken in since: ISO date and time, or epoch ms.")
+@click.option("--since", "since_ms", type=Moment(), default="0", help="Only letters taken in since: ISO time, or epoch ms.")
 @click.option(
     "--clock-skew", "skew_ms", type=Duration(), default="0ms", show_default=True,
     help="By how much clocks of workers and brokers differ.",

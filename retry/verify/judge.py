@@ -104,7 +104,7 @@ def lost(known: Known, letter: Letter) -> Iterator[Verdict]:
             yield "lost", f"{known.words.letter(letter.found)}: intake has passed it by, and it has no outcome"
         return
     outcome = letter.outcomes[0]
-    if letter.live or letter.sent or not outcome.judged or _under_way(letter):
+    if letter.live or letter.sent or not outcome.judged or _under_way(letter) or _never_was(known, letter):
         return
     why = known.gone(letter, _not_before(letter))
     if why:
@@ -148,7 +148,8 @@ def early(known: Known, letter: Letter) -> Iterator[Verdict]:
     for row in (*letter.sent, *letter.seen):
         if row.number == UNKNOWN or row.stamp == UNKNOWN:
             if row.kind == Kind.SENT:
-                yield UNJUDGED, f"time of delivery: {known.words.topics[row.at_topic]} keeps no broker time, or the record is too large"
+                topic = known.words.topics[row.at_topic]
+                yield UNJUDGED, f"time of delivery: {topic} keeps no broker time, or the record no due time"
         elif row.stamp < row.number - known.skew_ms:
             undone, by_ms = " (undone)" if row.kind == Kind.SEEN else "", row.number - row.stamp
             yield "early", f"{known.words.letter(row)}: {known.words.place(row)}{undone}, {by_ms} ms before it was due"
@@ -158,8 +159,8 @@ def phantom(known: Known, letter: Letter) -> Iterator[Verdict]:
     """Something that goes back to no letter."""
     words = known.words
     if letter.outcomes:
-        bounds, outcome = known.bounds.get(letter.place), letter.outcomes[0]
-        if bounds is not None and outcome.judged and letter.found is None and _missing(bounds, letter.offset):
+        outcome = letter.outcomes[0]
+        if outcome.judged and _never_was(known, letter):
             yield "phantom", f"{words.letter(outcome)}: outcome {words.place(outcome)} of a letter that never was"
         return
     strange = [row for row in (*letter.sent, *letter.seen, *letter.changes) if row.judged]
@@ -246,8 +247,12 @@ def _not_before(letter: Letter) -> int:
     return max([row.stamp for row in letter.outcomes[:1]] + [row.number for row in letter.changes[-1:]])
 
 
-def _missing(bounds: Bounds, offset: int) -> bool:
-    return offset >= bounds.end or (bounds.whole and bounds.first <= offset < bounds.stop)
+def _never_was(known: Known, letter: Letter) -> bool:
+    """Whether it was looked for on its topic, where it would have to be, and is not there."""
+    bounds = known.bounds.get(letter.place)
+    if bounds is None or letter.found is not None:
+        return False
+    return letter.offset >= bounds.end or (bounds.whole and bounds.first <= letter.offset < bounds.stop)
 
 
 def _places(words: Words, letter: Letter) -> str:
