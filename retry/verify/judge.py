@@ -190,6 +190,8 @@ def wrong_topic(known: Known, letter: Letter) -> Iterator[Verdict]:
 
 def stuck(known: Known, letter: Letter) -> Iterator[Verdict]:
     """Due for a minute, and nothing is known that holds it. Ordered entries are for `queues`."""
+    if letter.sent:
+        return  # Just now, or torn.
     for row in letter.live.values():
         if row.flags & ORDERED or not row.judged or row.number >= known.late_ms:
             continue
