@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from retry.verify.findings import Verdict
-from retry.verify.judge import Known, overdue
+from retry.verify.judge import overdue
+from retry.verify.known import Known
+from retry.verify.letter import Letter
 from retry.verify.rows import JUDGED, ORDERED, Row
 
 _UNSIGNED = (1 << 64) - 1
 
 
-def by_order(row: Row) -> tuple[int, ...]:
-    """A waiting entry as a row of its record key, for another `Spill`; where it lies in the changelog is left out."""
-    return (0, 0, row.stamp & _UNSIGNED, row.kind, row.flags, *row[:3], *row[8:])
-
-
-def waiting(rows: Iterable[Row]) -> list[Row]:
-    """Those that keep an order."""
-    return [row for row in rows if row.flags & ORDERED]
+def waiting(letter: Letter) -> list[tuple[int, ...]]:
+    """Its waiting entries as rows of their record keys, for another `Spill`; where they lie in the changelog is left out."""
+    ordered = [row for row in letter.live.values() if row.flags & ORDERED]
+    return [] if letter.sent else [(0, 0, row.stamp & _UNSIGNED, row.kind, row.flags, *row[:3], *row[8:]) for row in ordered]
 
 
 def stuck(known: Known, rows: Iterable[Row]) -> Iterator[Verdict]:

@@ -18,16 +18,15 @@ class Spill:
     Args:
       folder: an empty directory.
       rows: about how many there will be; with it the number of files grows, and not the size of each.
+
+    Attributes:
+      rows: how many there are.
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
-        self._folder, self._held = folder, 0
+        self._folder, self._held, self.rows = folder, 0, 0
         folder.mkdir(parents=True, exist_ok=True)
         self._buffers = [bytearray() for _ in range(max(_FILES[0], min(_FILES[1], rows // _ROWS_A_FILE)))]
-
-    def __len__(self) -> int:
-        """How many files there are."""
-        return len(self._buffers)
 
     def add(self, row: tuple[int, ...]) -> None:
         """Keep a row with all others about the same letter."""
@@ -36,6 +35,7 @@ class Spill:
         file = (offset * 0x9E3779B97F4A7C15 + partition * 31 + topic * 1_000_003 >> 8) % len(self._buffers)
         self._buffers[file] += pack(*row)
         self._held += ROW_BYTES
+        self.rows += 1
         if self._held >= _BUFFER_BYTES:
             self._flush()
 

@@ -59,8 +59,9 @@ class Tables:
                     found.tables -= 1
                     found.uncompared[str(self.paths[number])] = "reaches beyond the changelog, and would be restored"
 
-    def differs(self, found: Findings, number: int, says: str) -> None:
-        """Note that a table is not the fold."""
+    def differs(self, found: Findings, table: int | str, says: str) -> None:
+        """Note that a table, named by its number, is not the fold."""
+        number = int(table)
         found.differing.add(str(self.paths[number]))
         found.add(TABLE, f"{self.paths[number]}: {says}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,22 +17,24 @@ from retry.gather import Lane
 from retry.kafka import clients, groups, spans, topics
 from retry.kafka.spans import Span
 from retry.kafka.targets import Targets
-from retry.kafka.topics import DELETE_RETENTION_MS, Described
+from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.verify import queues
+from retry.verify import kept, queues
 from retry.verify.cut import Cut, Place, cut, demand_decided, undecided
+from retry.verify.deliveries import Deliveries
 from retry.verify.findings import TABLE, Findings
-from retry.verify.judge import NEVER, STUCK_MS, Bounds, Known, Target, judged
+from retry.verify.judge import judged
+from retry.verify.known import STUCK_MS, Bounds, Known, Target
 from retry.verify.letter import letters
 from retry.verify.reading import Reading
-from retry.verify.rows import Kind, Words
+from retry.verify.rows import Words
 from retry.verify.spill import Spill
 from retry.verify.stored import Tables
 
 UNCOMMITTED = "read_uncommitted"
 _SLACK_MS = 60_000
-# An outcome, an entry, its delete, a delivery seen twice, a letter.
+# A letter, its outcome, its entry, the delete, and the delivery twice.
 _ROWS_A_LETTER = 6
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
@@ -61,6 +64,9 @@ def quiet(_label: str, _length: int) -> AbstractContextManager[Callable[[int], o
 def verified(settings: Settings, registry: Registry, asked: Asked, bar: Bar = quiet) -> Findings:
     """What is wrong with a deployment.
 
+    Args:
+      bar: shows progress: told a label and a number of records, then how many of them are done.
+
     Raises:
       BrokersUnreachable, TopicsInvalid: it cannot be read.
     """
@@ -72,53 +78,56 @@ class _Deployment:
     """One run."""
 
     def __init__(self, cluster: Cluster, registry: Registry, asked: Asked, bar: Bar, scratch: Path) -> None:
-        self._cluster, self._admin, self._names = cluster, cluster.admin, cluster.names
+        self._admin, self._names = cluster.admin, cluster.names
         self._registry, self._asked, self._bar, self._scratch = registry, asked, bar, scratch
         self._readers = cluster.reader, clients.reader_config(cluster.settings, UNCOMMITTED)
-        self._found, self._words = Findings(asked.shown), Words()
-        self._now_ms = clock.wall_ms()
-        self._topics = topics.describe(self._admin, {*self._own(), *registry.targets()})
-        if missing := [topic for topic in self._own() if topic not in self._topics]:
+        self._found, self._words, self._now_ms = Findings(asked.shown), Words(), clock.wall_ms()
+        self._describe()
+        rough = cut(self._admin, {self._names.outcomes: self._topics[self._names.outcomes].partitions})
+        self._spill = Spill(scratch / "letters", _records(rough.spans.values()) * _ROWS_A_LETTER)
+        self._reading = Reading(self._words, self._spill, self._found)
+        self._sent = Deliveries(self._reading, asked.since_ms)
+
+    def _describe(self) -> None:
+        own = {self._names.changelog, self._names.outcomes, self._names.parked}
+        self._topics = topics.describe(self._admin, own | self._registry.targets())
+        if missing := sorted(own - self._topics.keys()):
             raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
 
-    def _own(self) -> tuple[str, str, str]:
-        return self._names.changelog, self._names.outcomes, self._names.parked
-
     def verified(self) -> Findings:
-        changelog, outcomes, _ = self._own()
-        partitions = {topic: about.partitions for topic, about in self._topics.items()}
-        rough = cut(self._admin, {outcomes: partitions[outcomes]})
-        spill = Spill(self._scratch / "letters", _records(rough.spans.values()) * _ROWS_A_LETTER)
-        reading = Reading(self._words, spill, self._found, {})
+        """Read everything, then judge."""
+        changelog, outcomes, reading = self._names.changelog, self._names.outcomes, self._reading
         tables = self._tables()
-        tables.read(reading, self._found)
+        self._describe()
         positions = groups.positions(self._admin, self._names.intake_group)
-        now = cut(self._admin, partitions)
-        reading.judge(now.judged)
+        now = cut(self._admin, {topic: about.partitions for topic, about in self._topics.items()})
+        reading.judged = now.judged
         tables.end({span.partition: span.stop for span in now.spans[changelog]}, self._found)
         demand_decided(self._admin, [now.spans[changelog], now.spans[outcomes]])
         if self._asked.since_ms:
-            now = self._since(now, outcomes)
+            now = self._since(now)
         self._read("outcomes", now.spans[outcomes], reading.outcome)
         self._read("changelog", now.spans[changelog], reading.change)
         self._read("the same, uncommitted", now.spans[outcomes] + now.spans[changelog], reading.count, reader=1)
-        targets = self._targets(now, reading)
-        bounds = self._letters(positions, reading)
-        self._found.undone += reading.undone()
-        horizon_ms = self._horizon_ms(now, outcomes, reading)
-        if horizon_ms or reading.nameless:
-            bounds = self._look_back(spill, reading, bounds, horizon_ms)
-        known = self._known(reading, bounds, targets, tables, not horizon_ms)
-        self._judge(spill, known, tables)
+        targets = self._targets(now)
+        bounds = self._letters(positions)
+        self._found.undone = reading.undone()
+        since_ms = kept.horizon_ms(now.spans[outcomes], now.starts, reading, self._asked.since_ms)
+        if since_ms or self._sent.nameless:
+            bounds = kept.looked_back(self._spill, self._sent, bounds, since_ms)
+        self._judge(self._known(bounds, targets, tables, whole=not since_ms), tables)
         return self._found
 
     def _tables(self) -> Tables:
         changelog = self._names.changelog
         cluster_id, topic_id = topics.cluster_id(self._admin), self._topics[changelog].topic_id
-        return Tables(self._asked.data_dirs, changelog, cluster_id, topic_id, self._scratch)
+        tables = Tables(self._asked.data_dirs, changelog, cluster_id, topic_id, self._scratch)
+        tables.read(self._reading, self._found)
+        return tables
 
-    def _since(self, now: Cut, outcomes: str) -> Cut:
+    def _since(self, now: Cut) -> Cut:
         """Read of the outcomes only what is asked for."""
+        outcomes = self._names.outcomes
         stops = {span.partition: span.stop for span in now.spans[outcomes]}
         later = spans.since(self._admin, outcomes, stops, self._asked.since_ms)
         return now._replace(spans={**now.spans, outcomes: [span._replace(stop=stops[span.partition]) for span in later]})
@@ -130,133 +139,94 @@ class _Deployment:
                     take(message)
                 done(len(batch))
 
-    def _targets(self, now: Cut, reading: Reading) -> dict[int, Target]:
+    def _targets(self, now: Cut) -> dict[int, Target]:
         """Read where letters are delivered to: topics of the policy file, and as evidence those of earlier ones."""
-        own = {self._names.changelog, self._names.outcomes}
-        further = topics.describe(self._admin, reading.targets - self._topics.keys())
+        further = topics.describe(self._admin, self._reading.targets - self._topics.keys())
         before = cut(self._admin, {topic: about.partitions for topic, about in further.items()}, judge=False)
-        wanted = {topic: each for topic, each in {**now.spans, **before.spans}.items() if topic not in own}
-        described, starts = {**self._topics, **further}, {**now.starts, **before.starts}
+        wanted = {**now.spans, **before.spans}
+        del wanted[self._names.changelog], wanted[self._names.outcomes]
         held_back = undecided(self._admin, wanted.values())
         # Up to the transaction that stays open all can be read.
         for topic in held_back:
             reached = spans.whole(self._admin, topic, [span.partition for span in wanted[topic]])
             wanted[topic] = [span._replace(stop=min(span.stop, reached[span.partition].stop)) for span in wanted[topic]]
-        every = [span for each in wanted.values() for span in each]
-        self._read("retry and parking topics", every, reading.delivery)
-        self._read("the same, uncommitted", every, reading.seen, reader=1)
+        every = [span for of_topic in wanted.values() for span in of_topic]
+        self._read("retry and parking topics", every, self._sent.sent)
+        self._read("the same, uncommitted", every, self._sent.seen, reader=1)
+        described, starts = {**self._topics, **further}, {**now.starts, **before.starts}
         return {
-            self._words.topic(topic): _target(described[topic], of_topic, starts, reading, topic in held_back)
+            self._words.topic(topic): kept.target(described[topic], of_topic, starts, self._sent, topic in held_back)
             for topic, of_topic in wanted.items()
         }
 
-    def _letters(self, positions: dict[Place, int], reading: Reading) -> dict[tuple[int, int], Bounds]:
+    def _letters(self, positions: dict[Place, int]) -> dict[tuple[int, int], Bounds]:
         """Read letters that were taken in, and those that outcomes tell of."""
-        dead = topics.describe(self._admin, {topic for topic, _ in positions} | {topic for topic, _ in reading.letter_stop})
+        reading, words = self._reading, self._words
+        dead = topics.describe(self._admin, {topic for topic, _ in [*positions, *reading.letter_stop]})
         bounds: dict[tuple[int, int], Bounds] = {}
         wanted = []
         for topic, about in dead.items():
             every = range(about.partitions)
             reached, ends = spans.whole(self._admin, topic, every), spans.ends(self._admin, topic, every)
-            whole = "compact" not in about.config.get("cleanup.policy", "delete")
             for n, span in reached.items():
                 position = positions.get((topic, n), 0)
                 self._found.untaken += max(0, span.stop - max(position, span.start))
                 stop = min(span.stop, max(position, reading.letter_stop.get((topic, n), 0)))
                 wanted.append(span._replace(stop=stop))
-                bounds[self._words.topic(topic), n] = Bounds(0, span.start, stop, ends[n], whole)
+                bounds[words.topic(topic), n] = Bounds(0, span.start, stop, ends[n], not kept.compacted(about))
         self._read("letters", wanted, lambda message: reading.letter(message, positions))
         # What retention took away meanwhile was not read.
         for topic, about in dead.items():
             for n, start in spans.starts(self._admin, topic, range(about.partitions)).items():
-                at = self._words.topic(topic), n
+                at = words.topic(topic), n
                 bounds[at] = bounds[at]._replace(first=max(start, bounds[at].first))
         return bounds
 
-    def _horizon_ms(self, now: Cut, outcomes: str, reading: Reading) -> int:
-        """Outcomes of letters that were taken in since are all kept; 0 where none was ever deleted."""
-        firsts = [
-            reading.outcome_first_ms.get(span.partition, NEVER)
-            for span in now.spans[outcomes] if now.starts[outcomes, span.partition] > 0
-        ]  # fmt: skip
-        if not firsts and not self._asked.since_ms:
-            return 0
-        return max([self._asked.since_ms, *(first for first in firsts if first != NEVER)]) + _SLACK_MS
-
-    def _look_back(
-        self, spill: Spill, reading: Reading, bounds: dict[tuple[int, int], Bounds], horizon_ms: int
-    ) -> dict[tuple[int, int], Bounds]:
-        """Go through outcomes once more: from which letter on they are kept, and whose nameless deliveries are."""
-        floors = dict.fromkeys(bounds, NEVER if horizon_ms else 0)
-        for rows in spill.files():
-            for row in rows:
-                if row.kind != Kind.OUTCOME:
-                    continue
-                if row.stamp >= horizon_ms and row.offset < floors.get(row[:2], 0):
-                    floors[row[:2]] = row.offset
-                reading.name(row)
-        reading.end_nameless(not horizon_ms)
-        return {at: each._replace(floor=floors[at]) for at, each in bounds.items()}
-
     def _known(
-        self, reading: Reading, bounds: dict[tuple[int, int], Bounds], targets: dict[int, Target], tables: Tables, whole: bool
+        self, bounds: dict[tuple[int, int], Bounds], targets: dict[int, Target], tables: Tables, *, whole: bool
     ) -> Known:
-        config = self._topics[self._names.changelog].config
-        kept_ms = int(config.get("delete.retention.ms", DELETE_RETENTION_MS))
-        standing = {key: value for (_, key), value in reading.controls.items() if value}
-        gate = Gate(self._registry, self._names.parked, Targets(self._admin).closed, lambda: 1.0)
+        registry, config = self._registry, self._topics[self._names.changelog].config
+        standing = {key: value for (_, key), value in self._reading.controls.items() if value}
+        gate = Gate(registry, self._names.parked, Targets(self._admin).closed, lambda: 1.0)
 
+        @cache
         def held(lane: Lane) -> str | None:
-            registry = self._registry
-            limited = registry.team_limits.get(lane.team) or lane.destination in {*registry.target_limits, *registry.breakers}
-            maybe = f"maybe by a limit of {lane.team}, or a limit or breaker of {lane.destination}" if limited else None
-            return gate.why_not(lane, standing) or maybe
+            if why := gate.why_not(lane, standing):
+                return why
+            if registry.team_limits.get(lane.team) or lane.destination in {*registry.target_limits, *registry.breakers}:
+                return f"maybe by a limit of {lane.team}, or a limit or breaker of {lane.destination}"
+            return None
 
+        @cache
         def permitted(topic: str) -> set[str]:
-            return self._registry.route(topic).permitted() | {self._names.parked}
+            return registry.route(topic).permitted() | {self._names.parked}
 
+        kept_ms = int(config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
+        late_ms = self._now_ms - STUCK_MS
         return Known(
-            self._words, whole, bounds, targets, self._now_ms - kept_ms + _SLACK_MS, self._now_ms - STUCK_MS,
-            self._asked.skew_ms, held, permitted, tables.at,
-        )  # fmt: skip
+            self._words, whole, bounds, targets, self._now_ms - kept_ms, late_ms, self._asked.skew_ms, held, permitted, tables.at
+        )
 
-    def _judge(self, spill: Spill, known: Known, tables: Tables) -> None:
-        found, ordered = self._found, Spill(self._scratch / "queues", len(spill) * 40_000)
-        with self._bar("judging", len(spill)) as done:
-            for rows in spill.files():
-                for letter in letters(rows):
+    def _judge(self, known: Known, tables: Tables) -> None:
+        found, ordered = self._found, Spill(self._scratch / "queues", self._spill.rows)
+        with self._bar("judging", self._spill.rows) as done:
+            for rows in self._spill.files():
+                seen = list(rows)
+                for letter in letters(seen):
                     found.letters += bool(letter.outcomes)
                     found.waiting += len(letter.live)
                     for kind, says in judged(known, letter):
                         if kind == TABLE:
-                            number, _, words = says.partition(": ")
-                            tables.differs(found, int(number), words)
+                            tables.differs(found, *says.split(": ", 1))
                         else:
                             found.add(kind, says)
-                    for row in queues.waiting(letter.live.values()):
-                        ordered.add(queues.by_order(row))
-                done(1)
+                    for row in queues.waiting(letter):
+                        ordered.add(row)
+                done(len(seen))
         for rows in ordered.files():
             for kind, says in queues.stuck(known, rows):
                 found.add(kind, says)
 
 
-def _target(
-    about: Described, read: list[Span], starts: dict[Place, int], reading: Reading, held_back: bool
-) -> Target:
-    """What can still be found on a topic."""
-    if held_back:
-        return Target(NEVER, "has a transaction that stays open")
-    if "compact" in about.config.get("cleanup.policy", "delete"):
-        return Target(NEVER, "is compacted")
-    places = [(span.topic, span.partition) for span in read]
-    cut_off = [reading.sent_first_ms.get(place, NEVER) for place in places if starts[place] > 0]
-    if not cut_off:
-        return Target(0, "")
-    if about.config.get("message.timestamp.type") != "LogAppendTime":
-        return Target(NEVER, "has lost records to retention, and has no time of the broker's")
-    return Target(max(cut_off) + _SLACK_MS, "has lost records of that time to retention")
-
-
 def _records(wanted: Iterable[list[Span]]) -> int:
-    return sum(max(0, span.stop - span.start) for each in wanted for span in each)
+    return sum(max(0, span.stop - span.start) for of_topic in wanted for span in of_topic)

@@ -23,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import orjson
 
@@ -33,14 +33,12 @@ from retry.errors import EntryUnreadable
 from retry.kafka import topics
 from retry.sources import headers as names
 from retry.table.base import CONTROL, Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.table.rocks import Memory, stored
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
 
 _SHOWN = 3
-# The state of a table, the queues of ordered entries, and what an operator asked for.
-_OWN_ROWS = (b"\0", b"\x04", b"\x05", b"\x10")
 _WRITTEN = (names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.POLICY, names.FIRST_FAILED_MS)
 
 
@@ -205,23 +203,19 @@ def _check_tables(found: Findings, deployment: Deployment, changelog: list[Recor
 
 
 def _differences(path: Path, identity: Identity, records: list[Record]) -> list[str]:
-    table = RocksTable(path, identity, Memory(8 << 20))
-    try:
-        rows, next_offset, waiting = dict(table.page(b"", 1 << 40)), table.next_offset, table.waiting
-        state: Any = table._state
-        rows |= {key: envelope for _, key, envelope in table.behind(b"", 1 << 40)}
-        last = dict(table._db.scan(b"", b"\xff", 1 << 40, 1 << 62)[0])
-    finally:
-        table.close()
+    with TemporaryDirectory() as scratch, stored(path, Path(scratch), Memory(8 << 20)) as table:
+        if table is None:
+            return []
+        rows, strange, next_offset, waiting = dict(table.rows), list(table.strange), table.next_offset, table.waiting
     expected = {key: value for key, value in fold(records, next_offset).items() if value is not None}
     deleted_later = {record.key for record in records if record.value is None and record.offset >= next_offset}
     wrong = [f"row that the fold has not: {_named(key)}" for key in rows if rows[key] != expected.get(key)]
     wrong += [f"row missing: {_named(key)}" for key in expected if key not in rows and key not in deleted_later]
-    wrong += [f"row outside the entries: {key!r}" for key in last if key not in rows and key[:1] not in _OWN_ROWS]
+    wrong += [f"row outside the entries: {key!r}" for key in strange]
     if waiting != len(rows):
         wrong.append(f"counts {waiting} rows and has {len(rows)}")
-    if tuple(state.identity) != tuple(identity):
-        wrong.append(f"is the table of {state.identity}, not of {identity}")
+    if table.identity != identity:
+        wrong.append(f"is the table of {table.identity}, not of {identity}")
     return wrong
 
 

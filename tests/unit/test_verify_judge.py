@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from retry.gather import Lane
 from retry.verify import queues
 from retry.verify.findings import UNJUDGED
-from retry.verify.judge import NEVER, Bounds, Known, Target, judged
+from retry.verify.judge import judged
+from retry.verify.known import NEVER, Bounds, Known, Target
 from retry.verify.letter import Letter, letters
 from retry.verify.rows import JUDGED, ORDERED, UNKNOWN, Kind, Row, Words
 
@@ -160,11 +161,12 @@ def test_the_clocks_may_differ_by_what_is_told() -> None:
 def test_of_ordered_entries_only_the_first_can_be_stuck() -> None:
     first, second = (put(n, n, flags=JUDGED | ORDERED, offset=n, order=-5) for n in (1, 2))
     assert said([found(1), outcome(offset=1), first]) == []
-    rows = [Row(*queues.by_order(each)) for each in (second, first)]
+    rows = [Row(*queued) for each in (second, first) for queued in queues.waiting(Letter([each]))]
     [(kind, says)] = queues.stuck(known(), rows)
     assert (kind, says.split(":")[0]) == ("stuck", "orders.DLT/0/1")
-    later = queues.by_order(first._replace(number=SOON))
+    [later] = queues.waiting(Letter([first._replace(number=SOON)]))
     assert list(queues.stuck(known(), [Row(*later), rows[0]])) == []
+    assert queues.waiting(Letter([first, sent(offset=1)])) == []
 
 
 @pytest.mark.parametrize(("stored", "differs"), [
