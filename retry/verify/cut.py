@@ -32,12 +32,10 @@ class Cut(NamedTuple):
     Attributes:
       spans: what is read of each topic.
       judged: by topic and partition, the offset before which records are judged.
-      starts: by topic and partition, the first offset that was there.
     """
 
     spans: dict[str, list[Span]]
     judged: dict[Place, int]
-    starts: dict[Place, int]
 
 
 def cut(admin: AdminClient, partitions: dict[str, int], *, judge: bool = True) -> Cut:
@@ -52,7 +50,6 @@ def cut(admin: AdminClient, partitions: dict[str, int], *, judge: bool = True) -
     return Cut(
         {topic: [s._replace(stop=ends[topic][n]) for n, s in of_topic.items()] for topic, of_topic in first.items()},
         {(topic, n): s.stop for topic, of_topic in first.items() for n, s in of_topic.items()} if judge else {},
-        {(topic, n): s.start for topic, of_topic in first.items() for n, s in of_topic.items()},
     )
 
 

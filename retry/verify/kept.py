@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from retry.kafka.spans import Span
 from retry.kafka.topics import Described
-from retry.verify.cut import Place
 from retry.verify.deliveries import Deliveries
 from retry.verify.known import NEVER, Bounds, Target
-from retry.verify.reading import Reading
 from retry.verify.rows import Kind
 from retry.verify.spill import Spill
 
@@ -17,7 +15,32 @@ _SLACK_MS = 60_000
 At = tuple[int, int]
 
 
-def target(about: Described, read: Sequence[Span], starts: Mapping[Place, int], sent: Deliveries, held_back: bool) -> Target:
+class Kept(NamedTuple):
+    """What is read of a topic.
+
+    Attributes:
+      starts: by partition, the first offset that is still there, asked for when all was read.
+      first_ms: by partition, the time of the first record that was read.
+    """
+
+    about: Described
+    starts: Mapping[int, int]
+    first_ms: Mapping[int, int]
+
+    def since_ms(self, now_ms: int) -> int:
+        """All that came since is there: 0 where nothing was ever deleted, NEVER where nobody can say."""
+        firsts = [self.first_ms.get(n, self._emptied_ms(now_ms)) for n, start in self.starts.items() if start > 0]
+        return min(NEVER, max(firsts) + _SLACK_MS) if firsts else 0
+
+    def _emptied_ms(self, now_ms: int) -> int:
+        """The same of a partition that retention has emptied."""
+        config = self.about.config
+        if config.get("retention.bytes", "-1") != "-1":
+            return NEVER
+        return now_ms - int(config.get("retention.ms", "0"))
+
+
+def target(kept: Kept, now_ms: int, *, held_back: bool) -> Target:
     """Which deliveries can still be found on a topic.
 
     Args:
@@ -25,26 +48,17 @@ def target(about: Described, read: Sequence[Span], starts: Mapping[Place, int], 
     """
     if held_back:
         return Target(NEVER, "has a transaction that stays open")
-    if compacted(about):
+    if compacted(kept.about):
         return Target(NEVER, "is compacted")
-    places = [(span.topic, span.partition) for span in read]
-    cut_off = [sent.first_ms.get(place, NEVER) for place in places if starts[place] > 0]
-    if not cut_off:
-        return Target(0, "")
-    if about.config.get("message.timestamp.type") != "LogAppendTime":
+    since_ms = kept.since_ms(now_ms)
+    if since_ms and kept.about.config.get("message.timestamp.type") != "LogAppendTime":
         return Target(NEVER, "has lost records to retention, and keeps no broker time")
-    return Target(max(cut_off) + _SLACK_MS, "has lost records of that time to retention")
+    return Target(since_ms, "has lost records of that time to retention")
 
 
 def compacted(about: Described) -> bool:
     """Whether records may be gone from the middle of a topic."""
     return "compact" in about.config.get("cleanup.policy", "delete")
-
-
-def horizon_ms(read: Sequence[Span], starts: Mapping[Place, int], reading: Reading, since_ms: int) -> int:
-    """Outcomes of letters that were taken in since are all kept; 0 where none was ever deleted."""
-    firsts = [reading.outcome_first_ms.get(span.partition) for span in read if starts[span.topic, span.partition] > 0]
-    return max([since_ms, *(first + _SLACK_MS for first in firsts if first is not None)])
 
 
 def looked_back(spill: Spill, sent: Deliveries, bounds: Mapping[At, Bounds], since_ms: int) -> dict[At, Bounds]:

@@ -17,7 +17,7 @@ from retry.gather import Lane
 from retry.kafka import clients, groups, spans, topics
 from retry.kafka.spans import Span
 from retry.kafka.targets import Targets
-from retry.kafka.topics import DELETE_RETENTION_MS
+from retry.kafka.topics import DELETE_RETENTION_MS, Described
 from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.verify import kept, queues
@@ -25,6 +25,7 @@ from retry.verify.cut import Cut, Place, cut, demand_decided, undecided
 from retry.verify.deliveries import Deliveries
 from retry.verify.findings import TABLE, Findings
 from retry.verify.judge import judged
+from retry.verify.kept import Kept
 from retry.verify.known import STUCK_MS, Bounds, Known, Target
 from retry.verify.letter import letters
 from retry.verify.reading import Reading
@@ -112,7 +113,8 @@ class _Deployment:
         targets = self._targets(now)
         bounds = self._letters(positions)
         self._found.undone = reading.undone()
-        since_ms = kept.horizon_ms(now.spans[outcomes], now.starts, reading, self._asked.since_ms)
+        of_outcomes = self._kept(self._topics[outcomes], now.spans[outcomes], reading.outcome_first_ms)
+        since_ms = max(self._asked.since_ms, of_outcomes.since_ms(self._now_ms))
         if since_ms or self._sent.nameless:
             bounds = kept.looked_back(self._spill, self._sent, bounds, since_ms)
         self._judge(self._known(bounds, targets, tables, whole=not since_ms), tables)
@@ -153,11 +155,16 @@ class _Deployment:
         every = [span for of_topic in wanted.values() for span in of_topic]
         self._read("retry and parking topics", every, self._sent.sent)
         self._read("the same, uncommitted", every, self._sent.seen, reader=1)
-        described, starts = {**self._topics, **further}, {**now.starts, **before.starts}
-        return {
-            self._words.topic(topic): kept.target(described[topic], of_topic, starts, self._sent, topic in held_back)
-            for topic, of_topic in wanted.items()
-        }
+        found: dict[int, Target] = {}
+        for topic, of_topic in wanted.items():
+            about = self._topics.get(topic) or further[topic]
+            first_ms = {n: at_ms for (read, n), at_ms in self._sent.first_ms.items() if read == topic}
+            of_target = self._kept(about, of_topic, first_ms)
+            found[self._words.topic(topic)] = kept.target(of_target, self._now_ms, held_back=topic in held_back)
+        return found
+
+    def _kept(self, about: Described, read: list[Span], first_ms: dict[int, int]) -> Kept:
+        return Kept(about, spans.starts(self._admin, read[0].topic, [span.partition for span in read]), first_ms)
 
     def _letters(self, positions: dict[Place, int]) -> dict[tuple[int, int], Bounds]:
         """Read letters that were taken in, and those that outcomes tell of."""

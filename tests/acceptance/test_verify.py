@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from retry.entry import postponed
+from retry.kafka import spans, topics
 from retry.sources import headers as names
 from tests.conftest import Deploy
+from tests.support.checker import verified
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
@@ -17,17 +18,6 @@ from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
 LETTERS = 300
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
-
-
-def verified(deployment: Deployment, *options: str) -> dict[str, Any]:
-    """What the command says; its exit code goes with it."""
-    dirs = [option for worker in deployment.workers.values() for option in ("--data-dir", str(worker.data_dir))]
-    done = deployment.command("verify", "--json", *dirs, *options)
-    assert done.stdout, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    wrong = any(told[kind] for kind in KINDS) or bool(told["tables"]["differing"])
-    assert done.returncode == int(wrong), told
-    return told
 
 
 def wrong(told: dict[str, Any]) -> dict[str, int]:
@@ -62,6 +52,14 @@ def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
     return worker, tail.records
 
 
+def retain_half(deployment: Deployment) -> None:
+    """What retention does to every topic but the changelog."""
+    for topic in (deployment.names.outcomes, *deployment.dead_letters, *deployment.retry_topics()):
+        ends = spans.ends(deployment.admin, topic, range(topics.describe(deployment.admin, [topic])[topic].partitions))
+        for done in deployment.admin.delete_records([TopicPartition(topic, n, end // 2) for n, end in ends.items()]).values():
+            done.result(20)
+
+
 def test_a_deployment_is_clean_while_it_runs_and_after(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, shards=2, defaults="{backoff: {kind: constant, delay: 1s}, jitter: full}")
     worker, records = worked(deployment)
@@ -77,6 +75,10 @@ def test_a_deployment_is_clean_while_it_runs_and_after(deploy: Deploy) -> None:
     assert (running["waiting"], running["tables"]["checked"]) == (50, 2)
     worker.terminate()
     assert {**verified(deployment), "undone": 0} == {**running, "undone": 0}
+    retain_half(deployment)
+    left = verified(deployment)
+    assert wrong(left) == {}
+    assert left["letters"] < running["letters"] and left["unjudged"]
 
 
 class Forger:

@@ -12,6 +12,7 @@
 | taken_twice | an entry or an outcome written twice |
 | waiting | an entry that the changelog's fold still has |
 | table | a row on disk that differs from the fold up to the table's own offset |
+| verify | what `retry verify` finds, which does not know what was sent |
 
 A read_uncommitted reader sees in addition what was undone. That proves nothing wrong, but it must not be early either,
 nor come from nowhere; `Findings.undone` counts it and says whether faults have hit anything.
@@ -24,6 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import orjson
 
@@ -56,6 +58,7 @@ class Findings:
     taken_twice: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     table: list[str] = field(default_factory=list)
+    verify: list[str] = field(default_factory=list)
     undone: int = 0
     tables: int = 0
 
@@ -82,7 +85,19 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
     _check_changelog(found, sent, committed, changelog)
     _check_outcomes(found, sent, read(servers, [deployment.names.outcomes], COMMITTED))
     _check_tables(found, deployment, changelog)
+    said = verified(deployment)["findings"]
+    found.verify = [f"{kind}: {each}" for kind, some in said.items() for each in some]
     return found
+
+
+def verified(deployment: Deployment) -> dict[str, Any]:
+    """What `retry verify` says, tables of all workers included; its exit code goes with it."""
+    dirs = [worker.data_dir for worker in deployment.workers.values() if worker.data_dir.exists()]
+    done = deployment.command("verify", "--json", *(option for path in dirs for option in ("--data-dir", str(path))))
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = orjson.loads(done.stdout)
+    assert done.returncode == bool(told["findings"]), told
+    return told
 
 
 def _check_deliveries(
