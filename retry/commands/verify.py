@@ -38,6 +38,7 @@ def verify(policies: str | None, data_dirs: tuple[Path, ...], since_ms: int, ske
     """
     from confluent_kafka import KafkaException
 
+    from retry import allocator
     from retry import settings as environment
     from retry.errors import RetryError, SettingsInvalid
     from retry.policies.file import load
@@ -46,6 +47,8 @@ def verify(policies: str | None, data_dirs: tuple[Path, ...], since_ms: int, ske
     try:
         if not policies:
             raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file, which says where letters may go")
+        allocator.settle()
+        allocator.calm_collector()
         asked = Asked(list(data_dirs), since_ms, skew_ms, sample)
         found = verified(environment.from_environment(), load(policies), asked, _bar)
     except (RetryError, KafkaException) as error:

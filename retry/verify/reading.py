@@ -96,6 +96,7 @@ class Reading:
     def change(self, message: Any) -> None:
         """A record of the changelog."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
+        self.committed[topic, partition] += 1
         key, value = message.key() or b"", message.value()
         flags = self.flags(topic, partition, offset)
         if key[:1] == CONTROL:

@@ -169,6 +169,21 @@ def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_atte
     assert dict(read.found.counts) == {"phantom": 1}
 
 
+def test_undone_is_what_only_one_of_the_readers_sees() -> None:
+    read = Read()
+    told, put = Message("outcomes", b"", orjson.dumps(OUTCOME)), Message("changelog", entry_key(), b"")
+    delivery = Message("orders.retry", b"", b"", OURS)
+    for take, message in ((read.reading.outcome, told), (read.reading.change, put), (read.sent.sent, delivery)):
+        take(message)
+    for message in (told, put):
+        read.reading.count(message)
+    read.sent.seen(delivery)
+    assert read.reading.undone() == 0
+    read.sent.seen(delivery)
+    read.reading.count(put)
+    assert read.reading.undone() == 2
+
+
 def kept(starts: dict[int, int], first_ms: dict[int, int], **config: str) -> Kept:
     return Kept(Described("", len(starts), {"message.timestamp.type": "LogAppendTime", **config}), starts, first_ms)
 
