@@ -37,6 +37,8 @@ UNCOMMITTED = "read_uncommitted"
 _SLACK_MS = 60_000
 # A letter, its outcome, its entry, the delete, and the delivery twice.
 _ROWS_A_LETTER = 6
+# The client holds as much of each partition, and counts only the bytes of records, not its own beside them.
+_SPARING = {"queued.min.messages": 2_000, "queued.max.messages.kbytes": 2 << 10, "fetch.message.max.bytes": 128 << 10}
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
@@ -81,7 +83,8 @@ class _Deployment:
     def __init__(self, cluster: Cluster, registry: Registry, asked: Asked, bar: Bar, scratch: Path) -> None:
         self._admin, self._names = cluster.admin, cluster.names
         self._registry, self._asked, self._bar, self._scratch = registry, asked, bar, scratch
-        self._readers = cluster.reader, clients.reader_config(cluster.settings, UNCOMMITTED)
+        committed, uncommitted = cluster.reader, clients.reader_config(cluster.settings, UNCOMMITTED)
+        self._readers = {**committed, **_SPARING}, {**uncommitted, **_SPARING}
         self._found, self._words, self._now_ms = Findings(asked.shown), Words(), clock.wall_ms()
         self._describe()
         rough = cut(self._admin, {self._names.outcomes: self._topics[self._names.outcomes].partitions})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -17,6 +18,7 @@ from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
 LETTERS = 300
+LOAD, LOAD_S = 2_000, 8.0
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
 
 
@@ -34,7 +36,7 @@ def fail_again(sender: Sender, records: list[Record], dead_letters: str) -> None
 
 
 def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
-    """Letters, of which some fail again, through a kill -9 and a pause; the worker runs on."""
+    """Letters, of which some fail again, through a kill -9; verified while more of them come. The worker runs on."""
     [topic] = deployment.dead_letters
     worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
@@ -46,8 +48,12 @@ def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
     fail_again(sender, tail.records, topic)
     sender.finish()
     worker.start().await_ready()
+    load = Thread(target=sender.paced, args=(LOAD, LOAD_S, lambda n: sender.send(topic, b"key-%d" % (n % 50), b"more %d" % n)))
+    load.start()
+    while load.is_alive():
+        assert wrong(verified(deployment)) == {}
+    sender.finish()
     tail.await_seen(len(sender.sent), 60.0)
-    assert wrong(verified(deployment)) == {}
     tail.close()
     return worker, tail.records
 
