@@ -33,3 +33,4 @@ def test_the_checker_catches_a_worker_without_transactions(deploy: Deploy) -> No
     found = check(deployment, sent)
     assert found.duplicate
     assert not found.lost
+    assert sum(each.startswith("duplicate") for each in found.verify)

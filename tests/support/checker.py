@@ -12,6 +12,7 @@
 | taken_twice | an entry or an outcome written twice |
 | waiting | an entry that the changelog's fold still has |
 | table | a row on disk that differs from the fold up to the table's own offset |
+| verify | what `retry verify` finds, which does not know what was sent |
 
 A read_uncommitted reader sees in addition what was undone. That proves nothing wrong, but it must not be early either,
 nor come from nowhere; `Findings.undone` counts it and says whether faults have hit anything.
@@ -23,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -33,14 +35,12 @@ from retry.errors import EntryUnreadable
 from retry.kafka import topics
 from retry.sources import headers as names
 from retry.table.base import CONTROL, Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.table.rocks import Memory, stored
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
 
 _SHOWN = 3
-# The state of a table, the queues of ordered entries, and what an operator asked for.
-_OWN_ROWS = (b"\0", b"\x04", b"\x05", b"\x10")
 _WRITTEN = (names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.POLICY, names.FIRST_FAILED_MS)
 
 
@@ -58,6 +58,7 @@ class Findings:
     taken_twice: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     table: list[str] = field(default_factory=list)
+    verify: list[str] = field(default_factory=list)
     undone: int = 0
     tables: int = 0
 
@@ -84,7 +85,19 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
     _check_changelog(found, sent, committed, changelog)
     _check_outcomes(found, sent, read(servers, [deployment.names.outcomes], COMMITTED))
     _check_tables(found, deployment, changelog)
+    said = verified(deployment)["findings"]
+    found.verify = [f"{kind}: {each}" for kind, some in said.items() for each in some]
     return found
+
+
+def verified(deployment: Deployment) -> dict[str, Any]:
+    """What `retry verify` says, tables of all workers included; its exit code goes with it."""
+    dirs = [worker.data_dir for worker in deployment.workers.values() if worker.data_dir.exists()]
+    done = deployment.command("verify", "--json", *(option for path in dirs for option in ("--data-dir", str(path))))
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = orjson.loads(done.stdout)
+    assert done.returncode == bool(told["findings"]), told
+    return told
 
 
 def _check_deliveries(
@@ -205,23 +218,19 @@ def _check_tables(found: Findings, deployment: Deployment, changelog: list[Recor
 
 
 def _differences(path: Path, identity: Identity, records: list[Record]) -> list[str]:
-    table = RocksTable(path, identity, Memory(8 << 20))
-    try:
-        rows, next_offset, waiting = dict(table.page(b"", 1 << 40)), table.next_offset, table.waiting
-        state: Any = table._state
-        rows |= {key: envelope for _, key, envelope in table.behind(b"", 1 << 40)}
-        last = dict(table._db.scan(b"", b"\xff", 1 << 40, 1 << 62)[0])
-    finally:
-        table.close()
+    with TemporaryDirectory() as scratch, stored(path, Path(scratch), Memory(8 << 20)) as table:
+        if table is None:
+            return []
+        rows, strange, next_offset, waiting = dict(table.rows), list(table.strange), table.next_offset, table.waiting
     expected = {key: value for key, value in fold(records, next_offset).items() if value is not None}
     deleted_later = {record.key for record in records if record.value is None and record.offset >= next_offset}
     wrong = [f"row that the fold has not: {_named(key)}" for key in rows if rows[key] != expected.get(key)]
     wrong += [f"row missing: {_named(key)}" for key in expected if key not in rows and key not in deleted_later]
-    wrong += [f"row outside the entries: {key!r}" for key in last if key not in rows and key[:1] not in _OWN_ROWS]
+    wrong += [f"row outside the entries: {key!r}" for key in strange]
     if waiting != len(rows):
         wrong.append(f"counts {waiting} rows and has {len(rows)}")
-    if tuple(state.identity) != tuple(identity):
-        wrong.append(f"is the table of {state.identity}, not of {identity}")
+    if table.identity != identity:
+        wrong.append(f"is the table of {table.identity}, not of {identity}")
     return wrong
 
 
