@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
-from retry.errors import LineageUnreadable
+from retry.errors import LineageNewer, LineageUnreadable
 from retry.kafka import spans
 from retry.kafka.clients import Config
 from retry.kafka.follower import Follower
@@ -27,10 +27,14 @@ _WAIT_S = 0.02
 
 
 class Recent:
-    """Follows (`read`, one thread), and folds what was read (`catch_up`, another)."""
+    """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
+
+    Attributes:
+      trouble: why no letter may be taken in any more; empty where all is well.
+    """
 
     def __init__(self, reader: Config, admin: AdminClient, topic: str, partitions: int, lineages: Lineages) -> None:
-        self.lineages = lineages
+        self.lineages, self.trouble = lineages, ""
         self._read: deque[Message] = deque()
         self._follower = Follower(reader)
         ends = spans.ends(admin, topic, range(partitions))
@@ -57,6 +61,9 @@ class Recent:
         if message.error() is None:
             try:
                 self.lineages.fold(message.value() or b"")
+            except LineageNewer as error:
+                # What was sent is not known here any more. Letters can wait for a worker that knows.
+                self.trouble = f"{message.topic()}/{partition}/{offset}: {error}"
             except LineageUnreadable as error:
                 # Counts only: a letter whose sends are not known here is known by its headers.
                 log.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)

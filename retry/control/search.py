@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from retry import clock
+from retry import clock, versions
 from retry.control.cluster import Cluster
 from retry.entry import Entry
+from retry.errors import OutcomeNewer
 from retry.kafka import spans, topics
 from retry.sources import headers as names
 from retry.sources.dead_letter import Letter
@@ -76,7 +77,11 @@ class Sent(NamedTuple):
 
 
 def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome | None:
-    """The outcome of a letter, if it is found in time."""
+    """The outcome of a letter, if it is found in time.
+
+    Raises:
+      OutcomeNewer: it may mean something else.
+    """
     topic, needle = cluster.names.outcomes, b'"%b"' % str(wanted).encode()
     since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
     wanted_spans = spans.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
@@ -84,6 +89,8 @@ def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome |
         for message in batch:
             value = message.value() or b""
             if needle in value and (told := _read(value)).get("source") == str(wanted):
+                if versions.OUTCOME.newer(told.get("v")):
+                    raise OutcomeNewer(versions.OUTCOME.told(told["v"]))
                 return told
     return None
 
