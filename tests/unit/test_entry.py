@@ -149,7 +149,7 @@ def test_an_envelope_begins_with_its_version() -> None:
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_envelope_are_refused(foreign: bytes) -> None:
-    with pytest.raises(EntryUnreadable, match=str(len(foreign))):
+    with pytest.raises(EntryUnreadable, match=f"{len(foreign)} bytes|newer version"):
         entries.decode(foreign)
 
 
