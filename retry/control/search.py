@@ -82,25 +82,33 @@ def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome |
     Raises:
       OutcomeNewer: it may mean something else.
     """
-    topic, needle = cluster.names.outcomes, b'"%b"' % str(wanted).encode()
+    topic = cluster.names.outcomes
     since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
     wanted_spans = spans.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
     for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
-            value = message.value() or b""
-            if needle in value and (told := _read(value)).get("source") == str(wanted):
-                if versions.OUTCOME.newer(told.get("v")):
-                    raise OutcomeNewer(versions.OUTCOME.told(told["v"]))
+            if (told := read_outcome(message.value() or b"", wanted)) is not None:
                 return told
     return None
 
 
-def _read(value: bytes) -> Any:
+def read_outcome(value: bytes, wanted: Place) -> Outcome | None:
+    """The outcome in a record, if it is that of a letter.
+
+    Raises:
+      OutcomeNewer: it is, and may mean something else.
+    """
+    if b'"%b"' % str(wanted).encode() not in value:
+        return None
     try:
-        told = msgspec.json.decode(value)
+        told: Any = msgspec.json.decode(value)
     except msgspec.MsgspecError:
-        return {}
-    return told if isinstance(told, dict) else {}
+        return None
+    if not isinstance(told, dict) or told.get("source") != str(wanted):
+        return None
+    if versions.OUTCOME.newer(told.get("v")):
+        raise OutcomeNewer(versions.OUTCOME.told(told["v"]))
+    return told  # type: ignore[return-value]
 
 
 def of_outcome(told: Outcome) -> Decided:

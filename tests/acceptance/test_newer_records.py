@@ -28,11 +28,7 @@ def newer(kind: str, topic: str) -> tuple[bytes, bytes]:
     """A changelog record of a version that does not exist yet."""
     key = entries.key(wall_ms() - 1_000, entries.key_stem(topic, 0), 1_000_000)
     fields = msgspec.msgpack.decode(entries.encode(Entry("nowhere", b"k", b"v", [], None, "testers")))
-    return {
-        "envelope": (key, msgspec.msgpack.encode([2, *fields[1:]])),
-        "key": (b"\x03" + key[1:], b"whatever"),
-        "control": (b"\x10hold/all/", b"{}"),
-    }[kind]
+    return (b"\x10hold/all/", b"{}") if kind == "control" else (key, msgspec.msgpack.encode([2, *fields[1:]]))
 
 
 def write(deployment: Deployment, topic: str, key: bytes | None, value: bytes | None) -> None:
@@ -59,7 +55,7 @@ def health(worker: WorkerProcess) -> dict[str, object]:
     return orjson.loads(worker.get("/health/ready")[1] or b"{}")
 
 
-@pytest.mark.parametrize("kind", ["envelope", "key", "control"])
+@pytest.mark.parametrize("kind", ["envelope", "control"])
 def test_a_shard_with_a_newer_record_is_read_only_until_a_worker_can_read_it(deploy: Deploy, kind: str) -> None:
     deployment = deploy({"orders": 2}, shards=SHARDS, defaults=AT_ONCE)
     worker = deployment.worker().start().await_ready()
@@ -95,10 +91,9 @@ def test_a_shard_with_a_newer_record_is_read_only_until_a_worker_can_read_it(dep
     tail.await_seen(LETTERS, 30.0)
     tail.close()
     worker.terminate()
-    wrong = check(deployment, sent).wrong()
-    # The strange record and its end, which are of no letter.
-    assert {finding: count for finding, (count, _) in wrong.items()} in ({"torn": 1}, {"torn": 1, "phantom": 1}, {})
-    assert all("1000000" in str(shown) or kind != "envelope" for shown in wrong.values())
+    found = {finding: count for finding, (count, _) in check(deployment, sent).wrong().items()}
+    # The newer entry is of no letter, and was ended without a delivery.
+    assert found == ({"phantom": 1, "torn": 1} if known else {})
 
 
 def test_no_letter_is_taken_in_while_lineages_are_written_that_cannot_be_read(deploy: Deploy) -> None:

@@ -6,15 +6,17 @@ import json
 from pathlib import Path
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retry import controls, lineages, versions
 from retry import entry as entries
+from retry.control.search import Place, read_outcome
 from retry.controls import Pause, Reschedule
 from retry.entry import LANELESS, Entry, Source
-from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable
+from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
 from retry.table.kinds import before_unreadable, checked
 from retry.versions import FORMATS, Format
 
@@ -74,6 +76,18 @@ def test_lineages_of_earlier_revisions_are_read(written: dict[str, bytes]) -> No
 
 def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
     assert msgspec.json.decode(written["outcome"])["v"] in versions.OUTCOME.reads
+
+
+def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, bytes]) -> None:
+    wanted, other = Place("orders.DLT", 3, 7), Place("orders.DLT", 3, 77)
+    told = read_outcome(written["outcome"], wanted)
+    assert told is not None
+    assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
+    newer = orjson.dumps({**told, "v": 2})
+    with pytest.raises(OutcomeNewer, match="outcome version 2 .*upgrade"):
+        read_outcome(newer, wanted)
+    # Whoever asks for another letter has no trouble with it.
+    assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
 
 
 def test_this_version_writes_what_the_one_before_it_wrote() -> None:
