@@ -84,7 +84,7 @@ def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, by
     assert told is not None
     assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
     newer = orjson.dumps({**told, "v": 2})
-    with pytest.raises(OutcomeNewer, match="outcome version 2 .*upgrade"):
+    with pytest.raises(OutcomeNewer, match=r"outcome version 2 .*upgrade"):
         read_outcome(newer, wanted)
     # Whoever asks for another letter has no trouble with it.
     assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
