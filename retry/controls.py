@@ -2,8 +2,8 @@
 
 Key: 0x10 | `pause/<scope>/<name>`, UTF-8, where the scope is `all`, `team`, `topic` (of dead letters) or `target`.
 Key: 0x10 | `reschedule/<id>`, of entries that are to be moved under the present policy file.
-Value: a JSON object, see the structs. Being records of the changelog they survive restarts, and a shard that is restored
-knows of them before it delivers anything.
+Value: a JSON object, see the structs; `v` is its version, 1 where it is missing. Being records of the changelog they
+survive restarts, and a shard that is restored knows of them before it delivers anything.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TypeVar
 
 import msgspec
 
-from retry.errors import EntryUnreadable
+from retry import versions
+from retry.errors import EntryNewer, EntryUnreadable
 
 _KIND = b"\x10"
 _PAUSE, _RESCHEDULE = b"\x10pause/", b"\x10reschedule/"
 SCOPES = ("all", "team", "topic", "target")
+_KNOWN = (_RESCHEDULE, *(_PAUSE + f"{scope}/".encode() for scope in SCOPES))
 _Control = TypeVar("_Control", "Pause", "Reschedule")
 
 
@@ -46,6 +48,27 @@ class Reschedule(msgspec.Struct, frozen=True):
     team: str | None = None
     topic: str | None = None
     policies: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    v: int = 1
+
+
+def check(key: bytes, value: bytes) -> None:
+    """Look at the kind of a control and at its version, and at nothing else.
+
+    Raises:
+      EntryNewer: a newer version asks for something that this one cannot do, which may be not to deliver.
+    """
+    if not key.startswith(_KNOWN):
+        raise EntryNewer(versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
+    try:
+        version = msgspec.json.decode(value, type=_Versioned).v
+    except msgspec.MsgspecError:
+        # No control at all, which is found out when it is asked for.
+        return
+    if versions.CONTROL.newer(version):
+        raise EntryNewer(versions.CONTROL.told(version))
 
 
 def pause_key(scope: str, name: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from retry import clock
 from retry.letters import Batch, Decided, Letters
@@ -17,6 +18,11 @@ log = logging.getLogger(__name__)
 
 # A shard that has more due gives way to the others after this many batches.
 _BATCHES_MAX = 10
+
+_STOPPED = {
+    Phase.READ_ONLY: "Shards that a newer version has written to: upgrade this worker.",
+    Phase.HALTED: "Shards that somebody else has written to.",
+}
 
 
 class Engine:
@@ -36,6 +42,8 @@ class Engine:
     def settle(self, batch: Batch) -> Decided | None:
         """Intake, first half: what is to be written for one batch of letters."""
         self._recent.catch_up()
+        if self._recent.trouble:
+            self._letters.stop(self._recent.trouble)
         return self._letters.settle(batch)
 
     def commit(self, decided: Decided | None) -> None:
@@ -75,14 +83,19 @@ class Engine:
         shards = {s.changelog.partition: s for s in self._shards.shards()}
         owned = self._shards.owned()
         ready = owned > 0 and len(shards) == owned and all(s.phase is Phase.READY for s in shards.values())
+        ready = ready and not self._letters.stopped
         phases = {
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
+        about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["policies"] = self._policies.about()
         return ready, {"ready": ready, **about}
+
+    def _in_phase(self, phase: Phase) -> int:
+        return sum(shard.phase is phase for shard in self._shards.shards())
 
     def _watch(self) -> None:
         shards, watch = self._shards.shards, self.metrics.watch
@@ -91,6 +104,9 @@ class Engine:
         )
         watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
         watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
+        for phase in (Phase.READ_ONLY, Phase.HALTED):
+            watch(f"retry_shards_{phase.name.lower()}", _STOPPED[phase], partial(self._in_phase, phase))
+        watch("retry_intake_read_only", "1 while no letter is taken in.", lambda: bool(self._letters.stopped))
         watch(
             "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
         )

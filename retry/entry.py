@@ -8,20 +8,25 @@ Key, so that within a lane byte order is delivery order, and no two letters ever
 A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
 is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
 
+The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
+key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
+
 Envelope: a MessagePack array whose first element is the format's version. It is written once, at intake, and copied
-as bytes from the changelog to the table; only the sweep decodes it.
+as bytes from the changelog to the table; only the sweep decodes it. See `retry.versions`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from retry.errors import EntryUnreadable
+from retry import versions
+from retry.errors import EntryNewer, EntryUnreadable
 
 Header = tuple[str, bytes | None]
 Headers = list[Header]
@@ -36,9 +41,12 @@ _ORDER_END = _DUE_END + 8
 DUE_MS_MAX = _BIAS - 1
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
+# Where entries lie in a table whose keys have no lane, until they are moved; see `retry.older`.
+LANELESS = bytes([PLAIN]) + b"\xff" * 8
+_LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=versions.ENVELOPE.writes):
     """What is sent when the time comes, complete: the sweep adds nothing and asks nobody.
 
     Attributes:
@@ -46,7 +54,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
       key, value, headers: as they will be sent; `None` is a null, not an empty value.
       timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
       team: whose letter it is, for metrics.
-      failed_at_ms: when the failure happened that it was made for; None in entries of versions that did not say.
+      failed_at_ms: when the failure happened that it was made for; None in those of the version before, which did not say.
     """
 
     destination: str
@@ -72,18 +80,35 @@ class Source(NamedTuple):
 
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
+_fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(envelope: bytes) -> Entry:
     """The entry in an envelope.
 
     Raises:
-      EntryUnreadable: not an envelope of a version that this one knows. Nothing may be sent on a guess.
+      EntryNewer: an envelope of a newer version.
+      EntryUnreadable: no envelope. Nothing may be sent on a guess.
     """
     try:
         return _decode(envelope)
     except msgspec.MsgspecError as error:
+        check_version(envelope)
         raise EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}") from error
+
+
+def check_version(envelope: bytes) -> None:
+    """Look at an envelope's version and at nothing else.
+
+    Raises:
+      EntryNewer: it is one that only newer versions know.
+    """
+    try:
+        version = msgspec.msgpack.decode(_fields(envelope)[0])
+    except (msgspec.MsgspecError, IndexError):
+        return
+    if versions.ENVELOPE.newer(version):
+        raise EntryNewer(versions.ENVELOPE.told(version))
 
 
 @lru_cache(100_000)
@@ -120,6 +145,21 @@ def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
 def lane_end(lane: bytes) -> bytes:
     """The smallest key beyond this lane."""
     return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
+
+
+def laneless(entry_key: bytes) -> bool:
+    """Whether it is the key of an entry that the version before lanes wrote."""
+    return entry_key[LANE_BYTES : LANE_BYTES + 1] < b"\x80" and _LANELESS.fullmatch(entry_key) is not None
+
+
+def with_lane(laneless_key: bytes, lane: bytes = LANELESS) -> bytes:
+    """The same key in a lane."""
+    return lane + laneless_key[1:]
+
+
+def without_lane(entry_key: bytes) -> bytes:
+    """The key of a plain entry as the version before lanes wrote it."""
+    return entry_key[:1] + entry_key[LANE_BYTES:]
 
 
 def lane_of(entry_key: bytes) -> bytes:

@@ -10,8 +10,11 @@ RetryError
 ├── JarsUnavailable        look at the network and at the registry's client settings
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
-├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
-├── LineageUnreadable      upgrade this worker, or find who else writes to the lineage topic
+├── EntryUnreadable        find who else writes to the changelog
+│   └── EntryNewer             upgrade this worker; the shard goes on where it stopped
+├── LineageUnreadable      find who else writes to the lineage topic
+│   └── LineageNewer           upgrade this worker; it takes in no letters until then
+├── OutcomeNewer           upgrade the command
 └── TransactionFailed      nothing: the batch is read or swept again
     ├── TransactionAborted     the broker undid it; nothing was written
     ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
@@ -91,8 +94,20 @@ class EntryUnreadable(RetryError):
     """A changelog record is not an entry that this version can read."""
 
 
+class EntryNewer(EntryUnreadable):
+    """A changelog record was written by a newer version of this service."""
+
+
 class LineageUnreadable(RetryError):
     """A record of the lineage topic is not one that this version can read."""
+
+
+class LineageNewer(LineageUnreadable):
+    """A record of the lineage topic was written by a newer version of this service."""
+
+
+class OutcomeNewer(RetryError):
+    """An outcome was written by a newer version of this service."""
 
 
 class TransactionFailed(RetryError):

@@ -54,7 +54,7 @@ def gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: in
 
     Each team that has something due gets its part of rows and bytes, and one entry at least.
     """
-    due = table.due_lanes(now_ms)
+    due = [lane for lane in table.due_lanes(now_ms) if lane != entries.LANELESS]
     if not due:
         return []
     waiting = {whose.team for lane in table.lanes() if (whose := _whose(table, gate, lane))}

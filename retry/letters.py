@@ -67,6 +67,7 @@ class Letters:
         self._records = min(records_max, 1_000)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
+        self.stopped = ""
         self._closing = threading.Event()
         # Where reading goes on, by partition: what comes from before that was read already.
         self._reached: dict[Partition, int] = {}
@@ -81,6 +82,11 @@ class Letters:
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
+        if self.stopped:
+            # Its partitions go to workers that can do something with them.
+            self._member.subscribe([])
+            self._member.read(1, _AGAIN_S)
+            return None
         self._member.subscribe(self._subscription)
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
@@ -109,6 +115,13 @@ class Letters:
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
             self._reached.pop(partition, None)
+
+    def stop(self, why: str) -> None:
+        """Take in nothing more, not even what was read already; it stays on its topics."""
+        if not self.stopped:
+            logger.error("no letter is taken in any more: %s", why)
+            self.stopped = why
+            self._epoch += 1
 
     def settle(self, batch: Batch) -> Decided | None:
         """What to write for a batch; None if it was dropped, to be read again."""

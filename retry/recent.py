@@ -12,7 +12,7 @@ from collections import deque
 from confluent_kafka import Message
 
 from retry import clock
-from retry.errors import LineageUnreadable
+from retry.errors import LineageNewer, LineageUnreadable
 from retry.kafka.log import Log
 from retry.lineages import Lineages
 
@@ -24,10 +24,14 @@ _WAIT_S = 0.02
 
 
 class Recent:
-    """Follows (`read`, one thread), and folds what was read (`catch_up`, another)."""
+    """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
+
+    Attributes:
+      trouble: why no letter may be taken in any more; empty where all is well.
+    """
 
     def __init__(self, log: Log, topic: str, partitions: int, lineages: Lineages) -> None:
-        self.lineages = lineages
+        self.lineages, self.trouble = lineages, ""
         self._read: deque[Message] = deque()
         self._follower = log.follower()
         bounds = log.bounds(topic, range(partitions))
@@ -54,6 +58,9 @@ class Recent:
         if message.error() is None:
             try:
                 self.lineages.fold(message.value() or b"")
+            except LineageNewer as error:
+                # What was sent is not known here any more. Letters can wait for a worker that knows.
+                self.trouble = f"{message.topic()}/{partition}/{offset}: {error}"
             except LineageUnreadable as error:
                 # Counts only: a letter whose sends are not known here is known by its headers.
                 logger.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)

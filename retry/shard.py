@@ -22,14 +22,15 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from retry import clock
+from retry import clock, older
 from retry.anew import Judge
-from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
+from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
 from retry.kafka.log import Log, Writer
 from retry.reschedule import Rescheduling
-from retry.sweep import Changelog, Swept, sweep
+from retry.sweep import NOTHING, Changelog, Swept, sweep
 from retry.table.base import Table, Tables
+from retry.table.kinds import before_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Phase(Enum):
 
     RESTORING = "restoring"
     READY = "ready"
+    # A newer version has written here: the entries stay in the changelog for it.
+    READ_ONLY = "read-only"
     HALTED = "halted"
     BROKEN = "broken"
     CLOSED = "closed"
@@ -92,7 +95,7 @@ class Shard:
     def fold(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
-            if self.phase in (Phase.CLOSED, Phase.HALTED):
+            if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
                 return
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
@@ -101,28 +104,34 @@ class Shard:
                 messages = [m for m in messages if (m.offset() or 0) >= seen]
                 if not messages:
                     return
-            rows = [(m.key(), m.value()) for m in messages if m.error() is None]
+            records = [m for m in messages if m.error() is None]
             last = messages[-1]
             next_offset = (last.offset() or 0) + (last.error() is None)
-            if rows or next_offset != self.table.next_offset:
-                self._guarded_fold(rows, next_offset)
+            if records or next_offset != self.table.next_offset:
+                self._guarded_fold(records, next_offset)
             if self.phase is Phase.RESTORING and next_offset >= self.end_offset:
                 self.phase = Phase.READY
                 log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
-    def _guarded_fold(self, rows: list[Any], next_offset: int) -> None:
+    def _guarded_fold(self, records: list[Message], next_offset: int) -> None:
+        rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
             self.table.fold(rows, next_offset, clock.wall_ms())
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
         except EntryUnreadable as error:
-            self._halt(error)
+            # Folded is all before it, so that a worker that can read it goes on from there.
+            readable = before_unreadable(rows)
+            stop = records[readable].offset() or 0
+            self._guarded_fold(records[:readable], stop)
+            if self.phase is not Phase.BROKEN:
+                self._halt(error, f"offset {stop}: ")
 
-    def _halt(self, error: EntryUnreadable) -> None:
+    def _halt(self, error: EntryUnreadable, where: str = "") -> None:
         """Deliver and fold nothing more: what cannot be read may say anything."""
-        if self.phase is not Phase.HALTED:
-            log.error("shard %d: halted: %s", self.changelog.partition, error)
-        self.phase, self.trouble = Phase.HALTED, str(error)
+        self.phase = Phase.READ_ONLY if isinstance(error, EntryNewer) else Phase.HALTED
+        self.trouble = f"{where}{error}"
+        log.error("shard %d: %s: %s", self.changelog.partition, self.phase.value, self.trouble)
 
     def waiting(self) -> int:
         """How many entries wait here."""
@@ -149,6 +158,9 @@ class Shard:
             if self.phase is not Phase.READY:
                 return None
             limits = around.rows_max, around.bytes_max
+            if moved := older.step(self.table, self._writer, self.changelog, *limits):
+                log.info("shard %d: %d entries of the version before lanes moved", self.changelog.partition, moved)
+                return NOTHING
             if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
             return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from retry import clock
+from retry import clock, versions
 from retry.control.cluster import Cluster
 from retry.entry import Entry
+from retry.errors import OutcomeNewer
 from retry.kafka import spans, topics
 from retry.sources import headers as names
 from retry.sources.dead_letter import Letter
@@ -76,24 +77,38 @@ class Sent(NamedTuple):
 
 
 def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome | None:
-    """The outcome of a letter, if it is found in time."""
-    topic, needle = cluster.names.outcomes, b'"%b"' % str(wanted).encode()
+    """The outcome of a letter, if it is found in time.
+
+    Raises:
+      OutcomeNewer: it may mean something else.
+    """
+    topic = cluster.names.outcomes
     since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
     wanted_spans = spans.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
     for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
-            value = message.value() or b""
-            if needle in value and (told := _read(value)).get("source") == str(wanted):
+            if (told := read_outcome(message.value() or b"", wanted)) is not None:
                 return told
     return None
 
 
-def _read(value: bytes) -> Any:
+def read_outcome(value: bytes, wanted: Place) -> Outcome | None:
+    """The outcome in a record, if it is that of a letter.
+
+    Raises:
+      OutcomeNewer: it is, and may mean something else.
+    """
+    if b'"%b"' % str(wanted).encode() not in value:
+        return None
     try:
-        told = msgspec.json.decode(value)
+        told: Any = msgspec.json.decode(value)
     except msgspec.MsgspecError:
-        return {}
-    return told if isinstance(told, dict) else {}
+        return None
+    if not isinstance(told, dict) or told.get("source") != str(wanted):
+        return None
+    if versions.OUTCOME.newer(told.get("v")):
+        raise OutcomeNewer(versions.OUTCOME.told(told["v"]))
+    return told  # type: ignore[return-value]
 
 
 def of_outcome(told: Outcome) -> Decided:

@@ -55,10 +55,15 @@ class Member:
 
     def _joined(self) -> Consumer:
         consumer = Consumer(self._config)
-        consumer.subscribe(
-            self._subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._subscribe(consumer)
         return consumer
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        if self._subscription:
+            told = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+            consumer.subscribe(self._subscription, **told)
+        else:
+            consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
         """The next records, only of partitions that are owned.
@@ -81,14 +86,12 @@ class Member:
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
     def subscribe(self, subscription: list[str]) -> None:
-        """Read other topics from now on, if these are others."""
+        """Read other topics from now on, if these are others; with none it leaves the group."""
         if subscription != self._subscription:
-            log.info("reading %s", ", ".join(subscription))
+            log.info("reading %s", ", ".join(subscription) or "nothing")
             self._subscription = list(subscription)
             self._orphans.watch(subscription)
-            self._consumer.subscribe(
-                subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            self._subscribe(self._consumer)
 
     def _join_again(self, fatal: KafkaError) -> None:
         """Give everything up and begin as a new consumer; this one is of no more use."""

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from struct import Struct
 
-from retry.errors import LineageUnreadable
+from retry import versions
+from retry.errors import LineageNewer, LineageUnreadable
 
 # lineage id, fingerprint, due second, first failure's second, attempt, flags
 Row = tuple[int, int, int, int, int, int]
 
 MATCHED = 1
 ATTEMPT_MAX = (1 << 16) - 1
-_VERSION = b"\x01"
+_VERSION = versions.LINEAGE.writes.to_bytes(1, "big")
 _ROW = Struct("<QQIIHB")
 _SECOND_MAX = (1 << 32) - 1
 
@@ -51,8 +52,11 @@ def unpack(packed: bytes) -> Iterator[Row]:
     """The rows, in their order.
 
     Raises:
-      LineageUnreadable: not of a version that this one knows, or cut off. Raised by the call, before any row.
+      LineageNewer: of a newer version.
+      LineageUnreadable: no such record, or cut off. Raised by the call, before any row.
     """
+    if packed and versions.LINEAGE.newer(packed[0]):
+        raise LineageNewer(versions.LINEAGE.told(packed[0]))
     if packed[:1] != _VERSION or (len(packed) - 1) % _ROW.size:
         raise LineageUnreadable(f"{len(packed)} bytes that begin with {packed[:8].hex()} are no rows of version 1")
     return _ROW.iter_unpack(memoryview(packed)[1:])

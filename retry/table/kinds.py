@@ -1,34 +1,72 @@
-"""Which changelog records a table takes in."""
+"""Which changelog records a table takes in, and under which key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retry.entry import END_KEY, FIRST_KEY, LANE_BYTES, ORDERED
-from retry.errors import EntryUnreadable
+from retry import controls, versions
+from retry.entry import LANE_BYTES, ORDERED, PLAIN, check_version, laneless, with_lane
+from retry.errors import EntryNewer, EntryUnreadable
 from retry.table.base import CONTROL, Row
 
 # Lane, due time, a topic of one character and its end, partition and offset; an ordered key has its order besides.
-_BYTES_MIN = LANE_BYTES + 8 + 2 + 12
-_ORDERED_BYTES_MIN = _BYTES_MIN + 8
+_BYTES_MIN = {PLAIN: LANE_BYTES + 8 + 2 + 12, ORDERED: LANE_BYTES + 16 + 2 + 12}
+_PLAIN_MIN = _BYTES_MIN[PLAIN]
+# A due time since 1970 has its highest bit set.
+_SINCE_1970 = 0x80
+_VERSION = versions.ENVELOPE.writes.to_bytes(1, "big")
+# First bytes that are kept for kinds of this service, less those of rows that only tables have.
+_KINDS = frozenset(range(1, 0x20)) - {4, 5}
 
 
 def checked(rows: Sequence[Row]) -> list[Row]:
     """The last record of each key; nulls of foreign keys, which delete nothing here, left out. All of them, or none.
 
+    Keys of the version before lanes come in the lane that is kept for them.
+
     Raises:
+      EntryNewer: a record was written by a newer version.
       EntryUnreadable: a record is neither an entry nor a control.
     """
     found = []
-    for key, value in dict(rows).items():
-        if _known(key):
-            found.append((key, value))
-        elif value is not None:
-            raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
+    for row in dict(rows).items():
+        key, value = row
+        # Nearly every record is a plain entry of this version, or the end of one, and needs no closer look.
+        if (
+            len(key) >= _PLAIN_MIN and key[0] == PLAIN and key[LANE_BYTES] >= _SINCE_1970
+            and (value is None or value[1:2] == _VERSION)
+        ):  # fmt: skip
+            found.append(row)
+        elif (known := _looked_at(key, value)) is not None:
+            found.append(known)
     return found
 
 
-def _known(key: bytes) -> bool:
-    if FIRST_KEY < key < END_KEY:
-        return len(key) >= (_BYTES_MIN if key[0] != ORDERED else _ORDERED_BYTES_MIN)
-    return key[:1] == CONTROL
+def before_unreadable(rows: Sequence[Row]) -> int:
+    """How many rows come before the first that `checked` refuses by itself."""
+    for n, row in enumerate(rows):
+        try:
+            checked([row])
+        except EntryUnreadable:
+            return n
+    return len(rows)
+
+
+def _looked_at(key: bytes, value: bytes | None) -> Row | None:
+    """The record as it is taken in; None where it is passed over."""
+    kind = key[0] if key else 0
+    if laneless(key):
+        key = with_lane(key)
+    elif key[:1] == CONTROL:
+        if value is not None:
+            controls.check(key, value)
+        return key, value
+    elif len(key) < _BYTES_MIN.get(kind, len(key) + 1):
+        if value is None:
+            return None
+        if kind in _KINDS and versions.KEY.newer(kind):
+            raise EntryNewer(versions.KEY.told(kind))
+        raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
+    if value is not None:
+        check_version(value)
+    return key, value

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from retry import versions
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import TableUnreadable
 from retry.table import queues
@@ -22,7 +23,7 @@ from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
 
-_FORMAT = 2
+_FORMAT = versions.TABLE.writes
 _STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
@@ -109,9 +110,9 @@ class RocksTable:
     def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
         """The table as it was left, or an empty one where that cannot be trusted.
 
-        Wiped is what is corrupt, belongs to another changelog, has another format, or was last current longer ago than
-        `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries would
-        come back to life.
+        Wiped is what is corrupt, belongs to another changelog, has an older or a newer format, or was last current
+        longer ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its
+        entries would come back to life.
         """
         try:
             table = cls(path, identity, memory)
@@ -123,7 +124,7 @@ class RocksTable:
                 raise
         else:
             state = table._state
-            if (state.format, state.identity) == (_FORMAT, identity) and now_ms - state.folded_at_ms <= age_ms_max:
+            if state.format in versions.TABLE.reads and state.identity == identity and now_ms - state.folded_at_ms <= age_ms_max:
                 return table
             table.close()
         wipe(path)

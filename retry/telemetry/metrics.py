@@ -9,6 +9,8 @@
 | `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
 | `retry_entries_waiting` | gauge | | entries in the shards of this worker |
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
+| `retry_shards_read_only`, `retry_shards_halted` | gauge | | shards that stand: a newer version, or a stranger, wrote there |
+| `retry_intake_read_only` | gauge | | 1 while no letter is taken in, since a newer version wrote the record of lineages |
 | `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
 | `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
 | `retry_lineages` | gauge | | lineages in the record of recent sends |

@@ -24,7 +24,9 @@ from typing import TypedDict
 
 import orjson
 
-VERSION = 1
+from retry import versions
+
+VERSION = versions.OUTCOME.writes
 
 
 class Outcome(TypedDict):

@@ -16,7 +16,6 @@ from tests.support.reading import Tail
 
 GOOD = entries.encode(Entry("nowhere", b"k", b"v", [], None, "testers"))
 ENVELOPE = {
-    "version 255": b"\x97\xcc\xff" + GOOD[2:],
     "truncated": GOOD[:-3],
     "no envelope": b"garbage",
 }

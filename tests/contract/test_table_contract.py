@@ -405,7 +405,7 @@ class Fold(RuleBasedStateMachine):
         for found, _ in records:
             self.model.pop(found, None)
 
-    @rule(name=st.sampled_from([b"\x10a", b"\x10b"]), value=_VALUE | st.none())
+    @rule(name=st.sampled_from([PAUSE, OTHER_PAUSE]), value=_VALUE | st.none())
     def control(self, name: bytes, value: bytes | None) -> None:
         self.offset += 1
         self.table.fold([(name, value)], self.offset, NOW_MS)

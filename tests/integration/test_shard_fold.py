@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
+from retry import clock
 from retry import entry as entries
 from retry.shard import Phase, Shard
 from retry.sweep import Changelog
@@ -49,3 +52,52 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
     assert [key for key, _ in table.page(b"", 9)] == [KEYS[1]]
     assert (table.waiting, table.next_offset, shard.phase) == (1, 5, Phase.READY)
     table.close()
+
+
+def opened(path: Path, end_offset: int) -> Shard:
+    """A shard over a table that may be there already."""
+    table = RocksTable.open(path, Identity("cluster", "topic", 0), Memory(8 << 20), clock.wall_ms(), 60_000)
+    unused: Any = None
+    return Shard(Changelog("changelog", 0), table, unused, unused, end_offset)
+
+
+NEWER = {
+    "envelope": (KEYS[1], b"\x91\x02"),
+    "kind of key": (b"\x03" + KEYS[1][1:], b"v"),
+    "control": (b"\x10hold/all/", b"{}"),
+}
+
+
+@pytest.mark.parametrize("newer", [*NEWER, "nothing"])
+def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_from_there(tmp_path: Path, newer: str) -> None:
+    first, last = Told(10, (KEYS[0], b"first")), Told(13, (KEYS[2], b"last"))
+    # Offsets have gaps where compaction or the ends of transactions lie.
+    log: list[Any] = [first, Told(12, NEWER.get(newer, (KEYS[1], b"second"))), last, Told(15, (KEYS[0], None))]
+    shard = opened(tmp_path / "table", end_offset=16)
+    shard.fold(log)
+    shard.fold([Told(16, (KEYS[2], None))])  # type: ignore[list-item]
+    if newer == "nothing":
+        assert (shard.phase, shard.trouble, shard.table.next_offset) == (Phase.READY, "", 17)
+    else:
+        assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READ_ONLY, 12, 1)
+        assert shard.table.get(KEYS[0]) == b"first"
+        assert shard.trouble.startswith("offset 12: ")
+        assert "written by a newer version of this service; upgrade this worker" in shard.trouble
+        assert shard.to_restore() == 0
+    shard.table.close()
+    # As an upgraded worker would find it: here, one for which the record is none of its business.
+    again = opened(tmp_path / "table", end_offset=16)
+    assert again.table.next_offset == (17 if newer == "nothing" else 12)
+    if newer != "nothing":
+        again.fold([Told(12, (KEYS[1], b"known now")), *log[2:]])
+        assert (again.phase, again.table.waiting, again.table.next_offset) == (Phase.READY, 2, 16)
+        assert [key for key, _ in again.table.page(b"", 9)] == KEYS[1:]
+    again.table.close()
+
+
+def test_a_strangers_record_halts_and_is_not_called_newer(tmp_path: Path) -> None:
+    shard = opened(tmp_path / "table", end_offset=3)
+    shard.fold([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
+    assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.HALTED, 1, 1)
+    assert "upgrade" not in shard.trouble
+    shard.table.close()

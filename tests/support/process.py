@@ -34,11 +34,15 @@ class WorkerProcess:
 
     Args:
       environ: the whole environment; `RETRY_DATA_DIR` is added.
+
+    Attributes:
+      root: the tree whose code is run from the next start on.
     """
 
     def __init__(self, name: str, folder: Path, environ: Mapping[str, str]) -> None:
         self.name, self.data_dir, self.log_file = name, folder / name, folder / f"{name}.log"
         self.log_file.touch()
+        self.root = ROOT
         self._environ = {**environ, "RETRY_DATA_DIR": str(self.data_dir)}
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -50,7 +54,7 @@ class WorkerProcess:
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *(program or WORKER)],
-                cwd=ROOT, env={**self._environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.root, env={**self._environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         return self

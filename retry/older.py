@@ -1,0 +1,41 @@
+"""Entries that the version before lanes wrote, moved under keys of this one, a batch between two sweeps.
+
+They wait in a lane of their own, from which nothing is delivered: a lane is of one team and one destination, and what ends
+an entry in the changelog is a null under its own key. The effects of one batch, in their order, and what a crash after
+each costs:
+
+1. read the next of them                                               nothing
+2. begin a transaction                                                 nothing
+3. put each in the lane that its envelope tells, and a null for the old key   nothing: both are undone
+4. commit                                                              nothing: both stand, and the fold finds both
+5. forget the old rows                                                 nothing: the fold finds the nulls
+"""
+
+from __future__ import annotations
+
+from retry import entry as entries
+from retry.entry import DUE_MS_MAX, LANELESS
+from retry.sweep import Changelog, Writer
+from retry.table.base import Table
+
+
+def step(table: Table, writer: Writer, changelog: Changelog, rows_max: int, bytes_max: int) -> int:
+    """Move one batch, and say how many that were; 0 where there is nothing left.
+
+    Raises:
+      TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
+      TransactionFailed: nothing is known to be moved; merely aborted, the same batch is moved again.
+    """
+    rows = table.due(DUE_MS_MAX, rows_max, bytes_max, LANELESS) if LANELESS in table.lanes() else []
+    if not rows:
+        return 0
+    told: list[dict[str, bytes | None]] = []
+    for key, envelope in rows:
+        old, entry = entries.without_lane(key), entries.decode(envelope)
+        lane = entries.lane(entry.team, entries.source(key).topic, entry.destination)
+        told += [{"key": entries.with_lane(old, lane), "value": envelope}, {"key": old, "value": None}]
+    writer.begin()
+    writer.write(changelog.topic, changelog.partition, told)
+    writer.commit()
+    table.forget([key for key, _ in rows])
+    return len(rows)

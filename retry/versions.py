@@ -1,0 +1,54 @@
+"""Versions of what workers keep and write for each other: what this service writes, and what it reads.
+
+| format | told by | N, written and read | N−1, read | N+1 |
+| --- | --- | --- | --- | --- |
+| key | its first byte, the kind | 1 plain, 2 ordered | kind 1 without a lane: moved under a key with one | shard read-only |
+| envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
+| control | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | 1 | shard read-only |
+| table | `format` of the state | 2 | wiped, restored | wiped, restored |
+| lineage record | first byte | 1 | 1 | no letter is taken in |
+| outcome | `v` of the JSON object | 1 | 1 | not counted, and said so |
+
+A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
+that can.
+
+Of two versions that follow each other both can run at a time, and the older one can come back. For that a new version of a
+format takes two releases: the first reads it and still writes the former one, the second writes it. A field that older
+readers may pass over can be added at the end of an envelope, or to a JSON object, without a new number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    """One row of the table above.
+
+    Attributes:
+      name: as messages have it.
+      writes: the version that is written.
+      reads: every version that is read.
+    """
+
+    name: str
+    writes: int
+    reads: frozenset[int]
+
+    def newer(self, version: object) -> bool:
+        """Whether something is of a version that only newer ones of this service know."""
+        return isinstance(version, int) and version > max(self.reads)
+
+    def told(self, version: object) -> str:
+        """What to tell the operator of it."""
+        reads = ", ".join(map(str, sorted(self.reads)))
+        return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
+
+
+KEY = Format("key kind", 2, frozenset({1, 2}))
+ENVELOPE = Format("envelope version", 1, frozenset({1}))
+CONTROL = Format("control version", 1, frozenset({1}))
+TABLE = Format("table format", 2, frozenset({2}))
+LINEAGE = Format("lineage record version", 1, frozenset({1}))
+OUTCOME = Format("outcome version", 1, frozenset({1}))
+FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)

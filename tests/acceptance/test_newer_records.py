@@ -1,0 +1,135 @@
+"""A worker meets what a newer version wrote: nothing is lost or guessed, and the work goes on where it can be read."""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from retry import entry as entries
+from retry.clock import wall_ms
+from retry.entry import Entry
+from tests.conftest import Deploy
+from tests.support.checker import check, fold
+from tests.support.deployment import Deployment, await_that
+from tests.support.letters import Sender
+from tests.support.process import WorkerProcess
+from tests.support.reading import COMMITTED, Tail, read
+
+LETTERS = 40
+SHARDS = 2
+QUIET_S = 2.0
+AT_ONCE = "{backoff: {kind: constant, delay: 100ms}, jitter: none}"
+LATER = "{backoff: {kind: constant, delay: 4s}, jitter: none}"
+
+
+def newer(kind: str, topic: str) -> tuple[bytes, bytes]:
+    """A changelog record of a version that does not exist yet."""
+    key = entries.key(wall_ms() - 1_000, entries.key_stem(topic, 0), 1_000_000)
+    fields = msgspec.msgpack.decode(entries.encode(Entry("nowhere", b"k", b"v", [], None, "testers")))
+    return (b"\x10hold/all/", b"{}") if kind == "control" else (key, msgspec.msgpack.encode([2, *fields[1:]]))
+
+
+def write(deployment: Deployment, topic: str, key: bytes | None, value: bytes | None) -> None:
+    producer = Producer({"bootstrap.servers": deployment.bootstrap_servers})
+    producer.produce(topic, value, key, 0)
+    assert producer.flush(10) == 0
+
+
+def send(deployment: Deployment) -> Sender:
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(LETTERS):
+        sender.send(*deployment.dead_letters, b"key %d" % n, b"letter %d" % n)
+    assert len(sender.finish()) == LETTERS
+    return sender
+
+
+def waiting(deployment: Deployment) -> int:
+    """Entries in the changelog, whoever can read them."""
+    records = [r for r in read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED) if r.key]
+    return sum(value is not None for key, value in fold(records).items() if key[:1] == b"\x01")
+
+
+def health(worker: WorkerProcess) -> dict[str, object]:
+    return orjson.loads(worker.get("/health/ready")[1] or b"{}")
+
+
+@pytest.mark.parametrize("kind", ["envelope", "control"])
+def test_a_shard_with_a_newer_record_is_read_only_until_a_worker_can_read_it(deploy: Deploy, kind: str) -> None:
+    deployment = deploy({"orders": 2}, shards=SHARDS, defaults=AT_ONCE)
+    worker = deployment.worker().start().await_ready()
+    (topic,) = deployment.dead_letters
+    key, value = newer(kind, topic)
+    write(deployment, deployment.names.changelog, key, value)
+    await_that("one shard is read-only", lambda: worker.metric("retry_shards_read_only") == 1)
+    sent = send(deployment).sent
+    told = health(worker)["shards"]
+    assert isinstance(told, dict)
+    assert told["1"] == "ready"
+    assert told["0"].startswith("read-only: offset ")
+    assert "written by a newer version of this service; upgrade this worker" in told["0"]
+    assert (worker.get("/health/ready")[0], worker.metric("retry_shards_halted")) == (503, 0)
+
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    await_that("the other shard's letters come back", lambda: bool(tail.read()) or bool(tail.seen))
+    tail.quiet(QUIET_S)
+    known = kind == "envelope"
+    await_that("all others wait in the changelog", lambda: waiting(deployment) == LETTERS - len(tail.seen) + known)
+    assert 0 < len(tail.seen) < LETTERS
+
+    # A restart, and the loss of all that was on disk, change nothing.
+    worker.kill()
+    deployment.wipe(worker)
+    worker.start()
+    await_that("the shard is read-only again", lambda: worker.metric("retry_shards_read_only") == 1, 45.0)
+    assert tail.quiet(QUIET_S) == []
+    worker.terminate()
+    # The newer version has done with its record; from here on this one can read everything.
+    write(deployment, deployment.names.changelog, key, None)
+    worker.start().await_ready()
+    tail.await_seen(LETTERS, 30.0)
+    tail.close()
+    worker.terminate()
+    found = {finding: count for finding, (count, _) in check(deployment, sent).wrong().items()}
+    # The newer entry is of no letter, and was ended without a delivery.
+    assert found == ({"phantom": 1, "torn": 1} if known else {})
+
+
+def test_no_letter_is_taken_in_while_lineages_are_written_that_cannot_be_read(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 2}, shards=SHARDS, defaults=LATER)
+    worker = deployment.worker().start().await_ready()
+    first = send(deployment).sent
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
+    write(deployment, deployment.names.lineage, None, b"\x02 of a newer version")
+    # The record is read in its own time; every letter from then on stays where it is.
+    sender = Sender(deployment.bootstrap_servers)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+
+    def stopped() -> bool:
+        sender.send(*deployment.dead_letters, b"key", b"one more")
+        return worker.metric("retry_intake_read_only") == 1
+
+    await_that("intake has stopped", stopped)
+    later = sender.finish()
+    assert "upgrade this worker" in str(health(worker)["intake"])
+    assert worker.get("/health/ready")[0] == 503
+    taken = worker.metric("retry_letters_taken_total")
+    # What was taken in before is delivered as ever, and nothing else.
+    tail.await_seen(int(taken), 30.0)
+    assert tail.quiet(QUIET_S) == []
+    assert len(tail.seen) == worker.metric("retry_letters_taken_total") == taken < len(first) + len(later)
+    worker.kill()
+    _drop_lineages(deployment)
+    worker.start().await_ready()
+    tail.await_seen(len(first) + len(later), 45.0)
+    tail.close()
+    worker.terminate()
+    assert check(deployment, first | later).wrong() == {}
+
+
+def _drop_lineages(deployment: Deployment) -> None:
+    """What an upgraded worker could read is gone; retention does that, too."""
+    place = TopicPartition(deployment.names.lineage, 0, -1)
+    for done in deployment.admin.delete_records([place]).values():
+        done.result(20)

@@ -1,0 +1,188 @@
+"""Records of the version before, and of one that is not there yet, in either table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from retry import entry as entries
+from retry import older, versions
+from retry.entry import LANELESS, Entry
+from retry.errors import CommitInDoubt, EntryNewer, TransactionAborted
+from retry.gather import gathered
+from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
+from retry.sweep import Changelog
+from retry.table.base import Row, Table
+from retry.table.memory import MemoryTable
+from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, everything, ordered_key, plain_key, rocks
+
+CHANGELOG = Changelog("changelog", 0)
+TARGETS = ("orders.retry", "orders.slow", "orders.parked")
+WRITTEN = json.loads((Path(__file__).parents[1] / "fixtures" / "versions.json").read_text())["before lanes"]
+CAPTURED = bytes.fromhex(WRITTEN["key"]), bytes.fromhex(WRITTEN["envelope"])
+
+
+def old_row(n: int) -> tuple[bytes, bytes]:
+    """One of several entries of the version before lanes, of two teams and for three topics."""
+    entry = Entry(TARGETS[n % 3], b"k", b"%d" % n, [], None, "ab"[n % 2])
+    return entries.without_lane(plain_key(NOW_MS + n, n)), entries.encode(entry)
+
+
+def moved(key: bytes, envelope: bytes) -> bytes:
+    entry = entries.decode(envelope)
+    source = entries.source(entries.with_lane(key))
+    return entries.with_lane(key, entries.lane(entry.team, source.topic, entry.destination))
+
+
+OLD = [*map(old_row, range(20)), CAPTURED]
+
+
+class Shard:
+    """A changelog partition, the table of it, and whoever writes there."""
+
+    def __init__(self, table: Table) -> None:
+        self.table, self.log = table, MemoryLog()
+        self.log.create(CHANGELOG.topic, 1)
+        self.open()
+
+    def open(self) -> None:
+        self.writer = MemoryTransactions(self.log, "shard-0")
+        self.writer.open()
+
+    def write(self, rows: list[Row]) -> None:
+        """Put records into the changelog, and fold them."""
+        self.writer.begin()
+        self.writer.write(*CHANGELOG, [{"key": key, "value": value} for key, value in rows])
+        self.writer.commit()
+        self.fold()
+
+    def fold(self) -> None:
+        self.table.fold(self.rows()[self.table.next_offset :], len(self.rows()), NOW_MS)
+
+    def rows(self) -> list[Row]:
+        return [(r.key() or b"", r.value()) for r in self.log.read(CHANGELOG.topic)]
+
+    def live(self) -> dict[bytes, bytes]:
+        return {key: value for key, value in dict(self.rows()).items() if value is not None}
+
+    def move(self, rows_max: int = ALL) -> int:
+        return older.step(self.table, self.writer, CHANGELOG, rows_max, ALL)
+
+
+@pytest.fixture
+def shard(table: Table) -> Shard:
+    return Shard(table)
+
+
+class Open:
+    """A gate that lets everything through."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Any] = {}
+
+    def take(self, lane: Any, wanted: int, now_ms: int, controls: Any) -> int:
+        return wanted
+
+    def give_back(self, lane: Any, entries: int) -> None: ...
+    def refused(self, destination: str, why: str, now_ms: int) -> None: ...
+    def delivered(self, destinations: Any) -> None: ...
+
+
+def test_entries_without_a_lane_wait_in_one_and_none_is_delivered_from_there(shard: Shard) -> None:
+    shard.write(list(OLD))
+    assert shard.table.lanes() == [LANELESS]
+    assert everything(shard.table) == {entries.with_lane(key): envelope for key, envelope in OLD}
+    assert shard.table.waiting == len(OLD)
+    assert gathered(shard.table, Open(), NOW_MS + 1_000, ALL, ALL) == []
+
+
+def test_a_null_of_their_own_ends_them(shard: Shard) -> None:
+    shard.write(list(OLD))
+    shard.write([(key, None) for key, _ in OLD[:15]])
+    assert everything(shard.table) == {entries.with_lane(key): envelope for key, envelope in OLD[15:]}
+    assert shard.table.waiting == len(OLD) - 15
+
+
+@pytest.mark.parametrize("rows_max", [1, 7, ALL])
+def test_they_are_moved_in_batches_and_end_under_the_keys_that_they_came_with(shard: Shard, rows_max: int) -> None:
+    new = plain_key(NOW_MS, 99, entries.lane("c", "orders.DLT", "orders.retry")), OLD[0][1]
+    shard.write([*OLD, new])
+    while shard.move(rows_max):
+        shard.fold()
+    expected = {moved(*row): row[1] for row in OLD} | dict([new])
+    assert shard.live() == everything(shard.table) == expected
+    assert shard.table.waiting == len(expected)
+    assert LANELESS not in shard.table.lanes()
+    due = gathered(shard.table, Open(), NOW_MS + 1_000, ALL, ALL)
+    assert dict(due) == expected
+    assert len(due) == len(expected)
+
+
+@pytest.mark.parametrize("read_back", [False, True])
+def test_what_is_moved_is_forgotten_whether_it_was_read_back_or_not(shard: Shard, read_back: bool) -> None:
+    shard.write(list(OLD))
+    assert shard.move() == len(OLD)
+    if read_back:
+        shard.fold()
+    assert shard.move() == 0
+    shard.fold()
+    assert everything(shard.table) == shard.live()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_failed_move_leaves_each_entry_once(shard: Shard, fault: Fault, fresh: bool) -> None:
+    shard.write(list(OLD))
+    shard.log.faults = [fault]
+    with pytest.raises((TransactionAborted, CommitInDoubt)):
+        shard.move(rows_max=5)
+    # The next owner has the same table, or none.
+    again = Shard(MemoryTable()) if fresh else shard
+    again.log = shard.log
+    again.open()
+    again.fold()
+    while again.move(rows_max=5):
+        again.fold()
+    assert again.live() == everything(again.table) == {moved(*row): row[1] for row in OLD}
+
+
+NEWER = {
+    "kind of key": (b"\x03" + plain_key(NOW_MS)[1:], b"v"),
+    "envelope": (plain_key(NOW_MS), b"\x92\x02\xa1t"),
+    "envelope of an ordered entry": (ordered_key(NOW_MS, 0), b"\x92\x02\xa1t"),
+    "envelope without a lane": (CAPTURED[0], b"\x92\x02\xa1t"),
+    "kind of control": (b"\x10hold/team/a", b"{}"),
+    "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
+}
+
+
+@pytest.mark.parametrize("newer", NEWER)
+def test_of_a_fold_with_a_newer_record_nothing_is_taken_in(table: Table, newer: str) -> None:
+    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    with pytest.raises(EntryNewer, match="upgrade this worker"):
+        table.fold([(plain_key(100), None), (plain_key(200), b"v"), NEWER[newer]], 4, NOW_MS)
+    assert (everything(table), table.waiting, table.controls, table.next_offset) == ({plain_key(100): b"v"}, 1, {}, 1)
+
+
+@pytest.mark.parametrize("newer", NEWER)
+def test_the_end_of_a_newer_record_is_no_trouble(table: Table, newer: str) -> None:
+    key, value = NEWER[newer]
+    table.fold([(plain_key(100), b"v"), (key, value), (key, None)], 3, NOW_MS)
+    table.fold([(key, None)], 4, NOW_MS)
+    assert (everything(table), table.next_offset) == ({plain_key(100): b"v"}, 4)
+
+
+@pytest.mark.parametrize("format_", [versions.TABLE.writes - 1, versions.TABLE.writes + 1])
+def test_a_table_on_disk_of_another_format_is_emptied_to_be_restored(tmp_path: Path, format_: int) -> None:
+    table = rocks(tmp_path / "table")
+    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    state = [format_, IDENTITY, 1, 1, NOW_MS]
+    table._db._handle[b"\0"] = msgspec.msgpack.encode(state)
+    table.close()
+    again = type(table).open(tmp_path / "table", IDENTITY, MEMORY, NOW_MS, 1)
+    assert (again.next_offset, everything(again)) == (0, {})
+    again.close()

@@ -1,0 +1,193 @@
+"""What earlier revisions wrote is read; what later ones may write is known for what it is, and never guessed at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry import controls, lineages, versions
+from retry import entry as entries
+from retry.control.search import Place, read_outcome
+from retry.controls import Pause, Reschedule
+from retry.entry import LANELESS, Entry, Source
+from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
+from retry.table.kinds import before_unreadable, checked
+from retry.versions import FORMATS, Format
+
+WRITTEN = json.loads((Path(__file__).parents[1] / "fixtures" / "versions.json").read_text())
+DUE_MS = 1_700_000_000_000
+SOURCE = Source(DUE_MS, "orders.DLT", 3, 7)
+WITHOUT = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments")
+LANE = entries.lane("payments", "orders.DLT", "orders.retry")
+KEY = entries.key(DUE_MS, entries.key_stem("orders.DLT", 3), 7, LANE)
+ENVELOPE = entries.encode(WITHOUT)
+LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
+ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
+STRANGERS = [b"", b"\0", b"\x01", b"order-42", b"\x04" + KEY[1:], b"\x05" + KEY[1:], b"\x20", b"\xff" * 40, KEY[:30]]
+NEWER_KEYS = [b"\x03" + KEY[1:], b"\x1f" + KEY[1:], b"\x03"]
+NEWER_CONTROLS = [
+    (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (controls.pause_key("all", ""), b'{"v":2}'),
+    (b"\x10", b"{}"), (controls.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),
+]  # fmt: skip
+
+
+def envelope(version: object) -> bytes:
+    return msgspec.msgpack.encode([version, "something", "else"])
+
+
+@pytest.fixture(params=WRITTEN)
+def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
+    """What a revision wrote, by name."""
+    return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items() if name != "revision"}
+
+
+def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    keys = [written[name] for name in ("key", "ordered key") if name in written]
+    for key, value in checked([(key, written["envelope"]) for key in keys]):
+        assert entries.source(key) == SOURCE
+        assert msgspec.structs.replace(entries.decode(value), failed_at_ms=None) == WITHOUT
+
+
+def test_only_the_newest_of_them_tell_of_the_failure() -> None:
+    told = {name: entries.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
+    assert told == {"before lanes": None, "before failed_at_ms": None, "before versions": DUE_MS - 5}
+
+
+def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
+    standing = dict(checked(rows))
+    assert controls.pauses(standing) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
+    for asked in controls.reschedules(standing).values():
+        assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
+
+
+def test_lineages_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    if "lineages" in written:
+        assert list(lineages.unpack(written["lineages"])) == [
+            lineages.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), lineages.row(1, 2, DUE_MS, 0, 1),
+        ]  # fmt: skip
+
+
+def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
+    assert msgspec.json.decode(written["outcome"])["v"] in versions.OUTCOME.reads
+
+
+def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, bytes]) -> None:
+    wanted, other = Place("orders.DLT", 3, 7), Place("orders.DLT", 3, 77)
+    told = read_outcome(written["outcome"], wanted)
+    assert told is not None
+    assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
+    newer = orjson.dumps({**told, "v": 2})
+    with pytest.raises(OutcomeNewer, match=r"outcome version 2 .*upgrade"):
+        read_outcome(newer, wanted)
+    # Whoever asks for another letter has no trouble with it.
+    assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
+
+
+def test_this_version_writes_what_the_one_before_it_wrote() -> None:
+    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before versions"].items() if name != "revision"}
+    assert last["key"] == KEY
+    assert last["envelope"] == entries.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
+    assert last["pause"] == controls.encode(Pause(DUE_MS, "why"))
+    assert last["lineages"] == lineages.pack(lineages.unpack(last["lineages"]))
+
+
+@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
+def test_what_is_written_is_read_and_only_what_is_beyond_is_newer(each: Format) -> None:
+    newest = max(each.reads)
+    assert each.writes in each.reads
+    assert not any(map(each.newer, [*each.reads, 0, -1, None, "9", 1.5]))
+    assert each.newer(newest + 1)
+    assert f"{each.name} {newest + 1} was written by a newer version" in each.told(newest + 1)
+
+
+@pytest.mark.parametrize("key", NEWER_KEYS)
+def test_a_key_of_a_newer_kind_is_told_from_a_strangers(key: bytes) -> None:
+    with pytest.raises(EntryNewer, match="upgrade this worker"):
+        checked([(key, ENVELOPE)])
+    assert checked([(key, None)]) == []
+
+
+@pytest.mark.parametrize("key", STRANGERS)
+def test_a_strangers_key_is_not_called_newer(key: bytes) -> None:
+    with pytest.raises(EntryUnreadable) as refused:
+        checked([(key, ENVELOPE)])
+    assert not isinstance(refused.value, EntryNewer)
+
+
+@pytest.mark.parametrize("version", [2, 127, 128, 255, 1 << 40])
+@pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
+def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
+    with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
+        checked([(key, envelope(version))])
+    with pytest.raises(EntryNewer):
+        entries.decode(envelope(version))
+
+
+@given(st.binary(max_size=60).map(b"{".__add__) | st.sampled_from([envelope(v) for v in (0, 1, -1, "2", None, True, [2])]))
+def test_other_bytes_are_never_called_newer(value: bytes) -> None:
+    entries.check_version(value)
+    if value != envelope(1):
+        with pytest.raises(EntryUnreadable) as refused:
+            entries.decode(value)
+        assert not isinstance(refused.value, EntryNewer)
+
+
+def test_a_field_that_a_later_version_adds_at_the_end_is_no_trouble() -> None:
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(entries.encode(WITHOUT)), "more"])
+    assert checked([(KEY, longer)]) == [(KEY, longer)]
+    assert entries.decode(longer) == WITHOUT
+
+
+@pytest.mark.parametrize(("key", "value"), NEWER_CONTROLS)
+def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: bytes) -> None:
+    with pytest.raises(EntryNewer, match="upgrade this worker"):
+        checked([(key, value)])
+    assert checked([(key, None)]) == [(key, None)]
+
+
+@pytest.mark.parametrize("version", [2, 255])
+def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
+    with pytest.raises(LineageNewer, match=f"version {version}"):
+        lineages.unpack(bytes([version]) + b"whatever")
+    for garbage in (b"", b"\0", b"\x01short"):
+        with pytest.raises(LineageUnreadable) as refused:
+            lineages.unpack(garbage)
+        assert not isinstance(refused.value, LineageNewer)
+
+
+def test_how_many_rows_come_before_the_first_that_is_not_read() -> None:
+    good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None)]
+    assert before_unreadable(good) == 3
+    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(2)), (b"garbage", b"")]:
+        assert before_unreadable([*good, newer, *good, newer]) == 3
+        assert before_unreadable([newer]) == 0
+
+
+# --- keys without a lane ---
+
+TOPIC = st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True)
+DUE = st.integers(0, entries.DUE_MS_MAX)
+LAST = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1)
+
+
+@given(DUE, TOPIC, *LAST, st.binary(min_size=8, max_size=8))
+def test_keys_with_and_without_a_lane_are_told_apart(due_ms: int, topic: str, partition: int, offset: int, of: bytes) -> None:
+    laned = entries.key(due_ms, entries.key_stem(topic, partition), offset, b"\x01" + of)
+    old = entries.without_lane(laned)
+    assert (entries.laneless(laned), entries.laneless(old)) == (False, True)
+    assert entries.with_lane(old, b"\x01" + of) == laned
+    [(stored, _)] = checked([(old, None)])
+    assert entries.lane_of(stored) == LANELESS
+    assert entries.without_lane(stored) == old
+    assert entries.source(stored) == Source(due_ms, topic, partition, offset)
+
+
+def test_the_key_of_before_lanes_is_the_one_that_was_written() -> None:
+    assert entries.without_lane(KEY) == LANELESS_KEY
