@@ -14,6 +14,7 @@ from tests.soak.downstream import Downstream
 from tests.soak.faults import Faults
 from tests.soak.load import Load
 from tests.support.deployment import ROOT, Deployment
+from tests.support.reading import QUIET
 
 WORKERS = ("a", "b")
 POLICY = "{backoff: {kind: exponential, delay: 3s, factor: 2, max_delay: 20s}, jitter: full, max_attempts: 5}"
@@ -29,6 +30,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "soak.md", help="where the line of result goes")
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
+    # A broker that is killed every few minutes is no news.
+    QUIET.setLevel("CRITICAL")
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, LocalBroker(Path(folder) / "broker", heap_mb=768) as broker:
         return soak(asked, Path(folder), broker)
 
@@ -46,6 +49,7 @@ def soak(asked: argparse.Namespace, folder: Path, broker: LocalBroker) -> int:
         faults = Faults(deployment, broker, workers, asked.seed)
         try:
             faults.go_on(asked.minutes * 60)
+            faults.supervise()
             faults.resume()
         finally:
             load.finish()

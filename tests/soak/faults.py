@@ -51,14 +51,21 @@ class Faults:
         weights = [weight for weight, _ in self._kinds.values()]
         while not deadline.passed():
             self._let_pass(self._draw.uniform(*_BETWEEN_S))
+            self.supervise()
             kind = self._draw.choices(list(self._kinds), weights)[0]
             self._kinds[kind][1]()
             self.done[kind] += 1
 
+    def supervise(self) -> None:
+        """Start workers again that found no broker when they started, as whatever runs them does."""
+        for worker in self._workers:
+            if not worker.running():
+                told = f"{worker.name} ended by itself with {worker.exit_code()}:\n{worker.tail()}"
+                assert "no broker answered" in worker.log(), told
+                worker.start()
+
     def _one(self) -> WorkerProcess:
-        worker = self._draw.choice(self._workers)
-        assert worker.running(), f"{worker.name} ended by itself with {worker.exit_code()}:\n{worker.tail()}"
-        return worker
+        return self._draw.choice(self._workers)
 
     def _kill(self) -> None:
         worker = self._one()
@@ -86,13 +93,20 @@ class Faults:
 
     def _terminate(self) -> None:
         worker = self._one()
-        worker.terminate(_STOP_S)
+        self._ask_to_end(worker)
         worker.start()
+
+    @staticmethod
+    def _ask_to_end(worker: WorkerProcess) -> None:
+        worker.signal(signal.SIGTERM)
+        code = worker.wait(_STOP_S)
+        # One that has only just started holds nothing yet, and ends as any program does.
+        assert code in (0, -signal.SIGTERM), f"{worker.name} ended with {code}:\n{worker.tail()}"
 
     def _join(self) -> None:
         guest = self._deployment.worker("guest").start()
         self._let_pass(self._draw.uniform(2.0, 12.0))
-        guest.kill() if self._draw.random() < 0.5 else guest.terminate(_STOP_S)
+        guest.kill() if self._draw.random() < 0.5 else self._ask_to_end(guest)
 
     def _kill_broker(self) -> None:
         self._broker.kill()
