@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from retry.entry import Entry, Source
 
 
-class _Moment(click.ParamType):
+class Moment(click.ParamType):
+    """A moment, as operators write it."""
+
     name = "moment"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -42,7 +44,7 @@ class _Moment(click.ParamType):
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--due-before", type=_Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now."
+    "--due-before", type=Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now."
 )
 @click.option("--topic", help="Only letters from this dead-letter topic.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -51,9 +52,20 @@ class Database:
     What goes wrong with it while it is read is `TableUnreadable`.
     """
 
-    def __init__(self, path: Path, memory: Memory) -> None:
+    def __init__(self, path: Path, memory: Memory, beside: Path | None = None) -> None:
+        """Open it; with `beside`, a scratch directory, as it is now and to be read only, while another process has it open."""
         self.path = path
-        self._handle = Rdict(str(path), options=_options(memory))
+        if beside is None:
+            self._handle = Rdict(str(path), options=_options(memory))
+            return
+        options = _options(memory)
+        # What the owner deletes meanwhile can only be read by whoever has it open already.
+        options.set_max_open_files(-1)
+        options.create_if_missing(False)
+        try:
+            self._handle = Rdict(str(path), options=options, access_type=AccessType.secondary(str(beside)))
+        except Exception as error:
+            raise TableUnreadable(f"{path}: {error}") from error
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 from tests.acceptance.crashing_worker import POINTS
@@ -33,3 +34,6 @@ def test_the_checker_catches_a_worker_without_transactions(deploy: Deploy) -> No
     found = check(deployment, sent)
     assert found.duplicate
     assert not found.lost
+    told = deployment.command("verify", "--json")
+    assert told.returncode == 1
+    assert json.loads(told.stdout)["duplicate"] >= len(found.duplicate)

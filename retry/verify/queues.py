@@ -1,0 +1,33 @@
+"""Entries that keep an order: of each record key only the first that waits can be stuck, the others wait behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from retry.verify.findings import Verdict
+from retry.verify.judge import Known, overdue
+from retry.verify.rows import JUDGED, ORDERED, Row
+
+_UNSIGNED = (1 << 64) - 1
+
+
+def by_order(row: Row) -> tuple[int, ...]:
+    """A waiting entry as a row of its record key, for another `Spill`; where it lies in the changelog is left out."""
+    return (0, 0, row.stamp & _UNSIGNED, row.kind, row.flags, *row[:3], *row[8:])
+
+
+def waiting(rows: Iterable[Row]) -> list[Row]:
+    """Those that keep an order."""
+    return [row for row in rows if row.flags & ORDERED]
+
+
+def stuck(known: Known, rows: Iterable[Row]) -> Iterator[Verdict]:
+    """Of each record key the earliest letter, where it has been due for a while."""
+    heads: dict[int, Row] = {}
+    for row in rows:
+        head = heads.setdefault(row.offset, row)
+        if row[5:8] < head[5:8]:
+            heads[row.offset] = row
+    for row in heads.values():
+        if row.flags & JUDGED and row.number < known.late_ms:
+            yield from overdue(known, row._replace(topic=row.at_topic, partition=row.at_partition, offset=row.at_offset))

@@ -1,0 +1,58 @@
+"""Rows in files, by a hash of what they are about. What is written together is read together, a file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from retry.verify.rows import ROW_BYTES, Row, pack, unpacked
+
+_BUFFER_BYTES = 16 << 20
+_ROWS_A_FILE = 40_000
+_FILES = 16, 8_192
+
+
+class Spill:
+    """Rows, of which only the newest few megabytes are in memory.
+
+    Args:
+      folder: an empty directory.
+      rows: about how many there will be; with it the number of files grows, and not the size of each.
+    """
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self._folder, self._held = folder, 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._buffers = [bytearray() for _ in range(max(_FILES[0], min(_FILES[1], rows // _ROWS_A_FILE)))]
+
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len(self._buffers)
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """Keep a row with all others about the same letter."""
+        topic, partition, offset = row[:3]
+        # The constant spreads neighbouring offsets over all files.
+        file = (offset * 0x9E3779B97F4A7C15 + partition * 31 + topic * 1_000_003 >> 8) % len(self._buffers)
+        self._buffers[file] += pack(*row)
+        self._held += ROW_BYTES
+        if self._held >= _BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for n, buffer in enumerate(self._buffers):
+            if buffer:
+                with self._file(n).open("ab") as file:
+                    file.write(buffer)
+                buffer.clear()
+        self._held = 0
+
+    def files(self) -> Iterator[Iterator[Row]]:
+        """File by file, its rows; each may be gone through once."""
+        self._flush()
+        for n in range(len(self._buffers)):
+            file = self._file(n)
+            yield unpacked(file.read_bytes() if file.exists() else b"")
+
+    def _file(self, n: int) -> Path:
+        return self._folder / f"{n:04d}"

@@ -1,0 +1,148 @@
+"""`retry verify` on a real deployment: all is zero through a crash and a pause, and what is forged is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confluent_kafka import Producer
+
+from retry.entry import postponed
+from retry.sources import headers as names
+from tests.conftest import Deploy
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
+
+LETTERS = 300
+KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
+
+
+def verified(deployment: Deployment, *options: str) -> dict[str, Any]:
+    """What the command says; its exit code goes with it."""
+    dirs = [option for worker in deployment.workers.values() for option in ("--data-dir", str(worker.data_dir))]
+    done = deployment.command("verify", "--json", *dirs, *options)
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    wrong = any(told[kind] for kind in KINDS) or bool(told["tables"]["differing"])
+    assert done.returncode == int(wrong), told
+    return told
+
+
+def wrong(told: dict[str, Any]) -> dict[str, int]:
+    """Only what is not zero."""
+    tables = told["tables"]["differing"]
+    return {kind: told[kind] for kind in KINDS if told[kind]} | ({"tables": tables} if tables else {})
+
+
+def fail_again(sender: Sender, records: list[Record], dead_letters: str) -> None:
+    """What a consumer does that fails: every third retry goes back, headers and all."""
+    for record in records:
+        if record.header(names.ATTEMPT) == "1" and int(record.header(names.SOURCE).rsplit("/", 1)[1]) % 3 == 0:
+            sender.send(dead_letters, record.key, record.value, record.headers)
+
+
+def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
+    """Letters, of which some fail again, through a kill -9 and a pause; the worker runs on."""
+    [topic] = deployment.dead_letters
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    for n in range(LETTERS):
+        sender.send(topic, b"key-%d" % (n % 50), b"letter %d" % n)
+    sender.finish()
+    tail.await_seen(LETTERS // 3, 30.0)
+    worker.kill()
+    fail_again(sender, tail.records, topic)
+    sender.finish()
+    worker.start().await_ready()
+    tail.await_seen(len(sender.sent), 60.0)
+    assert wrong(verified(deployment)) == {}
+    tail.close()
+    return worker, tail.records
+
+
+def test_a_deployment_is_clean_while_it_runs_and_after(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 3}, shards=2, defaults="{backoff: {kind: constant, delay: 1s}, jitter: full}")
+    worker, records = worked(deployment)
+    assert deployment.command("pause", "--all").returncode == 0
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(50):
+        sender.send(next(iter(deployment.dead_letters)), b"held %d" % n, b"held")
+    sender.finish()
+    await_that("they wait", lambda: worker.metric("retry_entries_waiting") == 50)
+    running = verified(deployment)
+    assert wrong(running) == {}
+    assert running["letters"] == len(records) + 50
+    assert (running["waiting"], running["tables"]["checked"]) == (50, 2)
+    worker.terminate()
+    assert {**verified(deployment), "undone": 0} == {**running, "undone": 0}
+
+
+class Forger:
+    """Writes what no worker would, with a plain producer."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "logger": QUIET})
+
+    def write(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Any = (), partition: int = -1
+    ) -> None:
+        """One record, acknowledged."""
+        self._producer.produce(topic, value, key, partition, headers=list(headers))
+        assert self._producer.flush(20) == 0
+
+    def deliver(self, record: Record, topic: str, **other: bytes) -> None:
+        """A delivery once more, with other headers of ours."""
+        other = {name.replace("_", "-"): value for name, value in other.items()}
+        headers = [(name, other.get(name, value)) for name, value in record.headers]
+        self.write(topic, record.key, record.value, headers)
+
+
+def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1, "others": 1}, shards=2, defaults="{backoff: {kind: constant, delay: 1s}, jitter: none}")
+    topic = next(iter(deployment.dead_letters))
+    retry, misplaced = deployment.retry_topics()
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    tail = Tail(deployment.bootstrap_servers, [retry])
+    for n in range(20):
+        sender.send(topic, b"key-%d" % n, b"letter %d" % n)
+    sender.finish()
+    tail.await_seen(20, 30.0)
+    assert deployment.command("pause", "--all").returncode == 0
+    for n in range(20, 24):
+        sender.send(topic, b"key-%d" % n, b"held %d" % n)
+    sender.finish()
+    await_that("they wait", lambda: worker.metric("retry_entries_waiting") == 4)
+    worker.terminate()
+    assert wrong(verified(deployment)) == {}
+    puts = [r for r in read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED) if r.value is not None]
+    held = sorted((r for r in puts if b"held" in (r.value or b"")), key=lambda r: r.value or b"")
+    outcomes = read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
+    forger, (first, second, third, *_) = Forger(deployment), tail.records
+    source = f"{topic}/0/".encode()
+
+    changelog, told = deployment.names.changelog, deployment.names.outcomes
+    # What was delivered comes once more; the same on a topic where it must not be.
+    forger.deliver(first, retry)
+    forger.deliver(second, misplaced)
+    # Deliveries that go back to no letter, one of them before it is due.
+    forger.deliver(third, retry, retry_source=b"nowhere/0/7")
+    forger.deliver(third, retry, retry_source=source + b"999", retry_due_ms=b"9999999999999")
+    # A delete without a delivery: the letter is nowhere. A delivery without a delete: the entry still waits.
+    forger.write(changelog, held[0].key, None, partition=held[0].partition)
+    forger.deliver(third, retry, retry_source=source + b"21")
+    # An entry that is there twice, an outcome twice, and one of a letter that never was.
+    forger.write(changelog, postponed(held[2].key or b"", 1), held[2].value, partition=held[2].partition)
+    forger.write(told, None, outcomes[0].value)
+    forger.write(told, None, (outcomes[0].value or b"").replace(source, source + b"77"))
+    expected = {"lost": 1, "duplicate": 4, "torn": 2, "early": 1, "phantom": 3, "wrong_topic": 1}
+    found = verified(deployment)
+    assert wrong(found) == expected, found
+    said = {kind: " ".join(some) for kind, some in found["findings"].items()}
+    assert all(f"{topic}/0/{n}:" in said["duplicate"] for n in (first.header(names.SOURCE).rsplit("/", 1)[1], 22))
+    assert f"{topic}/0/20:" in said["lost"] and f"{topic}/0/20:" in said["torn"] and f"{topic}/0/21:" in said["torn"]
+    assert misplaced in said["wrong_topic"] and "nowhere/0/7" in said["phantom"]
+    assert deployment.command("resume", "--all").returncode == 0
+    assert wrong(verified(deployment)) == {**expected, "stuck": 1}
+    tail.close()
