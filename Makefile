@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
 
-.PHONY: help setup demo test check lint bench faults lock clean
+.PHONY: help setup demo test check lint bench faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,10 @@ bench: setup  ## rates, lateness and memory beside the machine's own limit
 faults: setup  ## the slow fault runs on a real broker, and every property on fifty times as many examples
 	$(BIN)/python -m pytest -q -m slow tests/acceptance
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
+
+MINUTES ?= 60
+soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/soak.md
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 lock:  ## renew requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -105,11 +105,11 @@ class Deployment:
         assert made.returncode == 0, made.stderr
         return self
 
-    def command(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = 60, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run `retry …` to its end."""
         return subprocess.run(
             [sys.executable, "-m", "retry", *arguments],
-            cwd=ROOT, env={**self.environ, **environ}, capture_output=True, text=True, timeout=60, check=False,
+            cwd=ROOT, env={**self.environ, **environ}, capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
 
     def worker(self, name: str = "a") -> WorkerProcess:
