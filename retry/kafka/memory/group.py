@@ -51,6 +51,10 @@ class MemoryGroup:
         """Who is in it."""
         return list(self._seats)
 
+    def changes(self) -> int:
+        """Grows with every generation, and with every client that enters."""
+        return self.generation + self._sessions
+
     def enter(self, instance: str, subscription: Sequence[str]) -> int:
         """A new client takes the seat of this name, with what its predecessor was given; its session."""
         self._sessions += 1
@@ -75,8 +79,8 @@ class MemoryGroup:
             seat.joined = False
 
     def orphans(self) -> set[Partition]:
-        """What no member was given though one wants it, and no round is under way that would mend that."""
-        return set() if self._round else self._wanted() - {p for seat in self._seats.values() for p in seat.given}
+        """What no member has nor was given though one wants it, and no round is under way that would mend that."""
+        return set() if self._round else self._wanted() - {p for s in self._seats.values() for p in s.given | s.owned}
 
     def hear(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]

@@ -99,7 +99,8 @@ class MemoryPartition:
           before: of no offset from here on, nor of any that readers may not read yet. The last record always stays.
         """
         before = min(before, self.stable, self._slots[-1].offset if self._slots else 0)
-        last = {s.record.key(): s.offset for s in self._slots if s.record and s.transaction.committed and s.offset < self.stable}
+        seen = [s for s in self._slots if s.record is not None and s.transaction.committed and s.offset < self.stable]
+        last = {slot.record.key(): slot.offset for slot in seen if slot.record is not None}
         self._slots = [s for s in self._slots if s.offset >= before or _stays(s, last, now_ms, retention_ms)]
 
     def cut(self, offset: int) -> None:
