@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, due_bound
 from retry.errors import TableUnreadable
 from retry.table import queues
+from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
 
@@ -26,6 +27,7 @@ class MemoryTable:
     def __init__(self) -> None:
         self.next_offset = self.waiting = 0
         self.folded_at_ms, self.corrupt = _NEVER_FOLDED_MS, False
+        self._ahead = Ahead()
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
@@ -36,12 +38,12 @@ class MemoryTable:
 
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
-        self._change(rows)
+        self._readable()
+        self._change([row for row in checked(rows) if row[0][0] != ORDERED or self._ahead.news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
 
     def _change(self, rows: Sequence[Row]) -> None:
-        self._readable()
-        for key, value in checked(rows):
+        for key, value in rows:
             if key[0] == ORDERED:
                 self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
             else:
@@ -84,7 +86,14 @@ class MemoryTable:
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        self._change([*again, *((key, None) for key in keys)])
+        # What keeps no order is put by the fold: one that is due at once would be sent before it was told, and then again.
+        self._readable()
+        ordered = [row for row in again if row[0][0] == ORDERED]
+        for key, _ in ordered:
+            self._ahead.put(key)
+        for key in keys:
+            self._ahead.dropped(key)
+        self._change([*ordered, *((key, None) for key in keys)])
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
@@ -138,6 +147,8 @@ class MemoryTables:
     def open(self, partition: int, now_ms: int) -> MemoryTable:
         """See `Tables.open`."""
         kept = self.kept.get(partition)
+        if kept is not None:
+            kept._ahead = Ahead()
         if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
             kept = self.kept[partition] = MemoryTable()
         return kept

@@ -72,12 +72,14 @@ def _expiry(world: World, host: Host) -> None:
 
 
 def _start_moves(world: World, _host: Host) -> None:
-    """The log begins later: whatever is before is dead."""
+    """The log begins later: whatever is before is dead, and was read by whoever reads just now."""
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
     fold = {key: (offset, value) for offset, key, value in sorted(world.ledger.changelog.get(partition.number, []))}
     live = [offset for offset, value in fold.values() if value is not None]
     world.fault("log start moves", str(partition.number))
-    partition.cut(min([*live, partition.stable]))
+    processes = [host.process for host in world.hosts if host.process is not None and host.process.ready]
+    shards = [s for process in processes for s in process.engine.shards() if s.changelog.partition == partition.number]
+    partition.cut(min([*live, partition.stable, *(shard.table.next_offset for shard in shards)]))
 
 
 def _rewrite(world: World, _host: Host) -> None:

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
+from retry import entry as entries
 from retry.entry import Entry
 from retry.kafka import topics
 from retry.kafka.memory import MemoryLog, MemoryRecord, Transaction
+from retry.table.base import CONTROL
 from tests.simulation.ledger import Ledger, retry_of
 from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
 from tests.simulation.worker import Crashed, Host, Process
@@ -42,7 +44,7 @@ class WatchedLog(MemoryLog):
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         super().decide(transaction, committed=committed)
         if committed and transaction.id.startswith(f"{APP}-"):
-            self._world.say(f"committed {transaction.id}: {_told(transaction.records)}")
+            self._world.say(f"committed {transaction.id}: {_told(transaction.records, self._world.own.changelog)}")
             self._world.ledger.committed(transaction)
 
 
@@ -231,5 +233,13 @@ class World:
                 group.expire(name)
 
 
-def _told(records: list[MemoryRecord]) -> str:
-    return ", ".join(f"{r.topic()}/{r.partition()}/{r.offset()}{' null' if r.value() is None else ''}" for r in records)
+def _told(records: list[MemoryRecord], changelog: str) -> str:
+    return ", ".join(_one(record, changelog) for record in records)
+
+
+def _one(record: MemoryRecord, changelog: str) -> str:
+    place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
+    if record.topic() != changelog:
+        return place
+    named = key[1:].decode() if key[:1] == CONTROL else f"{entries.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
+    return f"{place} {'-' if record.value() is None else '+'}{named}"
