@@ -1,21 +1,33 @@
-"""A table in memory: for tests of users and our own. Passes the same contract suite as the one on disk."""
+"""Tables in memory: for tests of users and our own, and for the simulation. Pass the same contract suite as those on disk."""
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, due_bound
+from retry.errors import TableUnreadable
 from retry.table import queues
+from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
 
+_NEVER_FOLDED_MS = 1 << 62
+
 
 class MemoryTable:
-    """A dict and a sorted list of its keys."""
+    """A dict and a sorted list of its keys.
+
+    Attributes:
+      folded_at_ms: when it was last known to be current.
+      corrupt: whatever is asked of it is answered with `TableUnreadable`.
+    """
 
     def __init__(self) -> None:
         self.next_offset = self.waiting = 0
+        self.folded_at_ms, self.corrupt = _NEVER_FOLDED_MS, False
+        self._ahead = Ahead()
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
@@ -24,24 +36,33 @@ class MemoryTable:
         """See `Table.controls`."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
-    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:  # noqa: ARG002
+    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
-        for key, value in checked(rows):
+        self._readable()
+        self._change([row for row in checked(rows) if row[0][0] != ORDERED or self._ahead.news(*row)])
+        self.next_offset, self.folded_at_ms = next_offset, now_ms
+
+    def _change(self, rows: Sequence[Row]) -> None:
+        for key, value in rows:
             if key[0] == ORDERED:
                 self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
             else:
                 self.waiting += (value is not None) - (key in self._rows) if key < END_KEY else 0
                 self._apply(queues.Effect({key: value}, 0))
-        self.next_offset = next_offset
 
     def _apply(self, effect: queues.Effect) -> None:
         for key, value in effect.changes.items():
-            if value is None:
-                self._rows.pop(key, None)
-            else:
+            at, known = bisect_left(self._keys, key), key in self._rows
+            if value is not None:
                 self._rows[key] = value
-        self._keys = sorted(self._rows)
+                self._keys[at:at] = [] if known else [key]
+            elif known:
+                del self._rows[key], self._keys[at]
         self.waiting += effect.waiting
+
+    def _readable(self) -> None:
+        if self.corrupt:
+            raise TableUnreadable("corrupt, as it was told to be")
 
     def lanes(self) -> list[bytes]:
         """See `Table.lanes`."""
@@ -54,6 +75,7 @@ class MemoryTable:
 
     def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """See `Table.due`."""
+        self._readable()
         found: list[tuple[bytes, bytes]] = []
         for key in self._between(lane, due_bound(now_ms + 1, lane)):
             if len(found) == rows_max or bytes_max <= 0:
@@ -64,7 +86,14 @@ class MemoryTable:
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        self.fold([*again, *((key, None) for key in keys)], self.next_offset, 0)
+        # What keeps no order is put by the fold: one that is due at once would be sent before it was told, and then again.
+        self._readable()
+        ordered = [row for row in again if row[0][0] == ORDERED]
+        for key, _ in ordered:
+            self._ahead.put(key)
+        for key in keys:
+            self._ahead.dropped(key)
+        self._change([*ordered, *((key, None) for key in keys)])
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
@@ -72,12 +101,14 @@ class MemoryTable:
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
+        self._readable()
         start = bisect_right(self._keys, max(after, FIRST_KEY))
         keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
         return [(key, self._rows[key]) for key in keys[:rows_max]]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
+        self._readable()
         keys = [key for key in self._between(queues.FIRST_BEHIND, queues.END_BEHIND) if key > after]
         return [(key, queues.key_of(key), self._rows[key]) for key in keys[:rows_max]]
 
@@ -97,5 +128,37 @@ class MemoryTable:
 
     def close(self) -> None:
         """See `Table.close`."""
+
+
+class MemoryTables:
+    """See `retry.table.base.Tables`. A table outlives whoever opened it, as files do.
+
+    Args:
+      age_ms_max: a table that was not current for longer is wiped when it is opened.
+
+    Attributes:
+      kept: what lies there, by partition.
+    """
+
+    def __init__(self, age_ms_max: int) -> None:
+        self.kept: dict[int, MemoryTable] = {}
+        self._age_ms_max = age_ms_max
+
+    def open(self, partition: int, now_ms: int) -> MemoryTable:
+        """See `Tables.open`."""
+        kept = self.kept.get(partition)
+        if kept is not None:
+            kept._ahead = Ahead()
+        if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
+            kept = self.kept[partition] = MemoryTable()
+        return kept
+
+    def wipe(self, partition: int) -> None:
+        """See `Tables.wipe`."""
+        self.kept.pop(partition, None)
+
+    def copied(self, partition: int) -> MemoryTable | None:
+        """What lies there now, to be put back into `kept` later on: a directory that was copied away."""
+        return copy.deepcopy(self.kept.get(partition))
 
 

@@ -18,6 +18,7 @@ from retry import versions
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import TableUnreadable
 from retry.table import queues
+from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Identity, Row
 from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
@@ -102,6 +103,7 @@ class RocksTable:
         self._db = Database(path, memory)
         self._lock = threading.Lock()
         self._gone: dict[bytes, set[bytes]] = {}
+        self._ahead = Ahead()
         self._state = self._read_state()
         self._lanes = self._read_lanes()
         self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
@@ -194,6 +196,8 @@ class RocksTable:
         """Controls, and entries that keep an order."""
         for key, value in rows:
             if key[0] == ORDERED:
+                if not self._ahead.news(key, value):
+                    continue
                 # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
                 self._queue(queues.drop(self._db, key) if value is None else queues.put(self._db, key, value))
             elif value is None:
@@ -275,9 +279,11 @@ class RocksTable:
         """Ordered entries take their place in a queue again, or leave it."""
         for row in again:
             if row[0][0] == ORDERED:
+                self._ahead.put(row[0])
                 self._queue(queues.put(self._db, *row))
         for key in keys:
             if key[0] == ORDERED:
+                self._ahead.dropped(key)
                 self._queue(queues.drop(self._db, key))
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:

@@ -112,6 +112,22 @@ def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Tabl
     assert (heads(table), table.waiting) == ([told[0][0]], 2)
 
 
+@pytest.mark.parametrize("way", ["forget", "drop"])
+def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table: Table, way: str) -> None:
+    """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
+    put(table, FIRST, SECOND)
+    (key,) = due(table)
+    again = entries.postponed(key, 400)
+    (table.forget if way == "forget" else table.drop)([key], [(again, b"again")])
+    assert deliver(table, 400) == [again]
+    fold(table, (again, b"again"), (key, None))
+    assert (heads(table), table.waiting) == ([SECOND], 1)
+    fold(table, (again, None))
+    assert (heads(table), table.waiting) == ([SECOND], 1)
+    put(table, again)
+    assert (heads(table), table.waiting) == ([again], 2), "the null was its end: what comes later is news"
+
+
 def test_one_that_waits_behind_another_can_be_dropped(table: Table) -> None:
     put(table, FIRST, SECOND, THIRD)
     fold(table, (SECOND, None))

@@ -1,0 +1,43 @@
+"""A log in memory, with transactions and consumer groups: for tests of users and our own, and for the simulation.
+
+Passes the same contract suite as the real one. Readers see what read_committed readers of a broker see: nothing of an
+aborted transaction, nothing behind an open one, a gap in the offsets where one ended. Topics are made first:
+`log.create("orders.retry", partitions=3)`. One thread at a time. Nothing happens by itself: sessions end, transactions
+time out and partitions are compacted when they are told to.
+
+| module | what it is |
+| --- | --- |
+| `records` | what readers are given, and how keys choose partitions |
+| `partition` | records and ends of transactions in their order, compacted and cut |
+| `log` | topics, transactional ids, committed positions |
+| `transactions`, `follower`, `member` | the clients, as `retry.kafka.log` wants them |
+| `group` | the coordinator of a consumer group |
+| `brokers` | all of it as one worker reaches it |
+"""
+
+from __future__ import annotations
+
+from retry.kafka.memory.brokers import MemoryBrokers
+from retry.kafka.memory.follower import MemoryFollower
+from retry.kafka.memory.group import Membership, MemoryGroup
+from retry.kafka.memory.log import MemoryLog
+from retry.kafka.memory.member import MemoryMember
+from retry.kafka.memory.partition import MemoryPartition, Transaction
+from retry.kafka.memory.records import MemoryEnd, MemoryRecord, murmur2
+from retry.kafka.memory.transactions import Fault, MemoryTransactions
+
+__all__ = [
+    "Fault",
+    "Membership",
+    "MemoryBrokers",
+    "MemoryEnd",
+    "MemoryFollower",
+    "MemoryGroup",
+    "MemoryLog",
+    "MemoryMember",
+    "MemoryPartition",
+    "MemoryRecord",
+    "MemoryTransactions",
+    "Transaction",
+    "murmur2",
+]

@@ -1,0 +1,49 @@
+"""`retry.kafka.follower.Follower` over a log in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retry.kafka.log import Partition
+from retry.kafka.memory.log import MemoryLog
+from retry.kafka.memory.records import MemoryEnd
+
+
+class MemoryFollower:
+    """Committed records, and ends of partitions, of what it was told to follow."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._next: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}
+
+    def begin(self, topic: str, partition: int, offset: int) -> None:
+        """Follow a partition from `offset` on."""
+        self._next[topic, partition] = offset
+        self._ends.pop((topic, partition), None)
+
+    def end(self, topic: str, partition: int) -> None:
+        """Follow it no more."""
+        self._next.pop((topic, partition), None)
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
+        """The next records and ends of partitions; an end is told once for each place where reading stops."""
+        found: list[Any] = []
+        for place, at in list(self._next.items()):
+            partition = self._log.topics[place[0]][place[1]]
+            # An offset that is gone, or not there yet, is that of another past: from the beginning, as configured.
+            offset = at if partition.start <= at <= partition.end else partition.start
+            records, self._next[place] = partition.read(offset, records_max - len(found))
+            found += records
+            if self._next[place] == partition.stable != self._ends.get(place) and len(found) < records_max:
+                self._ends[place] = partition.stable
+                found.append(MemoryEnd(*place, partition.stable))
+            # The next read begins with another one.
+            self._next[place] = self._next.pop(place)
+            if len(found) >= records_max:
+                break
+        return found
+
+    def close(self) -> None:
+        """Read no more."""
+        self._next.clear()

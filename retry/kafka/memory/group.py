@@ -1,0 +1,145 @@
+"""The coordinator of a consumer group in memory: static members, generations, and partitions that change hands cooperatively.
+
+A round begins when a member joins, leaves or is given up. It ends when every member has said again what it owns; then
+the generation rises, and proofs of the former one are refused. What one member is to have while another still owns it,
+it is given in the next round, which begins when the owner has let go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from retry.kafka.log import Partition
+
+
+class Membership(NamedTuple):
+    """What a member proves itself with in a transaction."""
+
+    group: str
+    instance: str
+    session: int
+    generation: int
+
+
+@dataclass(slots=True)
+class _Seat:
+    session: int
+    subscription: list[str]
+    owned: set[Partition] = field(default_factory=set)
+    given: set[Partition] = field(default_factory=set)
+    joined: bool = False
+    generation: int = -1
+
+
+class MemoryGroup:
+    """Members by instance name.
+
+    Args:
+      partitions: all there are, of every topic.
+    """
+
+    def __init__(self, name: str, partitions: Callable[[], list[Partition]]) -> None:
+        self.name, self.generation, self._partitions = name, 0, partitions
+        self._seats: dict[str, _Seat] = {}
+        self._sessions = 0
+        self._round = False
+
+    def members(self) -> list[str]:
+        """Who is in it."""
+        return list(self._seats)
+
+    def changes(self) -> int:
+        """Grows with every generation, and with every client that enters."""
+        return self.generation + self._sessions
+
+    def enter(self, instance: str, subscription: Sequence[str]) -> int:
+        """A new client takes the seat of this name, with what its predecessor was given; its session."""
+        self._sessions += 1
+        before = self._seats.get(instance)
+        self._seats[instance] = seat = _Seat(self._sessions, list(subscription))
+        if before is None or before.subscription != seat.subscription:
+            self.share_out()
+        else:
+            seat.given = before.given
+        return self._sessions
+
+    def expire(self, instance: str) -> None:
+        """The session of a member ends: it has been silent for too long."""
+        if self._seats.pop(instance, None) is not None:
+            self.share_out()
+            self._try_to_end_round()
+
+    def share_out(self) -> None:
+        """Begin a round."""
+        self._round = True
+        for seat in self._seats.values():
+            seat.joined = False
+
+    def orphans(self) -> set[Partition]:
+        """What no member has nor was given though one wants it, and no round is under way that would mend that."""
+        return set() if self._round else self._wanted() - {p for s in self._seats.values() for p in s.given | s.owned}
+
+    def hear(
+        self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
+    ) -> set[Partition] | None:
+        """A member is heard of: what it is to own from now on if that is news, else None.
+
+        Raises:
+          LookupError: it is no member any more.
+        """
+        seat = self._seats.get(instance)
+        if seat is None or seat.session != session:
+            raise LookupError(f"{instance} is no member of {self.name} any more")
+        if seat.subscription != list(subscription):
+            seat.subscription = list(subscription)
+            self.share_out()
+        if self._round:
+            seat.joined, seat.owned = True, set(owned)
+            self._try_to_end_round()
+        if self._round or seat.generation == self.generation:
+            return None
+        seat.generation = self.generation
+        return set(seat.given)
+
+    def refusal(self, member: Membership) -> str | None:
+        """Why a proof of membership does not count, or None."""
+        seat = self._seats.get(member.instance)
+        if seat is None or seat.session != member.session:
+            return f"{member.instance} is no member of {self.name} any more"
+        return f"generation {member.generation} is over" if member.generation != self.generation else None
+
+    def _wanted(self) -> set[Partition]:
+        subscriptions = {s for seat in self._seats.values() for s in seat.subscription}
+        return {(topic, n) for topic, n in self._partitions() if any(_matches(s, topic) for s in subscriptions)}
+
+    def _try_to_end_round(self) -> None:
+        if self._seats and not all(seat.joined for seat in self._seats.values()):
+            return
+        self._round, self.generation = False, self.generation + 1
+        target = self._target()
+        for name, seat in self._seats.items():
+            others = {p for other, held in self._seats.items() if other != name for p in held.owned}
+            seat.given = target[name] - others
+
+    def _target(self) -> dict[str, set[Partition]]:
+        """Who is to own what in the end: as even as can be, and as much as can be where it is."""
+        target: dict[str, set[Partition]] = {name: set() for name in self._seats}
+        wanted = sorted(self._wanted())
+        most = -(-len(wanted) // max(1, len(target)))
+        for partition in wanted:
+            owner = next((n for n, seat in self._seats.items() if partition in seat.owned and len(target[n]) < most), None)
+            if owner is not None:
+                target[owner].add(partition)
+        held = {p for of_member in target.values() for p in of_member}
+        for partition in wanted:
+            able = [n for n, seat in sorted(self._seats.items()) if any(_matches(s, partition[0]) for s in seat.subscription)]
+            if partition not in held and able:
+                target[min(able, key=lambda n: len(target[n]))].add(partition)
+        return target
+
+
+def _matches(subscribed: str, topic: str) -> bool:
+    return bool(re.match(subscribed, topic)) if subscribed.startswith("^") else subscribed == topic

@@ -1,0 +1,123 @@
+"""Topics in memory, who owns which transactional id, and what consumer groups have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from retry import clock
+from retry.entry import Entry, Headers
+from retry.kafka.log import Bounds
+from retry.kafka.memory.group import MemoryGroup
+from retry.kafka.memory.partition import MemoryPartition, Transaction
+from retry.kafka.memory.records import MemoryRecord, murmur2
+
+_ANY_PARTITION = -1
+_BYTES_MAX = 1_048_588
+
+
+class MemoryLog:
+    """Topics with partitions, and what brokers know of their clients.
+
+    Args:
+      now_ms: the brokers' clock, milliseconds since 1970.
+
+    Attributes:
+      positions: (group, topic, partition) → committed offset.
+      faults: what becomes of the next commits, first one first; None is a success.
+      epochs, under_way: of each transactional id; for `MemoryTransactions`.
+      groups: coordinators, by name.
+      closed: topics that take nothing just now.
+    """
+
+    def __init__(self, now_ms: Callable[[], int] = clock.wall_ms) -> None:
+        self.now_ms = now_ms
+        self.positions: dict[tuple[str, str, int], int] = {}
+        self.faults: list[Any] = []
+        self.epochs: dict[str, int] = {}
+        self.under_way: dict[str, Transaction] = {}
+        self.groups: dict[str, MemoryGroup] = {}
+        self.closed: set[str] = set()
+        self.topics: dict[str, list[MemoryPartition]] = {}
+        self.bytes_max: dict[str, int] = {}
+
+    def create(self, topic: str, partitions: int = 1, bytes_max: int = _BYTES_MAX) -> None:
+        """Make an empty topic; larger records than `bytes_max` (key, value, headers) are refused."""
+        self.topics[topic], self.bytes_max[topic] = [MemoryPartition(topic, n) for n in range(partitions)], bytes_max
+
+    def group(self, name: str) -> MemoryGroup:
+        """The coordinator of a consumer group."""
+        if name not in self.groups:
+            self.groups[name] = MemoryGroup(name, lambda: [(t, n) for t, held in self.topics.items() for n in range(len(held))])
+        return self.groups[name]
+
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """See `retry.kafka.log.Log.bounds`."""
+        return {n: Bounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
+
+    def position(self, group: str, topic: str, partition: int) -> int | None:
+        """What a group has committed, 0 where nothing; None while a transaction that is under way may change that."""
+        place = group, topic, partition
+        if any(place in transaction.positions for transaction in self.under_way.values()):
+            return None
+        return self.positions.get(place, 0)
+
+    def read(self, topic: str) -> list[MemoryRecord]:
+        """What a read_committed reader sees of all partitions, one after another."""
+        return [record for partition in self.topics[topic] for record in partition.read(0, partition.end)[0]]
+
+    def put(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = [], partition: int = _ANY_PARTITION  # noqa: B006
+    ) -> MemoryRecord:
+        """Add a record outside of any transaction."""
+        return self._add(Transaction(committed=True), Entry(topic, key, value, list(headers), None, ""), partition, self.now_ms())
+
+    def refusal(self, e: Entry) -> KafkaError | None:
+        """Why a broker would not take this as a record, or None."""
+        if e.destination not in self.topics or e.destination in self.closed:
+            return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
+        size = len(e.key or b"") + len(e.value or b"") + sum(len(name) + len(held or b"") for name, held in e.headers)
+        return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if size > self.bytes_max[e.destination] else None
+
+    def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
+        """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
+        transaction.refused = transaction.refused or self.refusal(e)
+        if not transaction.refused:
+            transaction.records.append(self._add(transaction, e, partition, stamp_ms))
+
+    def _add(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> MemoryRecord:
+        partitions = self.topics[e.destination]
+        if partition == _ANY_PARTITION:
+            # What has no key is spread; a real client draws lots, which a test could not repeat.
+            spread = sum(p.end for p in partitions) if e.key is None else murmur2(e.key) & 0x7FFFFFFF
+            partition = spread % len(partitions)
+        return partitions[partition].append(transaction, e, stamp_ms)
+
+    def decide(self, transaction: Transaction, *, committed: bool) -> None:
+        """Commit a transaction, or abort it; readers see that when it is finished."""
+        transaction.committed = committed
+
+    def finish(self, transactional_id: str) -> None:
+        """Have readers see how the transaction of this id was decided; one that is not is aborted."""
+        transaction = self.under_way.pop(transactional_id, None)
+        if transaction is None:
+            return
+        if transaction.committed is None:
+            self.decide(transaction, committed=False)
+        for partition in list(transaction.touched):
+            partition.finish(transaction)
+        self.positions |= transaction.positions if transaction.committed else {}
+
+    def end(self, transactional_id: str, *, committed: bool) -> None:
+        """End the transaction of this id, if it has one."""
+        transaction = self.under_way.get(transactional_id)
+        if transaction is not None and transaction.committed is None:
+            self.decide(transaction, committed=committed)
+        self.finish(transactional_id)
+
+    def time_out(self, transactional_id: str) -> None:
+        """End the transaction of this id as brokers do when it takes too long: its producer is of no more use."""
+        self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
+        self.finish(transactional_id)

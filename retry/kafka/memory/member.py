@@ -1,0 +1,105 @@
+"""`retry.kafka.member.Member` over a log in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from retry.errors import TransactionAborted
+from retry.kafka.log import Partition, Told
+from retry.kafka.memory.group import Membership
+from retry.kafka.memory.log import MemoryLog
+
+
+class MemoryMember:
+    """One member of a consumer group, which keeps its seat when it is closed until the group expires it."""
+
+    def __init__(
+        self, log: MemoryLog, group: str, instance: str, subscription: list[str], gained: Told, leaving: Told, *,
+        reads: bool = True,
+    ) -> None:
+        self.owned: set[Partition] = set()
+        self._log, self._group, self._instance, self._subscription = log, log.group(group), instance, list(subscription)
+        self._gained, self._leaving, self._reads = gained, leaving, reads
+        # Where reading goes on; None until the committed offset is known. And how far it has come since then.
+        self._next: dict[Partition, int | None] = {}
+        self._reached: dict[Partition, int] = {}
+        self._generation = -1
+        self._metadata: Membership | None = None
+        self._session = self._group.enter(instance, self._subscription)
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
+        """The next records, only of partitions that are owned."""
+        try:
+            given = self._group.hear(self._instance, self._session, self._subscription, self.owned)
+        except LookupError:
+            self._metadata = None
+            self._give_up(sorted(self.owned))
+            self._session = self._group.enter(self._instance, self._subscription)
+            return []
+        if given is not None:
+            self._generation = self._group.generation
+            self._take(given)
+        self._metadata = Membership(self._group.name, self._instance, self._session, self._generation)
+        return self._records(records_max) if self._reads else []
+
+    def _take(self, given: set[Partition]) -> None:
+        self._metadata = Membership(self._group.name, self._instance, self._session, self._generation)
+        if leaving := sorted(self.owned - given):
+            self._give_up(leaving)
+            self._group.share_out()
+        if gained := sorted(given - self.owned):
+            self.owned |= set(gained)
+            self._next |= dict.fromkeys(gained)
+            self._gained(gained)
+
+    def _records(self, records_max: int) -> list[Any]:
+        found: list[Any] = []
+        for place, known in list(self._next.items()):
+            offset = self._log.position(self._group.name, *place) if known is None else known
+            if offset is None or len(found) == records_max:
+                continue
+            partition = self._log.topics[place[0]][place[1]]
+            records, self._next[place] = partition.read(max(offset, partition.start), records_max - len(found))
+            if records:
+                self._reached[place] = (records[-1].offset()) + 1
+            found += records
+            # The next read begins with another one.
+            self._next[place] = self._next.pop(place)
+        return found
+
+    def subscribe(self, subscription: list[str]) -> None:
+        """Read other topics from now on, if these are others."""
+        self._subscription = list(subscription)
+
+    def positions(self) -> list[TopicPartition]:
+        """Where reading goes on, of all owned partitions from which something was read."""
+        return [TopicPartition(*place, offset) for place, offset in sorted(self._reached.items())]
+
+    def metadata(self) -> object:
+        """The proof of membership that goes into a transaction, as it was last known."""
+        if self._metadata is None:
+            raise TransactionAborted("no member of the group")
+        return self._metadata
+
+    def rewind(self) -> None:
+        """Read on from the committed offsets; fails while a transaction is about to commit some."""
+        committed = {place: self._log.position(self._group.name, *place) for place in self.owned}
+        if None in committed.values():
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction is about to commit offsets"))
+        self._next |= committed
+        self._reached.clear()
+
+    def close(self) -> None:
+        """Let go; `leaving` is told of everything that is still owned."""
+        self._give_up(sorted(self.owned))
+        self._metadata = None
+
+    def _give_up(self, leaving: list[Partition]) -> None:
+        if leaving:
+            self._leaving(leaving)
+        for place in leaving:
+            self._next.pop(place, None)
+            self._reached.pop(place, None)
+        self.owned -= set(leaving)

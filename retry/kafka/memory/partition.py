@@ -1,0 +1,130 @@
+"""One partition in memory: records and ends of transactions, each at its offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from retry.entry import Entry
+from retry.kafka.memory.records import MemoryRecord
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """A transaction.
+
+    Attributes:
+      id: the transactional id; "" for records outside of transactions.
+      begun_ms: when.
+      committed: None until it is decided. What is decided is seen, partition by partition, once its end is written there.
+      records: what was written, in order.
+      touched: where its end is still to be written.
+      positions: (group, topic, partition) → offset, to be committed with it.
+      refused: why a record was not taken, which undoes all.
+    """
+
+    id: str = ""
+    begun_ms: int = 0
+    committed: bool | None = None
+    records: list[MemoryRecord] = field(default_factory=list)
+    touched: dict[MemoryPartition, None] = field(default_factory=dict)
+    positions: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    refused: KafkaError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A record, or where there is none the end of a transaction; `gone_at_ms` is set once a null was met by compaction."""
+
+    offset: int
+    transaction: Transaction
+    record: MemoryRecord | None
+    gone_at_ms: int | None = None
+
+
+class MemoryPartition:
+    """Records in their order.
+
+    Attributes:
+      start: offset of the first record that is kept.
+      end: offset behind the last, undecided ones included.
+    """
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic, self.number = topic, number
+        self.start = self.end = 0
+        self._slots: list[_Slot] = []
+        self._undecided: dict[Transaction, int] = {}
+
+    @property
+    def stable(self) -> int:
+        """How far read_committed readers may read: to the first record of a transaction that has no end yet."""
+        return min(self._undecided.values()) if self._undecided else self.end
+
+    def append(self, transaction: Transaction, entry: Entry, stamp_ms: int) -> MemoryRecord:
+        """Add a record."""
+        record = MemoryRecord(entry, self.number, self.end, stamp_ms)
+        self._slots.append(_Slot(self.end, transaction, record))
+        if transaction.id:
+            self._undecided.setdefault(transaction, self.end)
+            transaction.touched[self] = None
+        self.end += 1
+        return record
+
+    def finish(self, transaction: Transaction) -> None:
+        """Write the end of a transaction that is decided."""
+        if self._undecided.pop(transaction, None) is not None:
+            self._slots.append(_Slot(self.end, transaction, None))
+            self.end += 1
+
+    def read(self, offset: int, records_max: int) -> tuple[list[MemoryRecord], int]:
+        """Committed records from `offset` on, and where to go on."""
+        stable, found = self.stable, list[MemoryRecord]()
+        for at in range(self._at(offset), len(self._slots)):
+            slot = self._slots[at]
+            if slot.offset >= stable:
+                break
+            if slot.record is not None and slot.transaction.committed:
+                if len(found) == records_max:
+                    return found, slot.offset
+                found.append(slot.record)
+        return found, max(offset, stable)
+
+    def compact(self, before: int, now_ms: int, retention_ms: int) -> None:
+        """Keep the last committed record of each key; of nulls those that were met less than `retention_ms` ago.
+
+        Args:
+          before: of no offset from here on, nor of any that readers may not read yet. The last record always stays.
+        """
+        before = min(before, self.stable, self._slots[-1].offset if self._slots else 0)
+        seen = [s for s in self._slots if s.record is not None and s.transaction.committed and s.offset < self.stable]
+        last = {slot.record.key(): slot.offset for slot in seen if slot.record is not None}
+        self._slots = [s for s in self._slots if s.offset >= before or _stays(s, last, now_ms, retention_ms)]
+
+    def cut(self, offset: int) -> None:
+        """Forget what lies before an offset."""
+        self.start = max(self.start, min(offset, self.stable))
+        del self._slots[: self._at(self.start)]
+
+    def rewrite(self) -> None:
+        """Begin anew with what compaction would keep, at offsets from 0: what a copy of the topic looks like."""
+        live = {r.key(): r for r in self.read(0, self.end)[0]}
+        self.start = self.end = 0
+        self._slots, self._undecided = [], {}
+        for record in sorted((r for r in live.values() if r.value() is not None), key=MemoryRecord.offset):
+            self.append(Transaction(committed=True), record._entry, record.timestamp()[1])
+
+    def _at(self, offset: int) -> int:
+        return bisect_left(self._slots, offset, key=lambda slot: slot.offset)
+
+
+def _stays(slot: _Slot, last: dict[bytes | None, int], now_ms: int, retention_ms: int) -> bool:
+    if slot.record is None or not slot.transaction.committed or last[slot.record.key()] != slot.offset:
+        return False
+    if slot.record.value() is not None:
+        return True
+    if slot.gone_at_ms is None:
+        slot.gone_at_ms = now_ms + retention_ms
+    return now_ms < slot.gone_at_ms

@@ -1,0 +1,115 @@
+"""`retry.kafka.transactions.Transactions` over a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from retry.entry import Entry
+from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.kafka.memory.group import Membership
+from retry.kafka.memory.log import MemoryLog
+from retry.kafka.memory.partition import Transaction
+
+_ANY_PARTITION = -1
+
+
+class Fault(Enum):
+    """What may become of a commit besides its success."""
+
+    ABORTED = "undone, and the producer is told"
+    DOUBT_COMMITTED = "done, and the answer is lost"
+    DOUBT_OPEN = "never arrived: the transaction stays open until its id is opened again"
+    DOUBT_LATE = "done, and the answer is lost; seen when its id is opened again"
+    LATE = "done; seen when its id begins the next transaction"
+
+
+class MemoryTransactions:
+    """Transactions of one id; its methods say what each of `Transactions` does."""
+
+    def __init__(self, log: MemoryLog, transactional_id: str) -> None:
+        self._log, self._id, self._epoch = log, transactional_id, 0
+        self._under_way: Transaction | None = None
+        self._broken: TransactionFailed | None = None
+
+    def open(self) -> None:
+        """Fence every earlier producer with this id and end the transaction that it left open."""
+        self._epoch = self._log.epochs[self._id] = self._log.epochs.get(self._id, 0) + 1
+        self._log.finish(self._id)
+
+    def begin(self) -> None:
+        """Begin a transaction; whatever is written next is seen whole or not at all."""
+        if self._broken or self._under_way:
+            raise self._broken or CommitInDoubt("a transaction is under way")
+        self._under_way = Transaction(self._id, self._log.now_ms())
+        if self._epoch == self._log.epochs.get(self._id):
+            self._log.finish(self._id)
+            self._log.under_way[self._id] = self._under_way
+
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
+        """Write records without headers to one partition, or to any where it is -1."""
+        for row in rows:
+            self._send(Entry(topic, row["key"], row["value"], [], None, ""), partition, self._log.now_ms())
+
+    def publish(self, entries: Iterable[Entry], now_ms: int) -> None:
+        """Write entries to their destinations; their keys decide the partitions."""
+        for e in entries:
+            self._send(e, _ANY_PARTITION, now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms))
+
+    def _send(self, e: Entry, partition: int, stamp_ms: int) -> None:
+        # What a fenced producer sends reaches no log, and it learns of that when it commits.
+        transaction = self._current()
+        if transaction is self._log.under_way.get(self._id):
+            self._log.append(transaction, e, partition, stamp_ms)
+
+    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]:  # noqa: ARG002
+        """Say by position which entries would be refused and why; nothing is written."""
+        return {n: refused for n, e in enumerate(entries) if (refused := self._log.refusal(e)) is not None}
+
+    def read_to(self, positions: Sequence[TopicPartition], member: object) -> None:
+        """Make positions part of the transaction; `member` is a `Membership`, or just the name of a consumer group."""
+        transaction = self._own()
+        if isinstance(member, Membership) and (refused := self._log.group(member.group).refusal(member)):
+            self.abort()
+            raise TransactionAborted(refused)
+        group = member.group if isinstance(member, Membership) else str(member)
+        transaction.positions |= {(group, p.topic, p.partition): p.offset for p in positions}
+
+    def commit(self) -> None:
+        """Make the transaction visible, or fail as `MemoryLog.faults` says."""
+        transaction = self._own()
+        fault = self._log.faults.pop(0) if self._log.faults else None
+        if transaction.refused or fault is Fault.ABORTED:
+            self.abort()
+            raise TransactionAborted(str(transaction.refused or fault))
+        if fault is not Fault.DOUBT_OPEN:
+            self._log.decide(transaction, committed=True)
+        if fault in (None, Fault.DOUBT_COMMITTED):
+            self._log.finish(self._id)
+        self._under_way = None
+        if fault in (Fault.DOUBT_COMMITTED, Fault.DOUBT_OPEN, Fault.DOUBT_LATE):
+            self._broken = CommitInDoubt(fault.value)
+            raise self._broken
+
+    def abort(self) -> None:
+        """Undo the transaction."""
+        self._own()
+        self._log.end(self._id, committed=False)
+        self._under_way = None
+
+    def close(self) -> None:
+        """Let go; a transaction that is under way stays open until the id is opened again."""
+        self._broken, self._under_way = CommitInDoubt("this producer is closed"), None
+
+    def _current(self) -> Transaction:
+        if self._under_way is None:
+            raise self._broken or CommitInDoubt("no transaction is under way")
+        return self._under_way
+
+    def _own(self) -> Transaction:
+        if self._epoch != self._log.epochs.get(self._id):
+            self._broken, self._under_way = ProducerFenced(f"{self._id} was opened by another producer"), None
+        return self._current()

@@ -1,0 +1,160 @@
+"""What goes wrong between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
+from tests.simulation.worker import Host
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+_LONG = 1_000_000
+
+
+def something(world: World) -> None:
+    """One of them, drawn."""
+    kind = world.random.choice(list(KINDS))
+    host = world.random.choice(world.hosts)
+    KINDS[kind](world, host)
+
+
+def _kill(world: World, host: Host) -> None:
+    if host.process is not None:
+        world.fault("killed", host.name)
+        host.crash()
+
+
+def _stop(world: World, host: Host) -> None:
+    if host.process is not None and host.process.ready:
+        world.fault("stopped", host.name)
+        world.step(host.process, "stop")
+
+
+def _long_outage(world: World, host: Host) -> None:
+    world.fault("long outage", host.name)
+    if world.random.random() < 0.5:
+        _copy(world, host)
+    host.crash(world.random.randint(1, 3) * AGE_MS_MAX)
+    _expiry(world, host) if world.random.random() < 0.3 else _jump(world, host)
+
+
+def _jump(world: World, _host: Host) -> None:
+    """Much time passes, during which whoever runs goes on running."""
+    world.fault("time passes")
+    for _ in range(world.random.randint(1, 6)):
+        world.pass_time(AGE_MS_MAX // 4)
+        for host in world.hosts:
+            process = host.process
+            if process is not None and process.ready and not process.frozen:
+                for step in ("changelog", "fold", "changelog", "fold"):
+                    if process.free(step):
+                        world.step(process, step)
+
+
+def _compaction(world: World, _host: Host) -> None:
+    partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
+    world.fault("compaction", str(partition.number))
+    partition.compact(world.random.randint(0, partition.end), world.now_ms, RETENTION_MS)
+
+
+def _expiry(world: World, host: Host) -> None:
+    """Compaction after which no delete is left that was met by the one before."""
+    _compaction(world, host)
+    _jump(world, host)
+    _jump(world, host)
+    world.fault("deletes expire")
+    for partition in world.log.topics[world.own.changelog]:
+        partition.compact(partition.end, world.now_ms, RETENTION_MS)
+
+
+def _start_moves(world: World, _host: Host) -> None:
+    """The log begins later: whatever is before is dead, and was read by whoever reads just now."""
+    partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
+    fold = {key: (offset, value) for offset, key, value in sorted(world.ledger.changelog.get(partition.number, []))}
+    live = [offset for offset, value in fold.values() if value is not None]
+    world.fault("log start moves", str(partition.number))
+    processes = [host.process for host in world.hosts if host.process is not None and host.process.ready]
+    shards = [s for process in processes for s in process.engine.shards() if s.changelog.partition == partition.number]
+    partition.cut(min([*live, partition.stable, *(shard.table.next_offset for shard in shards)]))
+
+
+def _rewrite(world: World, _host: Host) -> None:
+    """All workers are down, and the changelog is copied: its records have other offsets now."""
+    number = world.random.randrange(SHARDS)
+    partition = world.log.topics[world.own.changelog][number]
+    if partition.stable < partition.end or any(h.process is not None and h.process.busy for h in world.hosts):
+        return
+    world.fault("changelog copied", str(number))
+    for host in world.hosts:
+        host.crash()
+    partition.rewrite()
+    records = partition.read(0, partition.end)[0]
+    world.ledger.changelog[number] = [(r.offset(), r.key() or b"", r.value()) for r in records]
+    for host in world.hosts:
+        host.copies = [(n, table) for n, table in host.copies if n != number]
+        # As if the log had been long before. A copy that grows beyond a table's offset is another topic, as its id tells.
+        kept = host.tables.kept.get(number)
+        if kept is not None:
+            kept.next_offset += _LONG
+
+
+def _copy(world: World, host: Host) -> None:
+    number = world.random.randrange(SHARDS)
+    copied = host.tables.copied(number)
+    if copied is not None:
+        world.fault("table copied", f"{host.name} {number}")
+        host.copies.append((number, copied))
+
+
+def _put_back(world: World, host: Host) -> None:
+    if not host.copies:
+        _copy(world, host)
+    else:
+        number, copied = host.copies.pop(world.random.randrange(len(host.copies)))
+        age_ms = world.now_ms - copied.folded_at_ms
+        world.fault("old table put back" if age_ms < AGE_MS_MAX else "stale table put back", f"{host.name} {number}")
+        host.crash()
+        host.tables.kept[number] = copied
+
+
+def _lose(world: World, host: Host) -> None:
+    world.fault("table lost", host.name)
+    host.crash()
+    host.tables.kept.clear()
+
+
+def _corrupt(world: World, host: Host) -> None:
+    if host.tables.kept:
+        number = world.random.choice(sorted(host.tables.kept))
+        world.fault("table corrupt", f"{host.name} {number}")
+        host.tables.kept[number].corrupt = True
+
+
+def _skew(world: World, host: Host) -> None:
+    if not world.plan.skewed:
+        return
+    host.skew_ms = world.random.choice((0, world.random.randint(-SKEW_MS_MAX, SKEW_MS_MAX), world.random.randint(-2_000, 2_000)))
+    world.fault("clock set", f"{host.name} {host.skew_ms} ms")
+
+
+def _close(world: World, _host: Host) -> None:
+    topic = world.random.choice(("orders.retry", "keyed.retry", "shop.parked"))
+    world.fault("topic opened" if topic in world.log.closed else "topic closed", topic)
+    world.log.closed ^= {topic}
+
+
+def _share_out(world: World, _host: Host) -> None:
+    world.fault("rebalance")
+    for group in world.log.groups.values():
+        group.share_out()
+
+
+KINDS: dict[str, Callable[[World, Host], None]] = {
+    "kill": _kill, "stop": _stop, "outage": _long_outage, "jump": _jump, "compaction": _compaction, "expiry": _expiry,
+    "start": _start_moves, "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
+    "skew": _skew, "close": _close, "rebalance": _share_out,
+}  # fmt: skip

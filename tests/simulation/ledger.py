@@ -1,0 +1,206 @@
+"""What is promised, held against every commit the moment that it is decided.
+
+| problem | meaning |
+| --- | --- |
+| lost | an offset was committed beyond a letter that was not taken in |
+| duplicate | a letter was taken in twice, came back to life, or was sent again |
+| torn | a delivery without its delete, a delete without its delivery, or a letter taken in without its offset |
+| early | written before it was due, by the clock of whoever wrote it; seen or not |
+| phantom | a record that goes back to no letter |
+| wrong | sent to another topic, under another attempt, or changed |
+| overtaken | sent before an earlier letter of its key that waited, too |
+| stuck | not done though nothing goes wrong any more |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from retry import entry as entries
+from retry.entry import ORDERED
+from retry.kafka.memory import MemoryRecord, Transaction
+from retry.kafka.topics import Names
+from retry.sources import headers as names
+from retry.table.base import CONTROL
+from tests.simulation.plan import MAX_ATTEMPTS
+
+Row = tuple[int, bytes, bytes | None]
+
+
+class Violation(BaseException):
+    """A promise was broken; nothing in the product may catch it."""
+
+
+@dataclass(slots=True)
+class Letter:
+    """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent."""
+
+    record: MemoryRecord
+    number: int
+    key: bytes | None = None
+    done: bool = False
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its partition."""
+        return self.record.topic(), self.record.partition()
+
+
+@dataclass
+class Ledger:
+    """Every letter, by its coordinates as text.
+
+    Attributes:
+      changelog: committed rows of each shard, compacted never.
+      left: how many letters are not done.
+    """
+
+    own: Names
+    letters: dict[str, Letter] = field(default_factory=dict)
+    changelog: dict[int, list[Row]] = field(default_factory=dict)
+    sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
+    left: int = 0
+    _read: dict[tuple[str, int], int] = field(default_factory=dict)
+    _by_partition: dict[tuple[str, int], list[Letter]] = field(default_factory=dict)
+
+    def written(self, record: MemoryRecord, number: int) -> Letter:
+        """A letter was written; `number` says how often it has failed with this."""
+        letter = Letter(record, number)
+        self.letters[f"{record.topic()}/{record.partition()}/{record.offset()}"] = letter
+        self._by_partition.setdefault(letter.place, []).append(letter)
+        self.left += 1
+        return letter
+
+    def appended(self, record: MemoryRecord, clock_ms: int) -> None:
+        """A worker wrote a record to a topic of others, by this clock; nobody knows yet whether it counts."""
+        due = int(_header(record, names.DUE_MS) or b"0")
+        _want(clock_ms >= due, "early", f"{_text(record)} by {due - clock_ms} ms")
+
+    def committed(self, transaction: Transaction) -> None:
+        """A transaction was decided, and will be seen."""
+        puts: dict[bytes, bytes] = {}
+        nulls: list[bytes] = []
+        deliveries: dict[str, MemoryRecord] = {}
+        outcomes: list[str] = []
+        for record in transaction.records:
+            topic, key, value = record.topic(), record.key() or b"", record.value()
+            if topic == self.own.changelog:
+                self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
+                if key[:1] == CONTROL:
+                    continue
+                if value is None:
+                    nulls.append(key)
+                else:
+                    _want(key not in puts, "duplicate", f"{_source(key)} put twice at once")
+                    puts[key] = value
+            elif topic == self.own.outcomes:
+                outcomes.append(orjson.loads(value or b"")["source"])
+            elif topic != self.own.lineage and topic not in {t for t, _ in self._by_partition}:
+                source = (_header(record, names.SOURCE) or b"").decode()
+                _want(source not in deliveries, "duplicate", f"{source} sent twice at once")
+                deliveries[source] = record
+        taken = self._put(puts, set(nulls))
+        self._delete(nulls, puts, deliveries)
+        _want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
+        self._position(transaction, taken)
+        _want(sorted(outcomes) == sorted(taken), "torn", f"letters {taken}, outcomes {outcomes}")
+
+    def _put(self, puts: dict[bytes, bytes], nulls: set[bytes]) -> list[str]:
+        """Which letters were taken in; the others moved."""
+        taken = []
+        for key in puts:
+            source = _source(key)
+            letter = self.letters.get(source)
+            if letter is None:
+                raise Violation(f"phantom: entry of {source}")
+            _want(not letter.done, "duplicate", f"{source} came back to life")
+            if letter.key is None:
+                taken.append(source)
+                letter.key = key
+            else:
+                _want(letter.key in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
+        return taken
+
+    def _delete(self, nulls: list[bytes], puts: dict[bytes, bytes], deliveries: dict[str, MemoryRecord]) -> None:
+        moved = {_source(key): key for key in puts}
+        for key in nulls:
+            source = _source(key)
+            letter = self.letters.get(source)
+            if letter is None:
+                raise Violation(f"phantom: delete of {source}")
+            _want(not letter.done, "duplicate", f"{source} was deleted already")
+            _want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
+            record = deliveries.pop(source, None)
+            if record is None:
+                _want(source in moved, "torn", f"{source} was deleted and not sent")
+                letter.key = moved[source]
+            else:
+                self._deliver(source, letter, record)
+
+    def _deliver(self, source: str, letter: Letter, record: MemoryRecord) -> None:
+        lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
+        parked = letter.number > MAX_ATTEMPTS
+        to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
+        _want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
+        _want(lineage[1] == b"%d" % min(letter.number, MAX_ATTEMPTS), "wrong", f"{source}, failure {letter.number}, is {lineage}")
+        _want((record.key(), record.value()) == (letter.record.key(), letter.record.value()), "wrong", f"{source} was changed")
+        _want(parked or lineage not in self.sent, "duplicate", f"{source}: {lineage} was sent before")
+        if not parked:
+            self.sent.add(lineage)
+        if letter.key is not None and letter.key[0] == ORDERED:
+            for other in self._by_partition[letter.place]:
+                if other.record.offset() >= letter.record.offset():
+                    break
+                waits = other.key is not None and not other.done and other.key[0] == ORDERED
+                _want(not waits or other.record.key() != letter.record.key(), "overtaken", f"{_text(other.record)} by {source}")
+        letter.done = True
+        self.left -= 1
+
+    def _position(self, transaction: Transaction, taken: list[str]) -> None:
+        expected = []
+        for (_, topic, partition), offset in transaction.positions.items():
+            before = self._read.get((topic, partition), 0)
+            of_partition = self._by_partition.get((topic, partition), [])
+            expected += [_text(x.record) for x in of_partition if before <= x.record.offset() < offset]
+            _want(offset >= before, "torn", f"{topic}/{partition} went back from {before} to {offset}")
+            self._read[topic, partition] = offset
+        if missing := set(expected) - set(taken):
+            raise Violation(f"lost: {', '.join(sorted(missing))}")
+        _want(len(expected) == len(taken), "torn", f"taken without their offsets: {sorted(set(taken) - set(expected))}")
+
+    def waiting(self) -> list[str]:
+        """Letters that are not done."""
+        return [source for source, letter in self.letters.items() if not letter.done]
+
+    def due_ms(self) -> list[int]:
+        """When those that wait are due."""
+        return [entries.due_at_ms(letter.key) for letter in self.letters.values() if letter.key and not letter.done]
+
+
+def retry_of(topic: str) -> str:
+    """Where letters of a dead-letter topic come back."""
+    return topic.removesuffix(".DLT") + ".retry"
+
+
+def _want(holds: bool, problem: str, about: str) -> None:
+    if not holds:
+        raise Violation(f"{problem}: {about}")
+
+
+def _source(key: bytes) -> str:
+    where = entries.source(key)
+    return f"{where.topic}/{where.partition}/{where.offset}"
+
+
+def _text(record: MemoryRecord) -> str:
+    return f"{record.topic()}/{record.partition()}/{record.offset()}"
+
+
+def _header(record: Any, name: str) -> bytes | None:
+    return next((value for found, value in record.headers() or [] if found == name), None)
+
+
+header = _header

@@ -1,0 +1,122 @@
+"""Who writes letters, takes retries and gives orders: everybody but the workers. What they do is done at once and whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retry import controls
+from retry.controls import Pause, Reschedule
+from retry.entry import Headers
+from retry.kafka.memory import MemoryFollower, MemoryRecord, MemoryTransactions
+from retry.sources import headers as names
+from tests.simulation.ledger import header, retry_of
+from tests.simulation.plan import DEAD_LETTERS, DELAYS, LARGE_BYTES
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+# Longer than any transaction may hold up the record of lineages.
+_SLOW_MS = 9_000
+
+
+class Outside:
+    """All of them.
+
+    Attributes:
+      returns: retries that consumers are failing on: when their letters will be written, and which.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._follower = MemoryFollower(world.log)
+        self.returns: list[tuple[int, str, MemoryRecord, Headers]] = []
+        self.unwritten = world.plan.letters
+        for topic in DEAD_LETTERS:
+            for partition in range(2):
+                self._follower.begin(retry_of(topic), partition, 0)
+
+    def act(self) -> None:
+        """One of them does something."""
+        world = self._world
+        drawn = world.random.random()
+        if drawn < 0.5 and self.unwritten:
+            self.write()
+        elif drawn < 0.55 and not world.calm:
+            self.pause()
+        elif drawn < 0.6 and not world.calm:
+            self.change_policies()
+        else:
+            self.consume()
+            self.fail()
+
+    def write(self) -> None:
+        """A new letter; some come in transactions, of which some are undone."""
+        world = self._world
+        self.unwritten -= 1
+        topic = world.random.choice(list(DEAD_LETTERS))
+        key = world.random.choice((b"a", b"b")) if topic == "keyed.DLT" else world.random.choice((None, b"%d" % self.unwritten))
+        large = topic == "others.DLT" and world.random.random() < 0.3
+        value = b"letter %d" % self.unwritten + b"." * (LARGE_BYTES if large else 0)
+        partition = world.random.randrange(DEAD_LETTERS[topic])
+        if world.random.random() < 0.2:
+            writer = MemoryTransactions(world.log, "shop")
+            writer.open()
+            writer.begin()
+            writer.write(topic, partition, [{"key": key, "value": b"undone"}])
+            writer.abort()
+        record = world.log.put(topic, key, value, partition=partition)
+        world.ledger.written(record, 1)
+        world.say(f"letter {topic}/{partition}/{record.offset()} key {key!r}")
+
+    def consume(self) -> None:
+        """Read retries, and fail on some of them."""
+        world = self._world
+        for record in self._follower.read(100, 0.0):
+            if record.error() is None and world.random.random() < world.plan.fails:
+                bare = not world.plan.skewed and world.random.random() < 0.3
+                at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 10_000)
+                dead_letters = record.topic().removesuffix(".retry") + ".DLT"
+                self.returns.append((at_ms, dead_letters, record, [] if bare else list(record.headers() or [])))
+
+    def fail(self) -> None:
+        """Write the letters of retries that failed again."""
+        world = self._world
+        for each in [each for each in self.returns if each[0] <= world.now_ms]:
+            self.returns.remove(each)
+            _, topic, retry, headers = each
+            former = world.ledger.letters[(header(retry, names.SOURCE) or b"").decode()]
+            record = world.log.put(topic, retry.key(), retry.value(), headers, former.record.partition())
+            world.ledger.written(record, former.number + 1)
+            world.happened["came back" if headers else "came back without headers"] += 1
+            world.say(f"failed again: {topic}/{record.partition()}/{record.offset()}, number {former.number + 1}")
+
+    def pause(self) -> None:
+        """Pause something, or let go what is paused."""
+        world = self._world
+        scope, name = world.random.choice((("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")))
+        stands = world.random.random() < 0.5
+        world.fault("pause" if stands else "resume", f"{scope} {name}")
+        self.order(controls.pause_key(scope, name), controls.encode(Pause(world.now_ms)) if stands else None)
+
+    def resume(self) -> None:
+        """End every pause."""
+        for scope, name in (("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")):
+            self.order(controls.pause_key(scope, name), None)
+
+    def change_policies(self) -> None:
+        """Write another policy file, and ask for what waits to be rescheduled."""
+        world = self._world
+        world.delay = world.random.choice(DELAYS)
+        world.fault("reschedule", world.delay)
+        request = controls.encode(Reschedule(world.now_ms, policies=world.delay))
+        self.order(controls.reschedule_key(world.now_ms), request)
+
+    def order(self, key: bytes, value: bytes | None) -> None:
+        """A control record into every shard."""
+        world = self._world
+        writer = MemoryTransactions(world.log, "sim-operator")
+        writer.open()
+        writer.begin()
+        for partition in range(len(world.log.topics[world.own.changelog])):
+            writer.write(world.own.changelog, partition, [{"key": key, "value": value}])
+        writer.commit()

@@ -1,0 +1,92 @@
+"""What a seed draws before it begins: how large the run is, and how often each thing goes wrong."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+from retry.policies.file import parse
+from retry.policies.registry import Registry
+
+APP = "sim"
+SHARDS = 2
+DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1}
+MAX_ATTEMPTS = 3
+LARGE_BYTES = 900
+NARROW_BYTES = 700
+SESSION_MS = 6_000
+# A day and two in real life: deletes outlive by half what a table may have missed.
+AGE_MS_MAX = 600_000
+RETENTION_MS = 1_200_000
+SKEW_MS_MAX = 120_000
+
+_POLICIES = """
+defaults: {backoff: {kind: exponential, delay: DELAY, factor: 2, max_delay: 1h}, jitter: full, max_attempts: 3}
+teams:
+  shop:
+    topics:
+      - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: shop.parked}
+      - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true}
+  others: {topics: [{dead_letters: others.DLT, retry_to: others.retry, jitter: none}]}
+"""
+
+
+@cache
+def policies(delay: str) -> Registry:
+    """The policy file with this delay, which is its digest too."""
+    return parse(_POLICIES.replace("DELAY", delay), "policies.yaml", digest=delay)
+
+
+DELAYS = ("2s", "500ms", "10s")
+
+
+class Plan(NamedTuple):
+    """How often what happens; rates are chances at each opportunity.
+
+    Attributes:
+      workers, letters, steps: how many; steps of the part in which things go wrong.
+      crash, switch, freeze: before and after each call of a worker to log and tables.
+      commit: what becomes of a commit.
+      hiccup: what becomes of a read.
+      trouble: something happens between two steps, see `faults`.
+      fails: a consumer fails on a retry.
+      skewed: clocks differ, and are set. A retry that comes back without headers is known by when it was sent, so all
+        consumers keep headers then.
+      batch: letters or entries in one transaction, at most.
+    """
+
+    workers: int
+    letters: int
+    steps: int
+    crash: float
+    switch: float
+    freeze: float
+    commit: float
+    hiccup: float
+    trouble: float
+    fails: float
+    skewed: bool
+    batch: int
+
+
+def drawn(random: Random) -> Plan:
+    """A plan. Some runs are without one kind of trouble, so that another is not always drowned by it."""
+
+    def rate(*among: float) -> float:
+        return random.choice(among)
+
+    return Plan(
+        workers=random.choice((1, 2, 2, 3)),
+        letters=random.randint(4, 16),
+        steps=random.randint(60, 160),
+        crash=rate(0, 0.002, 0.005, 0.01),
+        switch=rate(0, 0.02, 0.05),
+        freeze=rate(0, 0.002, 0.005),
+        commit=rate(0, 0.05, 0.15),
+        hiccup=rate(0, 0.05, 0.15),
+        trouble=rate(0.02, 0.06, 0.12),
+        fails=rate(0.1, 0.4),
+        skewed=random.random() < 0.5,
+        batch=random.choice((1, 3, 100)),
+    )

@@ -1,0 +1,141 @@
+"""One seed from beginning to end: trouble, then calm, in which everything must come to its end."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from typing import NamedTuple
+
+from retry import clock
+from retry import entry as entries
+from retry.shard import Phase
+from tests.simulation import faults, tables
+from tests.simulation.ledger import Violation
+from tests.simulation.outside import Outside
+from tests.simulation.plan import NARROW_BYTES
+from tests.simulation.world import World
+
+_LOOK_EVERY = 20
+_ROUNDS_MAX = 400
+_ROUND_MS = 300
+_IDLE_MS_MAX = 60_000
+
+
+class Result(NamedTuple):
+    """How a seed went.
+
+    Attributes:
+      problem: the promise that was broken; "" where all were kept.
+      trace: what happened, one line each, if it was to be told.
+    """
+
+    seed: int
+    problem: str
+    letters: int
+    happened: Counter[str]
+    points: Counter[str]
+    crashed: Counter[str]
+    trace: list[str]
+
+
+def run(seed: int, *, tell: bool = False) -> Result:
+    """Run one seed; the same one always goes the same way."""
+    world = World(seed, tell=tell)
+    world.outside = Outside(world)
+    clock.use(world)
+    problem = ""
+    try:
+        _trouble(world)
+        _calm(world)
+    except Violation as violation:
+        problem = str(violation)
+    except Exception as error:
+        problem = f"died: {type(error).__name__}: {error}"
+        world.trace += traceback.format_exc().splitlines() if tell else []
+    finally:
+        clock.use(clock.MACHINE)
+    return Result(seed, problem, len(world.ledger.letters), world.happened, world.points, world.crashed, world.trace)
+
+
+def _trouble(world: World) -> None:
+    for host in world.hosts:
+        world.start(host)
+    for n in range(world.plan.steps):
+        if world.chance(world.plan.trouble):
+            faults.something(world)
+        world.something()
+        if n % _LOOK_EVERY == 0:
+            _check_tables(world)
+    _check_tables(world)
+
+
+def _calm(world: World) -> None:
+    """Nothing goes wrong any more: everybody runs, and in the end nothing waits."""
+    world.calm = True
+    world.say("calm")
+    world.log.closed.clear()
+    world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
+    world.outside.resume()
+    while world.outside.unwritten:
+        world.outside.write()
+    outside, ledger, log = world.outside, world.ledger, world.log
+    for _ in range(_ROUNDS_MAX):
+        before = ledger.left, len(outside.returns), sum(p.end for held in log.topics.values() for p in held)
+        _round(world)
+        if not ledger.left and not outside.returns and _settled(world):
+            break
+        idle = before == (ledger.left, len(outside.returns), sum(p.end for held in log.topics.values() for p in held))
+        world.pass_time(_until_next(world) if idle else _ROUND_MS)
+    else:
+        raise Violation(f"stuck: {_state(world)}")
+    _check_tables(world)
+
+
+def _round(world: World) -> None:
+    for host in world.hosts:
+        if host.process is None:
+            world.start(host)
+        process = host.process
+        assert process is not None
+        for step in ("letters", "settle", "commit", "changelog", "fold", "policies", "sweep"):
+            world.step(process, step)
+    world.outside.consume()
+    world.outside.fail()
+
+
+def _until_next(world: World) -> int:
+    """Nothing happened: how long until something will."""
+    moments = [at_ms for at_ms, *_ in world.outside.returns] + world.ledger.due_ms()
+    skew_ms = max(abs(host.skew_ms) for host in world.hosts)
+    ahead = [at_ms - world.now_ms for at_ms in moments if at_ms > world.now_ms] + [2_000 + skew_ms]
+    return max(_ROUND_MS, min(*ahead, _IDLE_MS_MAX))
+
+
+def _settled(world: World) -> bool:
+    """Every shard is open somewhere, and has folded all there is."""
+    ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
+    shards = [shard for host in world.hosts if host.process for shard in host.process.engine.shards()]
+    folded = {s.changelog.partition for s in shards if s.phase is Phase.READY and s.table.next_offset == ends[s.changelog.partition]}
+    asked = any(s.rescheduling(host.process.shards.around) for host in world.hosts if host.process for s in host.process.engine.shards())
+    return folded == set(ends) and not asked
+
+
+def _check_tables(world: World) -> None:
+    for host in world.hosts:
+        for shard in host.process.engine.shards() if host.process and host.process.ready else []:
+            if shard.phase in (Phase.READY, Phase.RESTORING) and not shard.table.table.corrupt:  # type: ignore[attr-defined]
+                number = shard.changelog.partition
+                partition = world.log.topics[world.own.changelog][number]
+                name = f"{host.name}'s table of shard {number}"
+                tables.check(name, shard.table.table, world.ledger.changelog.get(number, []), partition.stable)  # type: ignore[attr-defined]
+
+
+def _state(world: World) -> str:
+    waits = [
+        f"{source} due in {entries.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
+        for source, letter in world.ledger.letters.items() if not letter.done
+    ]  # fmt: skip
+    return "; ".join(waits) + "; " + "; ".join(
+        f"{host.name} {s.changelog.partition} {s.phase.value} {s.trouble} at {s.table.next_offset}"
+        for host in world.hosts if host.process and host.process.ready for s in host.process.engine.shards()
+    )  # fmt: skip

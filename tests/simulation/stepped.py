@@ -1,0 +1,232 @@
+"""Log and tables as a worker reaches them: before and after each call it may crash, freeze, or be overtaken.
+
+A crash after a call has its effect and nobody who knows of it; a crash before it has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from retry.errors import CommitInDoubt
+from retry.kafka.log import Bounds, Told
+from retry.kafka.memory import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
+from retry.table.base import Row
+from retry.table.memory import MemoryTable
+from tests.simulation.plan import APP
+from tests.simulation.worker import Host
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_FAULTS = list(Fault)
+
+
+class SteppedLog:
+    """See `retry.kafka.log.Log`."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._log = world, MemoryBrokers(world.log, APP, name)
+
+    def writer(self, name: str) -> SteppedWriter:
+        """See `Log.writer`."""
+        return SteppedWriter(self._world, self._log.writer(name), name.split("-")[0])
+
+    def follower(self) -> SteppedFollower:
+        """See `Log.follower`."""
+        return SteppedFollower(self._world, self._log.follower())
+
+    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> SteppedMember:
+        """See `Log.member`."""
+        return SteppedMember(self._world, self._log.member(group, subscription, gained, leaving, reads=reads))
+
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """See `Log.bounds`."""
+        return _around(self._world, "bounds", self._log.bounds, topic, partitions)
+
+
+class SteppedWriter:
+    """See `retry.kafka.log.Writer`; `name` is `shard` or `intake`."""
+
+    def __init__(self, world: World, writer: MemoryTransactions, name: str) -> None:
+        self._world, self._writer, self._name = world, writer, name
+
+    def open(self) -> None:
+        """Fails now and then, where the worker does not wait for it in real time."""
+        if self._name == "shard" and self._world.chance(self._world.plan.hiccup):
+            self._world.fault("producer not opened")
+            raise CommitInDoubt("no answer in time")
+        self._do("open", self._writer.open)
+
+    def begin(self) -> None:
+        """See `Writer.begin`."""
+        self._do("begin", self._writer.begin)
+
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
+        """See `Writer.write`."""
+        self._do("write", self._writer.write, topic, partition, rows)
+
+    def publish(self, entries: Iterable[Any], now_ms: int) -> None:
+        """See `Writer.publish`."""
+        self._do("publish", self._writer.publish, entries, now_ms)
+
+    def rehearse(self, entries: Iterable[Any], now_ms: int) -> Any:
+        """See `Writer.rehearse`."""
+        self._world.happened["rehearsal"] += 1
+        return self._do("rehearse", self._writer.rehearse, entries, now_ms)
+
+    def read_to(self, positions: list[Any], member: object) -> None:
+        """See `Writer.read_to`."""
+        self._do("read to", self._writer.read_to, positions, member)
+
+    def commit(self) -> None:
+        """See `Writer.commit`; what becomes of it is drawn."""
+        self._world.at(f"{self._name} commit, before")
+        if self._world.chance(self._world.plan.commit):
+            fault = self._world.random.choice(_FAULTS)
+            self._world.fault(f"commit {fault.name.lower().replace('_', ' ')}", self._name)
+            self._world.log.faults[:] = [fault]
+        try:
+            self._writer.commit()
+        finally:
+            self._world.log.faults.clear()
+        self._world.at(f"{self._name} commit, after")
+
+    def abort(self) -> None:
+        """See `Writer.abort`."""
+        self._do("abort", self._writer.abort)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._writer.close()
+
+    def _do(self, step: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        return _around(self._world, f"{self._name} {step}", call, *arguments)
+
+
+class SteppedFollower:
+    """See `retry.kafka.log.Follower`; it may bring nothing, little, or what it brought before."""
+
+    def __init__(self, world: World, follower: MemoryFollower) -> None:
+        self._world, self._follower = world, follower
+        self.end, self.close = follower.end, follower.close
+        self._begun: dict[tuple[str, int], int] = {}
+
+    def begin(self, topic: str, partition: int, offset: int) -> None:
+        """See `Follower.begin`."""
+        self._begun[topic, partition] = offset
+        self._follower.begin(topic, partition, offset)
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        """See `Follower.read`."""
+        world = self._world
+        world.at("follower read, before")
+        if world.chance(world.plan.hiccup):
+            kind = world.random.choice(("reads nothing", "reads little", "reads again"))
+            world.fault(f"follower {kind}")
+            if kind == "reads nothing":
+                return []
+            if kind == "reads little":
+                records_max = world.random.randint(1, 3)
+            # The record of lineages counts what it reads; only a shard knows what it has seen.
+            elif followed := [p for p in self._begun if p[0] == world.own.changelog and p in self._follower._next]:
+                place = world.random.choice(followed)
+                self._follower.begin(*place, self._begun[place])
+        found = self._follower.read(records_max, wait_s)
+        world.at("follower read, after")
+        return found
+
+
+class SteppedMember:
+    """See `retry.kafka.log.Member`."""
+
+    def __init__(self, world: World, member: MemoryMember) -> None:
+        self._world, self._member = world, member
+        self.subscribe, self.positions, self.metadata, self.close = (
+            member.subscribe, member.positions, member.metadata, member.close,
+        )  # fmt: skip
+
+    @property
+    def owned(self) -> set[tuple[str, int]]:
+        """See `Member.owned`."""
+        return self._member.owned
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        """See `Member.read`; it may bring little."""
+        if self._world.chance(self._world.plan.hiccup):
+            self._world.fault("member reads little")
+            records_max = self._world.random.randint(1, 3)
+        return _around(self._world, "member read", self._member.read, records_max, wait_s)
+
+    def rewind(self) -> None:
+        """See `Member.rewind`."""
+        self._world.happened["letters read again"] += 1
+        _around(self._world, "member rewind", self._member.rewind)
+
+
+class SteppedTables:
+    """See `retry.table.base.Tables`; what lies there is the host's."""
+
+    def __init__(self, world: World, host: Host) -> None:
+        self._world, self._host = world, host
+
+    def open(self, partition: int, now_ms: int) -> SteppedTable:
+        """See `Tables.open`."""
+        self._world.at("table open, before")
+        before = self._host.tables.kept.get(partition)
+        table = self._host.tables.open(partition, now_ms)
+        if before is not None and before is not table:
+            self._world.happened["table not trusted"] += 1
+            self._world.say(f"table {partition} is not trusted: wiped")
+        self._world.at("table open, after")
+        return SteppedTable(self._world, table)
+
+    def wipe(self, partition: int) -> None:
+        """See `Tables.wipe`."""
+        self._world.happened["table wiped by its shard"] += 1
+        _around(self._world, "table wipe", self._host.tables.wipe, partition)
+
+
+class SteppedTable:
+    """See `retry.table.base.Table`."""
+
+    def __init__(self, world: World, table: MemoryTable) -> None:
+        self._world, self.table = world, table
+        self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
+            table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
+        )  # fmt: skip
+        self.due = table.due
+
+    @property
+    def next_offset(self) -> int:
+        """See `Table.next_offset`."""
+        return self.table.next_offset
+
+    @property
+    def waiting(self) -> int:
+        """See `Table.waiting`."""
+        return self.table.waiting
+
+    @property
+    def controls(self) -> Any:
+        """See `Table.controls`."""
+        return self.table.controls
+
+    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+        """See `Table.fold`."""
+        _around(self._world, "table fold", self.table.fold, rows, next_offset, now_ms)
+
+    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.forget`."""
+        _around(self._world, "table forget", self.table.forget, keys, again)
+
+    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.drop`."""
+        _around(self._world, "table drop", self.table.drop, keys, again)
+
+
+def _around(world: World, step: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    world.at(f"{step}, before")
+    done = call(*arguments)
+    world.at(f"{step}, after")
+    return done

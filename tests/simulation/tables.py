@@ -1,0 +1,32 @@
+"""What is promised of tables: each is the fold of the changelog up to its offset, but for what was swept since."""
+
+from __future__ import annotations
+
+from retry.table.memory import MemoryTable
+from tests.simulation.ledger import Row, Violation
+from tests.support.tables import everything
+
+
+def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
+    """Compare a table with committed rows, of which none is missing because it was compacted.
+
+    Raises:
+      Violation: they differ.
+    """
+    if table.next_offset > stable:
+        raise Violation(f"table: {name} is at {table.next_offset}, and nobody may read beyond {stable}")
+    fold, later = dict[bytes, bytes | None](), set[bytes]()
+    for offset, key, value in sorted(rows, key=lambda row: row[0]):
+        if offset < table.next_offset:
+            fold[key] = value
+        else:
+            later.add(key)
+    live = {key: value for key, value in fold.items() if value is not None}
+    found = everything(table)
+    if len(found) != table.waiting:
+        raise Violation(f"table: {name} counts {table.waiting} and has {len(found)}")
+    found |= table.controls
+    for key in found.keys() | live.keys():
+        if found.get(key) != live.get(key) and key not in later:
+            what = "lacks" if key not in found else "has" if key not in live else "has another"
+            raise Violation(f"table: {name}, folded up to {table.next_offset}, {what} {key.hex()}")

@@ -1,0 +1,239 @@
+"""One worker: the real classes, put together as `retry.app` does, and the steps that its threads take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from retry.anew import Judge
+from retry.engine import Engine
+from retry.gate import Gate
+from retry.intake import Intake
+from retry.letters import Letters
+from retry.lineages import Lineages
+from retry.pack import Packer
+from retry.policies.registry import Registry
+from retry.recent import Recent
+from retry.shard import Surroundings
+from retry.shards import Shards
+from retry.table.memory import MemoryTable, MemoryTables
+from retry.trace import Tracer
+from tests.simulation.plan import AGE_MS_MAX, policies
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+# What a thread of the worker does in one go, and which others cannot do theirs meanwhile: one thread each, and locks.
+_KEEPS_OUT = {
+    "letters": {"letters"},
+    "settle": {"settle"},
+    "commit": {"commit"},
+    "changelog": {"changelog", "fold"},
+    "fold": {"fold", "changelog"},
+    "sweep": {"sweep", "changelog"},
+    "policies": {"policies"},
+    "stop": {"letters", "settle", "commit", "changelog", "fold", "sweep", "policies", "stop"},
+}
+_BYTES_MAX = 1 << 20
+_LINEAGES = 256
+_DECIDED_MAX = 2
+
+
+class Crashed(BaseException):
+    """The process that has the step is gone."""
+
+
+class Host:
+    """Where a worker runs: what is left of it when its process is gone.
+
+    Attributes:
+      skew_ms: of its clock.
+      copies: of tables, made some time ago.
+      heard_ms: when brokers last heard of its process.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self.skew_ms = world, name, 0
+        self.tables = MemoryTables(AGE_MS_MAX)
+        self.copies: list[tuple[int, MemoryTable]] = []
+        self.process: Process | None = None
+        self.down_until_ms = self.heard_ms = 0
+
+    def crash(self, down_ms: int | None = None) -> None:
+        """End its process, as kill -9 does."""
+        if self.process is not None:
+            self.process.alive, self.process = False, None
+        random = self.world.random
+        self.down_until_ms = self.world.now_ms + (random.choice((0, 500, 10_000)) if down_ms is None else down_ms)
+
+
+class Process:
+    """A worker that runs.
+
+    Attributes:
+      busy: the steps that are under way, one in the midst of another.
+      clock_ms_max: the latest time that it has read.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.world = host, host.world
+        self.alive, self.ready, self.frozen = True, False, False
+        self.busy: list[str] = []
+        self.clock_ms_max = 0
+        self._batches: list[Any] = []
+        self._decided: list[Any] = []
+        self._portions: list[Any] = []
+
+    def build(self) -> None:
+        """See `retry.app.build`."""
+        from tests.simulation.stepped import SteppedLog, SteppedTables
+
+        world, own = self.world, self.world.own
+        log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
+        self.policies = _Policies(world)
+        registry = self.policies.registry
+        recent = Recent(log, own.lineage, partitions[own.lineage], Lineages(_LINEAGES))
+
+        def packer() -> Packer:
+            return Packer(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
+
+        def intake(registry: Registry) -> Intake:
+            tracer = Tracer(recent.lineages, "cluster", registry.retry_targets())
+            return Intake(registry, tracer, packer(), None, own, partitions)
+
+        letters = Letters(
+            log, f"intake-{self.host.name}", own.intake_group, registry.subscription(), intake(registry),
+            world.plan.batch, _BYTES_MAX,
+        )  # fmt: skip
+        gate = Gate(registry, own.parked, self._closed, lambda: 1.0)
+        tables = SteppedTables(world, self.host)
+        around = Surroundings(log, tables, gate, Judge(registry, packer()), world.plan.batch, _BYTES_MAX)
+        self.shards = shards = Shards(own.table_group, own.changelog, around, map)
+
+        def use(registry: Registry) -> None:
+            letters.use(intake(registry), registry.subscription())
+            gate.use(registry)
+            shards.around = shards.around._replace(judge=Judge(registry, packer()))
+
+        self.engine = Engine(letters, shards, recent, self.policies, use, _Unmeasured())  # type: ignore[arg-type]
+        self.ready = True
+
+    def _closed(self, destinations: set[str]) -> dict[str, str]:
+        return {d: "it is not there" for d in destinations if d in self.world.log.closed and self.world.random.random() < 0.5}
+
+    def clock_ms(self) -> int:
+        """Its wall clock."""
+        now_ms = self.world.now_ms + self.host.skew_ms
+        self.clock_ms_max = max(self.clock_ms_max, now_ms)
+        return now_ms
+
+    def steps(self) -> list[str]:
+        """Those that would do something, or may."""
+        found = ["changelog"] if not self._portions else ["fold"]
+        if not self._batches:
+            found.append("letters")
+        elif len(self._decided) < _DECIDED_MAX:
+            found.append("settle")
+        if self._decided:
+            found += ["commit", "commit"]
+        if self.engine.shards():
+            found.append("sweep")
+        if self.policies.changed():
+            found.append("policies")
+        return [step for step in found if self.free(step)] if self.busy else found
+
+    def free(self, step: str) -> bool:
+        """Whether the thread of a step has nothing else to do."""
+        return not any(step in _KEEPS_OUT[busy] for busy in self.busy)
+
+    def alongside(self) -> None:
+        """While one of its threads waits for the others: what these have to do."""
+        if self.ready and not self.frozen:
+            for step in ("settle", "commit"):
+                if self.free(step):
+                    self.world.step(self, step)
+        self.engine_lineages()
+
+    def engine_lineages(self) -> None:
+        """Its thread that follows the record of lineages."""
+        if self.ready:
+            self.engine.read_lineages()
+
+    def do(self, step: str) -> None:
+        """One step of one thread."""
+        _DO[step](self)
+
+    def letters(self) -> None:
+        self.engine.read_lineages()
+        if not self._batches and (batch := self.engine.read_letters()):
+            self._batches.append(batch)
+
+    def settle(self) -> None:
+        if self._batches and len(self._decided) < _DECIDED_MAX:
+            self._decided.append(self.engine.settle(self._batches.pop(0)))
+
+    def commit(self) -> None:
+        if self._decided:
+            self.engine.commit(self._decided.pop(0))
+
+    def changelog(self) -> None:
+        if not self._portions and (portions := self.engine.read_changelog()):
+            self._portions.append(portions)
+
+    def fold(self) -> None:
+        if self._portions:
+            self.engine.fold(self._portions.pop(0))
+
+    def sweep(self) -> None:
+        for shard in self.engine.shards():
+            self.engine.sweep(shard)
+
+    def look(self) -> None:
+        self.engine.look_at_policies()
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        self.engine.close_lineages()
+        self.engine.close_letters()
+        self.engine.close_shards()
+        self.host.crash()
+
+
+_DO: dict[str, Callable[[Process], None]] = {
+    "letters": Process.letters, "settle": Process.settle, "commit": Process.commit, "changelog": Process.changelog,
+    "fold": Process.fold, "sweep": Process.sweep, "policies": Process.look, "stop": Process.stop,
+}  # fmt: skip
+
+
+class _Policies:
+    """A policy file that needs no disk; see `retry.reload.PolicyFile`."""
+
+    trouble, refusals = None, 0
+
+    def __init__(self, world: World) -> None:
+        self._world, self.registry = world, policies(world.delay)
+
+    def changed(self) -> bool:
+        """Whether there is another file."""
+        return self.registry.digest != self._world.delay
+
+    def ask(self) -> None:
+        """Looking is cheap here."""
+
+    def look(self, use: Callable[[Registry], None]) -> None:
+        """See `PolicyFile.look`."""
+        registry = policies(self._world.delay)
+        if registry is not self.registry:
+            self.registry = registry
+            use(registry)
+
+    def about(self) -> dict[str, object]:
+        """See `PolicyFile.about`."""
+        return {}
+
+
+class _Unmeasured:
+    """Metrics that nobody reads."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None

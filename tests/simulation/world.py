@@ -1,0 +1,245 @@
+"""Time, the log, the workers, and who has the next step. One thread: what runs at the same time runs in between."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+from retry import entry as entries
+from retry.entry import Entry
+from retry.kafka import topics
+from retry.kafka.memory import MemoryLog, MemoryRecord, Transaction
+from retry.table.base import CONTROL
+from tests.simulation.ledger import Ledger, retry_of
+from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
+from tests.simulation.worker import Crashed, Host, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.outside import Outside
+
+BEGIN_MS = 1_800_000_000_000
+_MARKERS_MS = 1_000
+_DEEP = 3
+_OUTSIDE = 0.12
+
+
+class WatchedLog(MemoryLog):
+    """A log that has every commit held against what is promised."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.now_ms)
+        self._world = world
+        self.outward = {*map(retry_of, DEAD_LETTERS), "shop.parked", world.own.parked}
+
+    def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
+        super().append(transaction, e, partition, stamp_ms)
+        process = self._world.current
+        if e.destination in self.outward and process is not None and not transaction.refused:
+            self._world.ledger.appended(transaction.records[-1], process.clock_ms_max)
+
+    def decide(self, transaction: Transaction, *, committed: bool) -> None:
+        super().decide(transaction, committed=committed)
+        if committed and transaction.id.startswith(f"{APP}-"):
+            self._world.say(f"committed {transaction.id}: {_told(transaction.records, self._world.own.changelog)}")
+            self._world.ledger.committed(transaction)
+
+
+class World:
+    """One run.
+
+    Attributes:
+      calm: nothing goes wrong any more.
+      happened: how often what went wrong; `points` how often which step was passed, `crashed` ended there.
+    """
+
+    def __init__(self, seed: int, *, tell: bool = False) -> None:
+        self.random = Random(seed)
+        self.plan = drawn(self.random)
+        self.now_ms, self.calm, self._tell = BEGIN_MS, False, tell
+        self.trace: list[str] = []
+        self.happened: Counter[str] = Counter()
+        self.points: Counter[str] = Counter()
+        self.crashed: Counter[str] = Counter()
+        self.current: Process | None = None
+        self._depth = 0
+        self._looked_after: dict[str, int] = {}
+        self.own = topics.names(APP)
+        self.ledger = Ledger(self.own)
+        self.log = WatchedLog(self)
+        for topic, partitions in {self.own.changelog: SHARDS, self.own.outcomes: 1, self.own.lineage: 1, self.own.parked: 1}.items():
+            self.log.create(topic, partitions)
+        for topic, partitions in DEAD_LETTERS.items():
+            self.log.create(topic, partitions)
+            self.log.create(retry_of(topic), 2)
+        self.log.bytes_max["others.retry"] = NARROW_BYTES
+        self.log.create("shop.parked")
+        self.delay = "2s"
+        self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
+        self.outside: Outside
+
+    # The clock of whoever has the step.
+    def wall_ms(self) -> int:
+        """See `retry.clock.Clock`."""
+        return self.now_ms if self.current is None else self.current.clock_ms()
+
+    def monotonic_s(self) -> float:
+        """See `retry.clock.Clock`."""
+        return self.now_ms / 1_000
+
+    def pause(self, seconds: float) -> None:
+        """See `retry.clock.Clock`; meanwhile the worker's other threads go on."""
+        self.pass_time(max(1, int(seconds * 1_000)))
+        if self.current is not None:
+            self.current.alongside()
+
+    def wait(self, changed: threading.Condition, seconds: float) -> None:  # noqa: ARG002
+        """See `retry.clock.Clock`; meanwhile the worker's other threads go on."""
+        self.pause(min(seconds, 0.5))
+
+    def say(self, what: str) -> None:
+        """Put a line into the trace."""
+        if self._tell:
+            who = self.current.host.name if self.current else "--"
+            self.trace.append(f"{self.now_ms - BEGIN_MS:>8} ms  {'· ' * self._depth}{who}: {what}")
+
+    def fault(self, kind: str, about: str = "") -> None:
+        """Count something that goes wrong."""
+        self.happened[kind] += 1
+        if self._tell:
+            self.say(f"FAULT {kind} {about}".rstrip())
+
+    def chance(self, rate: float) -> bool:
+        """Whether something happens that goes wrong so often."""
+        return not self.calm and rate > 0 and self.random.random() < rate
+
+    def at(self, point: str) -> None:
+        """The process that has the step comes to a point where anything may happen to it, or meanwhile.
+
+        Raises:
+          Crashed: it is gone.
+        """
+        process = self.current
+        if process is None or not process.alive:
+            raise Crashed
+        if self.calm:
+            return
+        self.points[point] += 1
+        drawn, plan = self.random.random(), self.plan
+        if drawn < plan.crash:
+            self.fault("crash", point)
+            self.crashed[point] += 1
+            process.host.crash()
+            raise Crashed
+        drawn -= plan.crash
+        if drawn < plan.switch:
+            if self._depth < _DEEP:
+                self.happened["overtaken in a step"] += 1
+                self._meanwhile(process, self.random.randint(1, 4), 200)
+        elif drawn - plan.switch < plan.freeze and self._depth < _DEEP and not process.frozen:
+            self.fault("freeze", point)
+            process.frozen = True
+            self._meanwhile(process, self.random.randint(5, 40), 1_500)
+            process.frozen = False
+            self.say("goes on")
+
+    def _meanwhile(self, process: Process, steps: int, pace_ms: int) -> None:
+        """Others go on while a process is in the midst of a step; its own other threads too, unless it is frozen."""
+        with self._by(None):
+            for _ in range(steps):
+                self.something(pace_ms)
+        if not process.alive:
+            raise Crashed
+
+    @contextmanager
+    def _by(self, process: Process | None) -> Iterator[None]:
+        before, self.current = self.current, process
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self.current = before
+            self._depth -= 1
+
+    def step(self, process: Process, step: str) -> None:
+        """One step of one process."""
+        process.busy.append(step)
+        try:
+            with self._by(process):
+                process.do(step)
+        except Crashed:
+            pass
+        finally:
+            process.busy.remove(step)
+
+    def something(self, pace_ms: int = 100) -> None:
+        """A step of somebody, or of the world outside."""
+        random = self.random
+        self.pass_time(int(random.expovariate(1) * pace_ms))
+        if random.random() < _OUTSIDE:
+            self.outside.act()
+            return
+        host = random.choice(self.hosts)
+        process = host.process
+        if process is None:
+            if self.now_ms >= host.down_until_ms:
+                self.start(host)
+        elif process.ready and not process.frozen:
+            if steps := process.steps():
+                self.step(process, random.choice(steps))
+
+    def start(self, host: Host) -> None:
+        """Start a worker's process."""
+        process = host.process = Process(host)
+        with self._by(process):
+            self.say("starts")
+            try:
+                process.build()
+            except Crashed:
+                pass
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass, and brokers do what they do when it has."""
+        self.now_ms += ms
+        for name, transaction in list(self.log.under_way.items()):
+            age_ms = self.now_ms - transaction.begun_ms
+            if transaction.committed is not None:
+                if age_ms > _MARKERS_MS or self.calm:
+                    self.log.finish(name)
+            elif age_ms > SESSION_MS:
+                self.happened["transaction timed out"] += 1
+                self.say(f"{name} timed out")
+                self.log.time_out(name)
+        for host in self.hosts:
+            if host.process is not None and not host.process.frozen:
+                host.heard_ms = self.now_ms
+            elif self.now_ms - host.heard_ms > SESSION_MS:
+                self._expire(host.name)
+        for group in self.log.groups.values():
+            if self._looked_after.get(group.name) != group.changes():
+                self._looked_after[group.name] = group.changes()
+                if group.orphans():
+                    self.happened["nobody's partition"] += 1
+                    group.share_out()
+
+    def _expire(self, name: str) -> None:
+        for group in self.log.groups.values():
+            if name in group.members():
+                self.happened["session ended"] += 1
+                self.say(f"{name} is no member of {group.name} any more")
+                group.expire(name)
+
+
+def _told(records: list[MemoryRecord], changelog: str) -> str:
+    return ", ".join(_one(record, changelog) for record in records)
+
+
+def _one(record: MemoryRecord, changelog: str) -> str:
+    place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
+    if record.topic() != changelog:
+        return place
+    named = key[1:].decode() if key[:1] == CONTROL else f"{entries.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
+    return f"{place} {'-' if record.value() is None else '+'}{named}"
