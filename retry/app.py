@@ -95,7 +95,9 @@ def build(settings: Settings) -> Engine:
         gate.use(registry)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
-    return Engine(letters, shards, recent, policies, use, Metrics())
+    # Sweeps may be far apart, and none is missed before its time.
+    stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
+    return Engine(letters, shards, recent, policies, use, Metrics(), brokers.readable, stalled_s)
 
 
 def _check(settings: Settings, registry: Registry) -> None:

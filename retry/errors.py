@@ -11,6 +11,7 @@ RetryError
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
 ├── EntryUnreadable        upgrade this worker, or find who else writes to the changelog
+├── Stalled                nothing: the worker ends to be started again; what hung stands in its log
 ├── LineageUnreadable      upgrade this worker, or find who else writes to the lineage topic
 └── TransactionFailed      nothing: the batch is read or swept again
     ├── TransactionAborted     the broker undid it; nothing was written
@@ -89,6 +90,14 @@ class TableUnreadable(RetryError):
 
 class EntryUnreadable(RetryError):
     """A changelog record is not an entry that this version can read."""
+
+
+class Stalled(RetryError):
+    """A part of the worker stood still though there was work before it."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(f"{what} has stood still for {seconds:.0f} s with work before it; start the worker again")
+        self.what, self.seconds = what, seconds
 
 
 class LineageUnreadable(RetryError):

@@ -15,6 +15,7 @@ from retry import clock
 from retry.errors import LineageUnreadable
 from retry.kafka.log import Log
 from retry.lineages import Lineages
+from retry.watchdog import Part
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Recent:
         self.lineages = lineages
         self._read: deque[Message] = deque()
         self._follower = log.follower()
+        self._turns = 0
         bounds = log.bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
@@ -37,8 +39,13 @@ class Recent:
 
     def read(self) -> None:
         """Read what is new; to be called again and again."""
+        self._turns += 1
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             self._read.append(message)
+
+    def part(self) -> Part:
+        """What must go on here."""
+        return Part("reading lineages", self._turns, busy=True)
 
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""

@@ -28,8 +28,9 @@ from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, T
 from retry.gate import Gate
 from retry.kafka.log import Log, Writer
 from retry.reschedule import Rescheduling
-from retry.sweep import Changelog, Swept, sweep
+from retry.sweep import NOTHING, Changelog, Swept, sweep
 from retry.table.base import Table, Tables
+from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class Shard:
         self.phase = Phase.RESTORING if table.next_offset < end_offset else Phase.READY
         self._writer, self._rescheduling = writer, Rescheduling()
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
+        self._tries = self._turns = 0
+        self._failing, self._overlooked = "", False
 
     @classmethod
     def open(cls, changelog: Changelog, around: Surroundings) -> Shard:
@@ -151,8 +154,12 @@ class Shard:
             limits = around.rows_max, around.bytes_max
             if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
-            return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            self._overlooked = swept is NOTHING and self._is_overlooked(around.gate, now_ms)
+            self._turns, self._failing = self._turns + (not self._overlooked), ""
+            return swept
         except TransactionAborted as error:
+            self._failing = str(error)
             log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
         except TransactionFailed as error:
             self._break(f"{type(error).__name__}: {error}")
@@ -161,8 +168,26 @@ class Shard:
         except EntryUnreadable as error:
             self._halt(error)
         finally:
+            self._tries += 1
             self._sweeping.release()
         return None
+
+    def _is_overlooked(self, gate: Gate, now_ms: int) -> bool:
+        """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
+        due = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
+        return bool(due) and not due <= gate.held(now_ms).keys()
+
+    def parts(self) -> list[Part]:
+        """What must go on here; takes no lock, since whoever hangs may hold it."""
+        name, number = f"shard {self.changelog.partition}", self.changelog.partition
+        ready, offset = self.phase is Phase.READY, self.table.next_offset
+        if not ready and self.phase is not Phase.RESTORING:
+            return []
+        return [
+            Part(f"{name}: folding", offset, not ready, self.changelog, offset, shard=number),
+            Part(f"{name}: sweeping", self._tries, ready, shard=number),
+            Part(f"{name}: delivering", self._turns, self._overlooked, trouble=self._failing, shard=number),
+        ]
 
     def rescheduling(self, around: Surroundings) -> str | None:
         """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""

@@ -17,6 +17,7 @@ from retry.errors import RetryError
 from retry.kafka.log import Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
+from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Shards:
         self.around, self._opening = around, opening
         self._open: dict[int, Shard] = {}
         self._to_open: dict[int, float] = {}
+        self._refused: dict[int, str] = {}
+        self._turns = self._tries = 0
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
         self._follower = around.log.follower()
@@ -52,6 +55,7 @@ class Shards:
 
     def read(self) -> Portions:
         """The next changelog records, and ends of partitions, each with the shard that is to fold them."""
+        self._turns += 1
         self._member.read(1, 0.0)
         self._reopen_broken()
         self._open_waiting()
@@ -61,12 +65,23 @@ class Shards:
             found.setdefault(message.partition() or 0, []).append(message)
         return [(self._open[p], messages) for p, messages in found.items() if p in self._open]
 
+    def to_open(self) -> list[int]:
+        """Partitions that are ours and not open yet."""
+        return list(self._to_open)
+
+    def parts(self) -> list[Part]:
+        """What must go on here, and in each shard."""
+        reading = Part("reading the changelog", (self._turns, self._tries), busy=True)
+        refused = [Part(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
+        return [reading, *refused, *(part for shard in self.shards() for part in shard.parts())]
+
     def _gained(self, gained: list[Partition]) -> None:
         self._to_open |= {partition: 0.0 for _, partition in gained}
 
     def _leaving(self, leaving: list[Partition]) -> None:
         for _, partition in leaving:
             self._to_open.pop(partition, None)
+            self._refused.pop(partition, None)
             shard = self._open.pop(partition, None)
             if shard is not None:
                 self._close(shard)
@@ -91,11 +106,16 @@ class Shards:
                 del self._to_open[partition]
 
     def _opened(self, partition: int) -> Shard | None:
+        # Others are opened at the same time: that a count is lost now and then does no harm.
+        self._tries += 1
         try:
-            return Shard.open(Changelog(self._topic, partition), self.around)
+            shard = Shard.open(Changelog(self._topic, partition), self.around)
         except (RetryError, KafkaException, TimeoutError) as error:
+            self._refused[partition] = str(error)
             log.warning("shard %d: cannot be opened yet: %s", partition, error)
             return None
+        self._refused.pop(partition, None)
+        return shard
 
     def _close(self, shard: Shard) -> None:
         self._follower.end(self._topic, shard.changelog.partition)
