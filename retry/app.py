@@ -87,7 +87,9 @@ def build(settings: Settings) -> Engine:
     )
     judge = Judge(policies.registry, packing)
     around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes)
-    shards = Shards(names.table_group, names.changelog, around, ThreadPoolExecutor(_OPENERS, "open-shard").map)
+    opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
+    standbys = range(changelog.partitions if settings.standby else 0)
+    shards = Shards(names.table_group, names.changelog, around, opening, standbys)
 
     def use(registry: Registry) -> None:
         packing = packer(registry)

@@ -46,8 +46,14 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
-        self.watchdog = Watchdog(self._parts, ends, stalled_s)
+        self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
+
+    def _heard(self, places: Iterable[Place]) -> dict[Place, int]:
+        asked_at_ms = clock.wall_ms()
+        found = self._ends(places)
+        self._shards.heard(found, asked_at_ms)
+        return found
 
     def _parts(self) -> list[Part]:
         return [self._recent.part(), *self._letters.parts(), *self._shards.parts()]
@@ -101,6 +107,8 @@ class Engine:
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
+        copies = self._shards.standing_by()
+        about["standby"] = {str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag()} for s in copies}
         about["not_ready"] = [{"shard": shard, "reason": reason.value, "why": why} for reason, why, shard in not_ready]
         about["reasons"] = {reason.value: count for reason, count in self._reasons().items()}
         about["policies"] = self._policies.about()
@@ -135,6 +143,9 @@ class Engine:
         watch(
             "retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards())
         )
+        copies = self._shards.standing_by
+        watch("retry_shards_standing_by", "Shards of others of which copies are kept.", lambda: len(copies()))
+        watch("retry_standby_lag_records", "What these copies are behind.", lambda: sum(s.lag() for s in copies()))
         watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
         watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
         watch(

@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
       lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
+      standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
     """
 
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     table_cache_bytes: int = 64 << 20
     lineages: int = 500_000
     stalled_s: int = 60
+    standby: int = 0
     kafka: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -88,6 +90,7 @@ _BOUNDS = (
     ("table_cache_bytes", 8 << 20, 1 << 40),
     ("lineages", 1_000, 100_000_000),
     ("stalled_s", 5, 3_600),
+    ("standby", 0, 1),
 )
 
 

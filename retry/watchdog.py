@@ -43,6 +43,7 @@ class Part(NamedTuple):
       place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
       trouble: what its last try failed with, where it is trying again.
       shard: which one it belongs to.
+      asked: whether the end of its place is wanted even while it gets on.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Part(NamedTuple):
     offset: int = 0
     trouble: str = ""
     shard: int | None = None
+    asked: bool = False
 
 
 class Held(NamedTuple):
@@ -95,7 +97,8 @@ class Watchdog:
         parts, before = list(self._parts()), self._stood
         still = [part for part in parts if part.name in before and _same(before[part.name][0], part)]
         if now_s >= self._ask_at_s:
-            self._ask({part.place for part in still if part.place is not None})
+            wanted = [*still, *(part for part in parts if part.asked)]
+            self._ask({part.place for part in wanted if part.place is not None})
         counts = {part.name for part in still if part.trouble or self._working(part)} if not self._silent else set()
         self._stood = {part.name: (part, before[part.name][1] + seen_s if part.name in counts else 0.0) for part in parts}
         stuck = {part.name: stood_s for part, stood_s in self._stood.values() if not part.trouble}

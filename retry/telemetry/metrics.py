@@ -9,6 +9,8 @@
 | `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
 | `retry_entries_waiting` | gauge | | entries in the shards of this worker |
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
+| `retry_shards_standing_by` | gauge | | shards of other workers of which this one keeps copies |
+| `retry_standby_lag_records` | gauge | | changelog records that these copies are behind |
 | `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
 | `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
 | `retry_shard_ready` | gauge | shard | 1 if the shard is swept and gets on; only shards of this worker |
