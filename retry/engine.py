@@ -107,8 +107,10 @@ class Engine:
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
-        copies = self._shards.standing_by()
-        about["standby"] = {str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag()} for s in copies}
+        about["standby"] = {
+            str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
+            for s in self._shards.standing_by()
+        }
         about["not_ready"] = [{"shard": shard, "reason": reason.value, "why": why} for reason, why, shard in not_ready]
         about["reasons"] = {reason.value: count for reason, count in self._reasons().items()}
         about["policies"] = self._policies.about()
@@ -118,7 +120,10 @@ class Engine:
         """Why the worker, or a shard of it, is not ready."""
         opening = [Held(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
         shards = [s for s in self._shards.shards() if s.phase is not Phase.READY]
-        phases = [Held(_WHY.get(s.phase, Reason.BROKEN), s.trouble or s.phase.value, s.changelog.partition) for s in shards]
+        phases = [
+            Held(_WHY.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
+            for s in shards
+        ]
         return [*opening, *phases, *self.watchdog.held()]
 
     def _reasons(self) -> Counter[Reason]:

@@ -255,7 +255,8 @@ class Shard:
         if not ready and self.phase is not Phase.RESTORING:
             return []
         return [
-            Part(f"{name}: folding", offset, not ready, self.changelog, offset, shard=number),
+            # Behind a transaction that somebody left open there is nothing to read, for a new process either.
+            Part(f"{name}: folding", offset, place=self.changelog, offset=offset, shard=number),
             Part(f"{name}: sweeping", self._tries, ready, shard=number),
             Part(f"{name}: delivering", self._turns, self._overlooked, trouble=self._failing, shard=number),
         ]
