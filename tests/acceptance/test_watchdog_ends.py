@@ -14,8 +14,8 @@ from retry.kafka.broker import LocalBroker
 from tests.acceptance.stalling_worker import POINTS
 from tests.conftest import Deploy
 from tests.support.checker import check
+from tests.support.deployment import Deployment
 from tests.support.letters import Sender
-from tests.support.load import send
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
 
@@ -40,7 +40,7 @@ def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Dep
     worker, sender = deployment.worker(), Sender(deployment.bootstrap_servers)
     worker.start(*STALLING, STALL_AT=f"{point}:{PASSAGES[point]}").await_ready()
     while not reasons(worker).get("stalled"):
-        send(sender, deployment, 100, 0.5, DELAY_MS)
+        _send(sender, deployment, 100)
     assert worker.wait(60) == 1
     log = worker.log()
     assert f"has stood still for {STALLED_S} s" in log.replace(f"{STALLED_S + 1} s", f"{STALLED_S} s")
@@ -61,7 +61,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
         environ = {"RETRY_STALLED_S": str(STALLED_S)}
         deployment = deploy({"one": 1, "three": 3}, on=own, shards=2, defaults=POLICY, environ=environ)
         worker, sender = deployment.worker().start().await_ready(), Sender(own.bootstrap_servers)
-        send(sender, deployment, 1_000, 1.0, DELAY_MS)
+        _send(sender, deployment, 1_000)
         os.kill(own.pid, signal.SIGSTOP)
         try:
             frozen = Deadline(FROZEN_S)
@@ -72,10 +72,22 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
         finally:
             os.kill(own.pid, signal.SIGCONT)
         worker.await_ready(90.0)
-        send(sender, deployment, 1_000, 1.0, DELAY_MS)
+        _send(sender, deployment, 1_000)
         sent = sender.finish()
         tail = Tail(own.bootstrap_servers, deployment.retry_topics())
         tail.await_seen(len(sent), 60.0)
         tail.close()
         worker.terminate()
         assert check(deployment, sent).wrong() == {}
+
+
+def _send(sender: Sender, deployment: Deployment, count: int) -> None:
+    """Letters of which no two are equal, in half a second: equal ones would count as attempts of one."""
+    topics, round_ = list(deployment.dead_letters), len(sender.sent)
+
+    def one(n: int) -> None:
+        value = b"letter %d of %d" % (n, round_)
+        sender.send(topics[n % len(topics)], b"key-%d" % (n % 50), value, delays_ms=(0, DELAY_MS))
+
+    sender.paced(count, 0.5, one)
+    sender.finish()
