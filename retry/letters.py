@@ -120,7 +120,9 @@ class Letters:
             self._committed.pop(partition, None)
 
     def parts(self) -> list[Part]:
-        """What must go on here; takes no lock, since whoever hangs may hold it."""
+        """What must go on here; nothing, once it is being closed. Takes no lock, since whoever hangs may hold it."""
+        if self._closing.is_set():
+            return []
         found = [
             Part("reading letters", self._reads, busy=True),
             Part("taking letters in", self._tries, self._under_way > 0),

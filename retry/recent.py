@@ -31,7 +31,7 @@ class Recent:
         self.lineages = lineages
         self._read: deque[Message] = deque()
         self._follower = log.follower()
-        self._turns = 0
+        self._turns, self._closing = 0, False
         bounds = log.bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
@@ -44,8 +44,8 @@ class Recent:
             self._read.append(message)
 
     def part(self) -> Part:
-        """What must go on here."""
-        return Part("reading lineages", self._turns, busy=True)
+        """What must go on here, until it is closed."""
+        return Part("reading lineages", self._turns, busy=not self._closing)
 
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""
@@ -70,5 +70,6 @@ class Recent:
 
     def close(self) -> None:
         """Follow no more."""
+        self._closing = True
         self._missing.clear()
         self._follower.close()

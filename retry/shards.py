@@ -48,6 +48,7 @@ class Shards:
         self._to_open: dict[int, float] = {}
         self._refused: dict[int, str] = {}
         self._turns = self._tries = 0
+        self._closing = False
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
         self._follower = around.log.follower()
@@ -90,7 +91,9 @@ class Shards:
         return list(self._to_open)
 
     def parts(self) -> list[Part]:
-        """What must go on here, and in each shard."""
+        """What must go on here, and in each shard; nothing, once it is being closed."""
+        if self._closing:
+            return []
         reading = Part("reading the changelog", (self._turns, self._tries), busy=True)
         refused = [Part(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
         return [reading, *refused, *(p for s in [*self.shards(), *self.standing_by()] for p in s.parts())]
@@ -180,7 +183,7 @@ class Shards:
 
     def close(self) -> None:
         """Close every shard and leave the group."""
-        self._standbys = frozenset()
+        self._closing, self._standbys = True, frozenset()
         self._member.close()
         for shard in self.standing_by():
             self._close(shard)

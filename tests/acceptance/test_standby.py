@@ -57,6 +57,8 @@ def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy
     tail.close()
     for worker in (first, second):
         assert worker.metric("retry_shard_ready") == SHARDS / 2
+        answers = [worker.get(f"/health/ready/{shard}")[0] for shard in range(SHARDS)]
+        assert sorted(answers) == [200, 200, 404, 404]
         worker.terminate()
     found = check(deployment, sent)
     assert found.wrong() == {}
@@ -72,6 +74,8 @@ def test_a_million_entries_are_taken_over_sooner_than_they_are_restored(deploy: 
         print(f"\n1,000,000 waiting entries, from the assignment to ready: standby {taken_over_s:.2f} s, "
               f"full restore {restored_s:.2f} s; a standby costs {costs}")  # fmt: skip
     assert taken_over_s < restored_s / 3
+    # Where a restore takes so long, the machine is busy with other things.
+    assert taken_over_s < 2.0 or restored_s > 20.0
 
 
 def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, str]:

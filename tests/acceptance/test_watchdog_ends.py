@@ -69,6 +69,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
             await_that("far more time is over than a stall may take", lambda: not worker.running() or frozen.passed(), 90)
             assert worker.running()
             assert reasons(worker).get("brokers")
+            assert 'retry_held{reason="brokers"} 1.0' in worker.get("/metrics")[1]
         finally:
             os.kill(own.pid, signal.SIGCONT)
         worker.await_ready(90.0)
