@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.1
 _RECORDS_MAX = 100
 _WAIT_S = 0.02
+_BEYOND = 1 << 62
 
 
 class Recent:
@@ -31,7 +32,7 @@ class Recent:
         self.lineages = lineages
         self._read: deque[Message] = deque()
         self._follower = log.follower()
-        self._turns, self._closing = 0, False
+        self._topic, self._turns, self._closing = topic, 0, False
         bounds = log.bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
@@ -45,7 +46,8 @@ class Recent:
 
     def part(self) -> Part:
         """What must go on here, until it is closed."""
-        return Part("reading lineages", self._turns, busy=not self._closing)
+        # A place is here to be asked for by workers that own no partition, too.
+        return Part("reading lineages", self._turns, not self._closing, (self._topic, 0), _BEYOND)
 
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""

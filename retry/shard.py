@@ -251,7 +251,7 @@ class Shard:
         name, number = f"shard {self.changelog.partition}", self.changelog.partition
         ready, offset = self.phase is Phase.READY, self.table.next_offset
         if self.phase is Phase.STANDBY:
-            return [Part(f"{name}: standing by", offset, place=self.changelog, offset=offset, asked=True)]
+            return [Part(f"{name}: standing by", offset, place=self.changelog, offset=offset)]
         if not ready and self.phase is not Phase.RESTORING:
             return []
         return [

@@ -43,7 +43,6 @@ class Part(NamedTuple):
       place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
       trouble: what its last try failed with, where it is trying again.
       shard: which one it belongs to.
-      asked: whether the end of its place is wanted even while it gets on.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Part(NamedTuple):
     offset: int = 0
     trouble: str = ""
     shard: int | None = None
-    asked: bool = False
 
 
 class Held(NamedTuple):
@@ -65,7 +63,7 @@ class Held(NamedTuple):
 
 
 class Watchdog:
-    """Looks at all parts every second, and asks brokers for the ends of what stands still, every five.
+    """Looks at all parts every second, and asks brokers for the ends of what they read, every five.
 
     Args:
       parts: what to look at, with names that stay.
@@ -97,18 +95,24 @@ class Watchdog:
         parts, before = list(self._parts()), self._stood
         still = [part for part in parts if part.name in before and _same(before[part.name][0], part)]
         if now_s >= self._ask_at_s:
-            wanted = [*still, *(part for part in parts if part.asked)]
-            self._ask({part.place for part in wanted if part.place is not None})
+            self._ask(parts)
         counts = {part.name for part in still if part.trouble or self._working(part)} if not self._silent else set()
         self._stood = {part.name: (part, before[part.name][1] + seen_s if part.name in counts else 0.0) for part in parts}
         stuck = {part.name: stood_s for part, stood_s in self._stood.values() if not part.trouble}
         if stuck and max(stuck.values()) >= self._stalled_s:
+            # A broker may have gone away since it was asked.
+            self._ask(parts)
+            if self._silent:
+                self._stood = {}
+                return
             # One that hangs holds up others, which are noticed sooner or later than it.
             names = [name for name, stood_s in stuck.items() if stood_s >= self._stalled_s / 2]
             raise Stalled(", ".join(names[:_NAMED]), max(stuck.values()))
 
-    def _ask(self, places: set[Place]) -> None:
+    def _ask(self, parts: Iterable[Part]) -> None:
         self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
+        # Whoever loses its session loses its partitions: what did not answer is asked for until it does.
+        places = {part.place for part in parts if part.place is not None} | self._silent
         self._known = self._ends(places) if places else {}
         silent = places - set(self._known)
         if silent != self._silent:

@@ -34,7 +34,8 @@ def reasons(worker: WorkerProcess) -> dict[str, int]:
     return json.loads(body)["reasons"] if status == 503 else {}
 
 
-@pytest.mark.parametrize("point", POINTS)
+# Each takes longer than all its steps together: what stands still is borne for a while.
+@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "sweep" else pytest.mark.slow) for p in POINTS])
 def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Deploy, point: str) -> None:
     deployment = deploy({"one": 1}, shards=2, defaults=POLICY, environ={"RETRY_STALLED_S": str(STALLED_S)})
     worker, sender = deployment.worker(), Sender(deployment.bootstrap_servers)

@@ -161,10 +161,27 @@ def test_who_goes_away_and_comes_back_begins_anew(bench: Bench) -> None:
         parts.append(bench.part)
 
 
-def test_brokers_are_asked_every_few_seconds_and_only_of_what_stands_still(bench: Bench) -> None:
-    for n in range(100):
-        bench.change(done=n, offset=n)
-        bench.seconds(1)
-    assert bench.asked == 0
+def test_brokers_are_asked_every_few_seconds(bench: Bench) -> None:
     bench.seconds(100)
     assert 18 <= bench.asked <= 22
+
+
+def test_a_silent_broker_is_remembered_when_its_partitions_are_lost(bench: Bench) -> None:
+    bench.end, parts = None, [bench.part, Part("committing", 0, busy=True)]
+    bench.dog = Watchdog(lambda: parts, bench._ends, STALLED_S)
+    bench.seconds(5)
+    parts.pop(0)
+    bench.seconds(3_600)
+    assert bench.reasons() == [Reason.BROKERS]
+    bench.end = 0
+    bench.seconds(10)
+    assert bench.reasons() == []
+
+
+def test_nobody_ends_before_the_brokers_have_answered_once_more(bench: Bench) -> None:
+    bench.end = 1
+    bench.seconds(55)
+    bench.dog._ask_at_s = clock.monotonic_s() + 1_000
+    bench.end = None
+    bench.seconds(500)
+    assert bench.reasons() == [Reason.BROKERS]
