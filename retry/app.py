@@ -87,7 +87,9 @@ def build(settings: Settings) -> Engine:
     )
     judge = Judge(policies.registry, packing)
     around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes)
-    shards = Shards(names.table_group, names.changelog, around, ThreadPoolExecutor(_OPENERS, "open-shard").map)
+    opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
+    standbys = range(changelog.partitions if settings.standby else 0)
+    shards = Shards(names.table_group, names.changelog, around, opening, standbys)
 
     def use(registry: Registry) -> None:
         packing = packer(registry)
@@ -95,7 +97,9 @@ def build(settings: Settings) -> Engine:
         gate.use(registry)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
-    return Engine(letters, shards, recent, policies, use, Metrics())
+    # Sweeps may be far apart, and none is missed before its time.
+    stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
+    return Engine(letters, shards, recent, policies, use, Metrics(), brokers.readable, stalled_s)
 
 
 def _check(settings: Settings, registry: Registry) -> None:

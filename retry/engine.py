@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from retry import clock
 from retry.letters import Batch, Decided, Letters
+from retry.reasons import Reason
 from retry.recent import Recent
 from retry.reload import PolicyFile, Use
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
 from retry.sweep import NOTHING
 from retry.telemetry.metrics import Metrics
+from retry.watchdog import Held, Part, Place, Watchdog
 
 log = logging.getLogger(__name__)
+
+Ends = Callable[[Iterable[Place]], dict[Place, int]]
+_WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 # A shard that has more due gives way to the others after this many batches.
 _BATCHES_MAX = 10
@@ -29,7 +36,15 @@ class Engine:
     """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
 
     def __init__(
-        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics
+        self,
+        letters: Letters,
+        shards: Shards,
+        recent: Recent,
+        policies: PolicyFile,
+        use: Use,
+        metrics: Metrics,
+        ends: Ends,
+        stalled_s: float,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use = policies, use
@@ -37,7 +52,17 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
+        self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
+
+    def _heard(self, places: Iterable[Place]) -> dict[Place, int]:
+        asked_at_ms = clock.wall_ms()
+        found = self._ends(places)
+        self._shards.heard(found, asked_at_ms)
+        return found
+
+    def _parts(self) -> list[Part]:
+        return [self._recent.part(), *self._letters.parts(), *self._shards.parts()]
 
     def settle(self, batch: Batch) -> Decided | None:
         """Intake, first half: what is to be written for one batch of letters."""
@@ -82,8 +107,8 @@ class Engine:
         """Whether every owned shard is swept, and what each is doing."""
         shards = {s.changelog.partition: s for s in self._shards.shards()}
         owned = self._shards.owned()
-        ready = owned > 0 and len(shards) == owned and all(s.phase is Phase.READY for s in shards.values())
-        ready = ready and not self._letters.stopped
+        not_ready = self._not_ready()
+        ready = owned > 0 and len(shards) == owned and not not_ready
         phases = {
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
@@ -91,17 +116,54 @@ class Engine:
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
+        about["standby"] = {
+            str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
+            for s in self._shards.standing_by()
+        }
+        about["not_ready"] = [{"shard": shard, "reason": reason.value, "why": why} for reason, why, shard in not_ready]
+        about["reasons"] = {reason.value: count for reason, count in self._reasons().items()}
         about["policies"] = self._policies.about()
         return ready, {"ready": ready, **about}
 
     def _in_phase(self, phase: Phase) -> int:
         return sum(shard.phase is phase for shard in self._shards.shards())
 
+    def _not_ready(self) -> list[Held]:
+        """Why the worker, or a shard of it, is not ready."""
+        opening = [Held(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
+        shards = [s for s in self._shards.shards() if s.phase is not Phase.READY]
+        phases = [
+            Held(_WHY.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
+            for s in shards
+        ]
+        stopped = [Held(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []
+        return [*opening, *phases, *stopped, *self.watchdog.held()]
+
+    def _reasons(self) -> Counter[Reason]:
+        """How much is held up, by reason."""
+        found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
+        found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
+        return +found
+
+    def _tally(self) -> dict[str, float]:
+        found = self._reasons()
+        return {reason.value: float(found[reason]) for reason in Reason}
+
+    def _shards_ready(self) -> dict[str, float]:
+        troubled = {held.shard for held in self._not_ready()}
+        numbers = {s.changelog.partition for s in self._shards.shards()} | set(self._shards.to_open())
+        return {str(n): float(n not in troubled) for n in sorted(numbers)}
+
     def _watch(self) -> None:
         shards, watch = self._shards.shards, self.metrics.watch
+        self.metrics.watch_each("retry_shard_ready", "1 if a shard is swept and gets on.", "shard", self._shards_ready)
+        self.metrics.watch_each("retry_held", "Lanes, shards and parts of the worker that wait.", "reason", self._tally)
         watch(
             "retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards())
         )
+        copies = self._shards.standing_by
+        watch("retry_shards_standing_by", "Shards of others of which copies are kept.", lambda: len(copies()))
+        watch("retry_standby_lag_records", "What these copies are behind.", lambda: sum(s.lag() for s in copies()))
         watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
         watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
         for phase in (Phase.READ_ONLY, Phase.HALTED):

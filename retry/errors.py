@@ -12,6 +12,7 @@ RetryError
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
 ├── EntryUnreadable        find who else writes to the changelog
 │   └── EntryNewer             upgrade this worker; the shard goes on where it stopped
+├── Stalled                nothing: the worker ends to be started again; what hung stands in its log
 ├── LineageUnreadable      find who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
@@ -96,6 +97,14 @@ class EntryUnreadable(RetryError):
 
 class EntryNewer(EntryUnreadable):
     """A changelog record was written by a newer version of this service."""
+
+
+class Stalled(RetryError):
+    """A part of the worker stood still though there was work before it."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(f"{what} has stood still for {seconds:.0f} s with work before it; start the worker again")
+        self.what, self.seconds = what, seconds
 
 
 class LineageUnreadable(RetryError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from backoff.limit import Bucket
@@ -14,6 +15,7 @@ from retry import controls
 from retry.breaker import Breakers
 from retry.gather import Lane
 from retry.policies.registry import Registry
+from retry.reasons import Reason
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Gate:
 
     def __init__(self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float]) -> None:
         self.known: dict[bytes, Lane] = {}
-        self._held: dict[Lane, tuple[str, int]] = {}
+        self._held: dict[Lane, tuple[Reason, str, int]] = {}
         self._parking, self._closed, self._share = parking, closed, share
         self._lock = threading.Lock()
         self.use(registry)
@@ -53,9 +55,9 @@ class Gate:
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
         """See `retry.gather.Gate`."""
-        why = self.why_not(lane, standing)
-        if why:
-            self._hold(lane, why, now_ms)
+        refusal = self._refusal(lane, standing)
+        if refusal:
+            self._hold(lane, *refusal, now_ms)
             return 0
         let_through, why = self.breakers.allowed(lane.destination, now_ms)
         allowed = min(wanted, let_through)
@@ -65,19 +67,25 @@ class Gate:
             self._held.pop(lane, None)
         elif let_through:
             self.breakers.unsent(lane.destination)
-            self._hold(lane, _USED_UP, now_ms)
+            self._hold(lane, Reason.LIMIT, _USED_UP, now_ms)
         else:
-            self._hold(lane, why, now_ms)
+            self._hold(lane, Reason.BREAKER, why, now_ms)
         return allowed
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""
+        refusal = self._refusal(lane, standing)
+        return refusal[1] if refusal else None
+
+    def _refusal(self, lane: Lane, standing: Mapping[bytes, bytes]) -> tuple[Reason, str] | None:
         paused = controls.paused(standing, *lane)
         if paused is not None:
-            return paused
+            return Reason.PAUSED, paused
         if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
-            return f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
-        return self._closed({lane.destination}).get(lane.destination)
+            why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
+            return Reason.NOT_ALLOWED, why
+        closed = self._closed({lane.destination}).get(lane.destination)
+        return (Reason.REFUSED, closed) if closed else None
 
     def give_back(self, lane: Lane, entries: int) -> None:
         """See `retry.gather.Gate`."""
@@ -88,7 +96,11 @@ class Gate:
 
     def held(self, now_ms: int) -> dict[Lane, str]:
         """Why lanes wait that have something due and may send none of it."""
-        return {lane: why for lane, (why, at_ms) in list(self._held.items()) if now_ms - at_ms < _HELD_MS}
+        return {lane: why for lane, (_, why, at_ms) in list(self._held.items()) if now_ms - at_ms < _HELD_MS}
+
+    def reasons(self, now_ms: int) -> Counter[Reason]:
+        """How many lanes are held, by reason."""
+        return Counter(reason for reason, _, at_ms in list(self._held.values()) if now_ms - at_ms < _HELD_MS)
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
         """See `retry.gather.Gate`."""
@@ -117,10 +129,10 @@ class Gate:
                 bucket.give_back(taken - min(got))
         return min(got)
 
-    def _hold(self, lane: Lane, why: str, now_ms: int) -> None:
+    def _hold(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
         before = self._held.get(lane)
-        self._held[lane] = why, now_ms
-        if before is None or before[0] != why:
+        self._held[lane] = reason, why, now_ms
+        if before is None or before[1] != why:
             # Every limit is used up again and again: that is what it is for.
-            level = logging.DEBUG if why is _USED_UP else logging.WARNING
+            level = logging.DEBUG if reason is Reason.LIMIT else logging.WARNING
             log.log(level, "%s: letters of %s for %s wait: %s", lane.team, lane.topic, lane.destination, why)

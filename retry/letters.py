@@ -18,6 +18,7 @@ from retry import clock
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
 from retry.intake import Intake, Settled
 from retry.kafka.log import Log, Partition, Writer
+from retry.watchdog import Part
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,9 @@ class Letters:
         self._closing = threading.Event()
         # Where reading goes on, by partition: what comes from before that was read already.
         self._reached: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
+        self._reads = self._tries = self._commits = 0
+        self._failing = ""
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
@@ -82,6 +86,7 @@ class Letters:
 
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
+        self._reads += 1
         if self.stopped:
             # Its partitions go to workers that can do something with them.
             self._member.subscribe([])
@@ -94,6 +99,9 @@ class Letters:
             return None
         messages = self._member.read(self._records, _LINGER_S)
         if not messages:
+            if not self._under_way:
+                # Whatever failed, nothing is left to do.
+                self._failing = ""
             return None
         if self._read_twice(messages):
             self._start_over("letters came twice")
@@ -115,6 +123,22 @@ class Letters:
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
             self._reached.pop(partition, None)
+            self._committed.pop(partition, None)
+
+    def parts(self) -> list[Part]:
+        """What must go on here; nothing, once it is being closed. Takes no lock, since whoever hangs may hold it."""
+        if self._closing.is_set():
+            return []
+        found = [
+            Part("reading letters", self._reads, busy=True),
+            Part("taking letters in", self._tries, self._under_way > 0),
+            Part("committing letters", self._commits, trouble=self._failing),
+        ]
+        committed, ended = self._committed, self._member.ended
+        for place in list(self._member.owned):
+            done = committed.get(place, 0), ended.get(place, 0)
+            found.append(Part(f"letters of {place[0]}/{place[1]}", done, place=place, offset=max(done)))
+        return found
 
     def stop(self, why: str) -> None:
         """Take in nothing more, not even what was read already; it stays on its topics."""
@@ -167,15 +191,19 @@ class Letters:
             self._writer.close()
             self._writer = self._opened()
             return False
+        self._committed |= {(p.topic, p.partition): p.offset for p in positions}
+        self._commits, self._failing = self._commits + 1, ""
         return True
 
     def _done(self) -> None:
+        self._tries += 1
         with self._changed:
             self._under_way = max(0, self._under_way - 1)
             self._changed.notify_all()
 
     def _start_over(self, why: str) -> None:
         logger.warning("letters are read again from the committed offsets: %s", why)
+        self._failing = why
         self._epoch += 1
 
     def _rewound(self) -> bool:
@@ -198,6 +226,7 @@ class Letters:
                 return writer
             except RetryError as error:
                 logger.warning("intake cannot begin yet: %s", error)
+                self._tries, self._failing = self._tries + 1, str(error)
                 if self._closing.wait(_AGAIN_S):
                     return writer
                 writer.close()

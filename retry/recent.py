@@ -15,12 +15,14 @@ from retry import clock
 from retry.errors import LineageNewer, LineageUnreadable
 from retry.kafka.log import Log
 from retry.lineages import Lineages
+from retry.watchdog import Part
 
 logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.1
 _RECORDS_MAX = 100
 _WAIT_S = 0.02
+_BEYOND = 1 << 62
 
 
 class Recent:
@@ -34,6 +36,7 @@ class Recent:
         self.lineages, self.trouble = lineages, ""
         self._read: deque[Message] = deque()
         self._follower = log.follower()
+        self._topic, self._turns, self._closing = topic, 0, False
         bounds = log.bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
@@ -41,8 +44,14 @@ class Recent:
 
     def read(self) -> None:
         """Read what is new; to be called again and again."""
+        self._turns += 1
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             self._read.append(message)
+
+    def part(self) -> Part:
+        """What must go on here, until it is closed."""
+        # A place is here to be asked for by workers that own no partition, too.
+        return Part("reading lineages", self._turns, not self._closing, (self._topic, 0), _BEYOND)
 
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""
@@ -70,5 +79,6 @@ class Recent:
 
     def close(self) -> None:
         """Follow no more."""
+        self._closing = True
         self._missing.clear()
         self._follower.close()

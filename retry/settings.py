@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       batch_bytes: bytes of letters in one transaction, at most; one letter may be larger.
       table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
       lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
+      stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
+      standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
     """
 
@@ -47,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch_bytes: int = 16 << 20
     table_cache_bytes: int = 64 << 20
     lineages: int = 500_000
+    stalled_s: int = 60
+    standby: int = 0
     kafka: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -85,6 +89,8 @@ _BOUNDS = (
     ("batch_bytes", 1 << 10, 1 << 30),
     ("table_cache_bytes", 8 << 20, 1 << 40),
     ("lineages", 1_000, 100_000_000),
+    ("stalled_s", 5, 3_600),
+    ("standby", 0, 1),
 )
 
 

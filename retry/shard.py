@@ -10,6 +10,9 @@ Opening, in this order:
 Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake
 of another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and
 unseen.
+
+A standby is a shard that another worker owns: it is folded and never swept, and has no producer. When it is taken over, step 2
+falls away, and of step 4 only a short tail is left. When a shard is handed over, it becomes one.
 """
 
 from __future__ import annotations
@@ -26,11 +29,13 @@ from retry import clock, older
 from retry.anew import Judge
 from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
-from retry.kafka.log import Log, Writer
+from retry.kafka.log import Bounds, Log, Writer
+from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.reschedule import Rescheduling
 from retry.sweep import NOTHING, Changelog, Swept, sweep
 from retry.table.base import Table, Tables
 from retry.table.kinds import before_unreadable
+from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,7 @@ log = logging.getLogger(__name__)
 class Phase(Enum):
     """Where a shard is between opening and closing."""
 
+    STANDBY = "standby"
     RESTORING = "restoring"
     READY = "ready"
     # A newer version has written here: the entries stay in the changelog for it.
@@ -56,17 +62,42 @@ class Surroundings(NamedTuple):
     judge: Judge
     rows_max: int
     bytes_max: int
+    stale_ms: int = DELETE_RETENTION_MS // 2
 
 
 class Shard:
-    """One shard, owned. `fold` and `sweep` may be called from different threads; each from one at a time."""
+    """One shard, owned or standing by. `fold` and `sweep` may be called from different threads; each from one at a time."""
 
-    def __init__(self, changelog: Changelog, table: Table, tables: Tables, writer: Writer, end_offset: int) -> None:
+    def __init__(
+        self,
+        changelog: Changelog,
+        table: Table,
+        tables: Tables,
+        writer: Writer | None,
+        end_offset: int,
+        stale_ms: int = DELETE_RETENTION_MS // 2,
+    ) -> None:
         self.changelog, self.table, self._tables = changelog, table, tables
-        self.end_offset, self.trouble = end_offset, ""
-        self.phase = Phase.RESTORING if table.next_offset < end_offset else Phase.READY
-        self._writer, self._rescheduling = writer, Rescheduling()
+        self.trouble, self._stale_ms = "", stale_ms
+        # When the table was last seen to be all that can be read, and how far that went.
+        self._current_at_ms, self._readable = clock.wall_ms(), end_offset
+        self._begin(writer, end_offset)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
+        self._tries = self._turns = 0
+
+    def _begin(self, writer: Writer | None, end_offset: int) -> None:
+        self._writer, self._rescheduling, self.end_offset = writer, Rescheduling(), end_offset
+        self._failing, self._overlooked = "", False
+        self.phase = Phase.STANDBY
+        if writer is not None:
+            log.info("shard %d: from %d to %d", self.changelog.partition, self.table.next_offset, end_offset)
+            self.phase = Phase.RESTORING
+            self._become_ready()
+
+    def _become_ready(self) -> None:
+        if self.phase is Phase.RESTORING and self.table.next_offset >= self.end_offset:
+            self.phase = Phase.READY
+            log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
     @classmethod
     def open(cls, changelog: Changelog, around: Surroundings) -> Shard:
@@ -75,28 +106,68 @@ class Shard:
         Raises:
           TransactionFailed: the broker did not answer; nothing is held, try again later.
         """
-        topic, partition = changelog
-        tables, writer = around.tables, around.log.writer(f"shard-{partition}")
+        writer, bounds = _fenced(changelog, around)
         try:
-            writer.open()
-            start, end = around.log.bounds(topic, [partition])[partition]
-            table = tables.open(partition, clock.wall_ms())
-            if not (table.next_offset == 0 or start <= table.next_offset <= end):
-                log.error("shard %d: table at %d, log from %d to %d: wiped", partition, table.next_offset, start, end)
-                table.close()
-                tables.wipe(partition)
-                table = tables.open(partition, clock.wall_ms())
+            return cls(changelog, _table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
         except BaseException:
             writer.close()
             raise
-        log.info("shard %d: from %d to %d", partition, table.next_offset, end)
-        return cls(changelog, table, tables, writer, end)
+
+    @classmethod
+    def stand_by(cls, changelog: Changelog, around: Surroundings, bounds: Bounds) -> Shard:
+        """Open its table only, to be kept current while another worker owns it."""
+        return cls(changelog, _table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
+
+    def take_over(self, around: Surroundings) -> bool:
+        """Own it from now on; False if the table cannot be used, and has to be closed.
+
+        Raises:
+          TransactionFailed: as `open`; it stands by as before.
+        """
+        writer, bounds = _fenced(self.changelog, around)
+        with self._folding:
+            self._look_at_age()
+            if self.phase is Phase.STANDBY and not _within(self.table, bounds):
+                self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
+            if self.phase is not Phase.STANDBY:
+                writer.close()
+                return False
+            self._begin(writer, bounds.end)
+            return True
+
+    def hand_over(self) -> bool:
+        """Finish what is under way and only stand by from now on; False if it has to be closed."""
+        with self._sweeping, self._folding:
+            if self.phase not in (Phase.READY, Phase.RESTORING) or self._writer is None:
+                return False
+            self._writer.close()
+            self._begin(None, self.end_offset)
+            return True
+
+    def heard(self, readable: int, at_ms: int) -> None:
+        """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
+        self._readable = readable
+        if self.table.next_offset >= readable and not self._is_stale(at_ms):
+            self._current_at_ms = at_ms
+
+    def _is_stale(self, now_ms: int) -> bool:
+        """Others delete: a standby that was away for too long may have missed deletes that compaction has dropped since."""
+        return self.phase is Phase.STANDBY and now_ms - self._current_at_ms > self._stale_ms
+
+    def _look_at_age(self) -> None:
+        if self._is_stale(clock.wall_ms()):
+            self._break("it has not been current for too long", unreadable=True)
+
+    def lag(self) -> int:
+        """How many changelog offsets a standby is behind what could be read when that was last asked."""
+        return max(0, self._readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
 
     def fold(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
             if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
                 return
+            self._look_at_age()
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
                 # Read again from further back, which would bring to life what is deleted later on.
@@ -109,14 +180,14 @@ class Shard:
             next_offset = (last.offset() or 0) + (last.error() is None)
             if records or next_offset != self.table.next_offset:
                 self._guarded_fold(records, next_offset)
-            if self.phase is Phase.RESTORING and next_offset >= self.end_offset:
-                self.phase = Phase.READY
-                log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
+            if last.error() is not None:
+                self._current_at_ms = clock.wall_ms()
+            self._become_ready()
 
-    def _guarded_fold(self, records: list[Message], next_offset: int) -> None:
+    def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:
         rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
-            self.table.fold(rows, next_offset, clock.wall_ms())
+            self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
         except EntryUnreadable as error:
@@ -142,10 +213,11 @@ class Shard:
         return max(0, self.end_offset - self.table.next_offset) if self.phase is Phase.RESTORING else 0
 
     def touch(self) -> None:
-        """Note in the table that it is current, so that an idle one does not grow stale."""
+        """Note in the table when it was last seen to be current, so that an idle one does not grow stale."""
         with self._folding:
-            if self.phase is Phase.READY:
-                self._guarded_fold([], self.table.next_offset)
+            self._look_at_age()
+            if self.phase in (Phase.READY, Phase.STANDBY):
+                self._guarded_fold([], self.table.next_offset, self._current_at_ms)
 
     def sweep(self, around: Surroundings, now_ms: int) -> Swept | None:
         """Do one batch of what is to be rescheduled, and deliver one; None where it is not ready, or is swept already.
@@ -155,16 +227,21 @@ class Shard:
         if not self._sweeping.acquire(blocking=False):
             return None
         try:
-            if self.phase is not Phase.READY:
+            if self.phase is not Phase.READY or self._writer is None:
                 return None
             limits = around.rows_max, around.bytes_max
             if moved := older.step(self.table, self._writer, self.changelog, *limits):
+                self._turns += 1
                 log.info("shard %d: %d entries of the version before lanes moved", self.changelog.partition, moved)
                 return NOTHING
             if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
-            return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            self._overlooked = swept is NOTHING and self._is_overlooked(around.gate, now_ms)
+            self._turns, self._failing = self._turns + (not self._overlooked), ""
+            return swept
         except TransactionAborted as error:
+            self._failing = str(error)
             log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
         except TransactionFailed as error:
             self._break(f"{type(error).__name__}: {error}")
@@ -173,8 +250,29 @@ class Shard:
         except EntryUnreadable as error:
             self._halt(error)
         finally:
+            self._tries += 1
             self._sweeping.release()
         return None
+
+    def _is_overlooked(self, gate: Gate, now_ms: int) -> bool:
+        """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
+        due = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
+        return bool(due) and not due <= gate.held(now_ms).keys()
+
+    def parts(self) -> list[Part]:
+        """What must go on here; takes no lock, since whoever hangs may hold it."""
+        name, number = f"shard {self.changelog.partition}", self.changelog.partition
+        ready, offset = self.phase is Phase.READY, self.table.next_offset
+        if self.phase is Phase.STANDBY:
+            return [Part(f"{name}: standing by", offset, place=self.changelog, offset=offset)]
+        if not ready and self.phase is not Phase.RESTORING:
+            return []
+        return [
+            # Behind a transaction that somebody left open there is nothing to read, for a new process either.
+            Part(f"{name}: folding", offset, place=self.changelog, offset=offset, shard=number),
+            Part(f"{name}: sweeping", self._tries, ready, shard=number),
+            Part(f"{name}: delivering", self._turns, self._overlooked, trouble=self._failing, shard=number),
+        ]
 
     def rescheduling(self, around: Surroundings) -> str | None:
         """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
@@ -194,6 +292,34 @@ class Shard:
             if self.phase is not Phase.CLOSED:
                 self.phase = Phase.CLOSED
                 self.table.close()
-                self._writer.close()
+                if self._writer is not None:
+                    self._writer.close()
                 if self.unreadable:
                     self._tables.wipe(self.changelog.partition)
+
+
+def _fenced(changelog: Changelog, around: Surroundings) -> tuple[Writer, Bounds]:
+    """Steps 1 and 3."""
+    writer = around.log.writer(f"shard-{changelog.partition}")
+    try:
+        writer.open()
+        return writer, around.log.bounds(changelog.topic, [changelog.partition])[changelog.partition]
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _table(changelog: Changelog, around: Surroundings, bounds: Bounds) -> Table:
+    """Step 2; before or after step 3 is the same, since nobody else writes to the table."""
+    tables, partition = around.tables, changelog.partition
+    table = tables.open(partition, clock.wall_ms())
+    if not _within(table, bounds):
+        log.error("shard %d: table at %d, log from %d to %d: wiped", partition, table.next_offset, *bounds)
+        table.close()
+        tables.wipe(partition)
+        table = tables.open(partition, clock.wall_ms())
+    return table
+
+
+def _within(table: Table, bounds: Bounds) -> bool:
+    return table.next_offset == 0 or bounds.start <= table.next_offset <= bounds.end

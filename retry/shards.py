@@ -2,13 +2,13 @@
 
 The member only says which partitions are ours; another client follows each from where its table ends. A shard is opened
 outside the rebalance callback. The same way leads back when a shard broke: it is closed, and opened again if the
-partition is still ours.
+partition is still ours. Of partitions that others own copies may be kept current, from which a shard is ready sooner.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaException, Message
 
@@ -17,6 +17,7 @@ from retry.errors import RetryError
 from retry.kafka.log import Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
+from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,23 @@ Map = Callable[[Callable[[int], Shard | None], Iterable[int]], Iterable[Shard | 
 
 
 class Shards:
-    """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them."""
+    """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them.
 
-    def __init__(self, group: str, topic: str, around: Surroundings, opening: Map) -> None:
-        self.around, self._opening = around, opening
+    Args:
+      standbys: partitions to stand by for whenever another worker owns them.
+    """
+
+    def __init__(
+        self, group: str, topic: str, around: Surroundings, opening: Map, standbys: Iterable[int] = ()
+    ) -> None:
+        self.around, self._opening, self._standbys = around, opening, frozenset(standbys)
         self._open: dict[int, Shard] = {}
+        self._standing_by: dict[int, Shard] = {}
+        self._stand_by_at_s = 0.0
         self._to_open: dict[int, float] = {}
+        self._refused: dict[int, str] = {}
+        self._turns = self._tries = 0
+        self._closing = False
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
         self._follower = around.log.follower()
@@ -46,33 +58,83 @@ class Shards:
         """Those that are open just now."""
         return list(self._open.values())
 
+    def standing_by(self) -> list[Shard]:
+        """Copies of what others own."""
+        return list(self._standing_by.values())
+
+    def heard(self, ends: Mapping[Partition, int], at_ms: int) -> None:
+        """Where readers of committed records came to at that time."""
+        for shard in [*self.shards(), *self.standing_by()]:
+            if shard.changelog in ends:
+                shard.heard(ends[shard.changelog], at_ms)
+
     def owned(self) -> int:
         """How many partitions are ours, open or not."""
         return len(self._member.owned)
 
     def read(self) -> Portions:
         """The next changelog records, and ends of partitions, each with the shard that is to fold them."""
+        self._turns += 1
         self._member.read(1, 0.0)
         self._reopen_broken()
         self._open_waiting()
+        self._stand_by()
         self._touch_idle()
         found: dict[int, list[Message]] = {}
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             found.setdefault(message.partition() or 0, []).append(message)
-        return [(self._open[p], messages) for p, messages in found.items() if p in self._open]
+        shards = self._standing_by | self._open
+        return [(shards[p], messages) for p, messages in found.items() if p in shards]
+
+    def to_open(self) -> list[int]:
+        """Partitions that are ours and not open yet."""
+        return list(self._to_open)
+
+    def parts(self) -> list[Part]:
+        """What must go on here, and in each shard; nothing, once it is being closed."""
+        if self._closing:
+            return []
+        reading = Part("reading the changelog", (self._turns, self._tries), busy=True)
+        refused = [Part(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
+        return [reading, *refused, *(p for s in [*self.shards(), *self.standing_by()] for p in s.parts())]
 
     def _gained(self, gained: list[Partition]) -> None:
         self._to_open |= {partition: 0.0 for _, partition in gained}
+        log.info("shards %s: ours", ", ".join(str(partition) for _, partition in sorted(gained)) or "none")
 
     def _leaving(self, leaving: list[Partition]) -> None:
         for _, partition in leaving:
             self._to_open.pop(partition, None)
+            self._refused.pop(partition, None)
             shard = self._open.pop(partition, None)
             if shard is not None:
-                self._close(shard)
+                if partition in self._standbys and shard.hand_over():
+                    self._standing_by[partition] = shard
+                else:
+                    self._close(shard)
                 log.info("shard %d: given up", partition)
 
+    def _stand_by(self) -> None:
+        """Begin to stand by where that is missing, when what is ours is swept."""
+        missing = self._standbys - self._standing_by.keys() - {partition for _, partition in self._member.owned}
+        restoring = self._to_open or any(shard.phase is Phase.RESTORING for shard in self.shards())
+        if not missing or restoring or clock.monotonic_s() < self._stand_by_at_s:
+            return
+        self._stand_by_at_s = clock.monotonic_s() + _AGAIN_S
+        try:
+            bounds = self.around.log.bounds(self._topic, missing)
+            for partition in sorted(missing):
+                shard = Shard.stand_by(Changelog(self._topic, partition), self.around, bounds[partition])
+                self._follower.begin(self._topic, partition, shard.table.next_offset)
+                self._standing_by[partition] = shard
+        except (RetryError, KafkaException, TimeoutError) as error:
+            log.warning("cannot stand by yet: %s", error)
+
     def _reopen_broken(self) -> None:
+        for partition, shard in list(self._standing_by.items()):
+            if shard.phase is Phase.BROKEN or (shard.phase is not Phase.STANDBY and partition in self._to_open):
+                del self._standing_by[partition]
+                self._close(shard)
         for partition, shard in list(self._open.items()):
             if shard.phase is Phase.BROKEN:
                 del self._open[partition]
@@ -85,17 +147,29 @@ class Shards:
         ripe = [partition for partition, at_s in self._to_open.items() if now_s >= at_s]
         for partition, shard in zip(ripe, self._opening(self._opened, ripe), strict=True):
             self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
-            if shard is not None:
+            if shard is None:
+                continue
+            if self._standing_by.pop(partition, None) is None:
                 self._follower.begin(self._topic, partition, shard.table.next_offset)
-                self._open[partition] = shard
-                del self._to_open[partition]
+            self._open[partition] = shard
+            del self._to_open[partition]
 
     def _opened(self, partition: int) -> Shard | None:
+        # Others are opened at the same time: that a count is lost now and then does no harm.
+        self._tries += 1
         try:
-            return Shard.open(Changelog(self._topic, partition), self.around)
+            shard = self._standing_by.get(partition)
+            if shard is None:
+                shard = Shard.open(Changelog(self._topic, partition), self.around)
+            elif not shard.take_over(self.around):
+                # It is closed by the thread that reads, and then opened anew.
+                return None
         except (RetryError, KafkaException, TimeoutError) as error:
+            self._refused[partition] = str(error)
             log.warning("shard %d: cannot be opened yet: %s", partition, error)
             return None
+        self._refused.pop(partition, None)
+        return shard
 
     def _close(self, shard: Shard) -> None:
         self._follower.end(self._topic, shard.changelog.partition)
@@ -104,10 +178,13 @@ class Shards:
     def _touch_idle(self) -> None:
         if clock.monotonic_s() >= self._touch_at_s:
             self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
-            for shard in self.shards():
+            for shard in [*self.shards(), *self.standing_by()]:
                 shard.touch()
 
     def close(self) -> None:
         """Close every shard and leave the group."""
+        self._closing, self._standbys = True, frozenset()
         self._member.close()
+        for shard in self.standing_by():
+            self._close(shard)
         self._follower.close()

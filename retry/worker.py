@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -171,6 +172,8 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
 def run(engine: Engine, settings: Settings) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process."""
     allocator.calm_collector()
+    # A thread of its own: the loop that runs everything else may be what stands still.
+    threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
     faust.Worker(
         assemble(engine, settings), loglevel="INFO", logging_config=_LOGGING, redirect_stdouts=False

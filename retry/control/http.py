@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -14,7 +15,7 @@ Health = Callable[[], tuple[bool, dict[str, object]]]
 
 
 class Http:
-    """`/health/live`, `/health/ready` and `/metrics`.
+    """`/health/live`, `/health/ready`, the same of one shard, `/health/ready/<shard>`, and `/metrics`.
 
     Args:
       health: whether the worker is ready, and details.
@@ -27,6 +28,7 @@ class Http:
         app.add_routes([
             web.get("/health/live", self._live),
             web.get("/health/ready", self._ready),
+            web.get("/health/ready/{shard}", self._shard_ready),
             web.get("/metrics", self._show_metrics),
         ])  # fmt: skip
         self._runner = web.AppRunner(app, access_log=None)
@@ -50,6 +52,15 @@ class Http:
     async def _ready(self, _request: web.Request) -> web.Response:
         ready, details = self._health()
         return web.Response(status=200 if ready else 503, body=orjson.dumps(details), content_type="application/json")
+
+    async def _shard_ready(self, request: web.Request) -> web.Response:
+        wanted, (_, details) = request.match_info["shard"], self._health()
+        phases: Any = details["shards"]
+        troubles: Any = details["not_ready"]
+        why = [trouble for trouble in troubles if str(trouble["shard"]) == wanted or trouble["shard"] is None]
+        status = 404 if wanted not in phases and not why else 503 if why else 200
+        body = {"ready": status == 200, "phase": phases.get(wanted), "not_ready": why}
+        return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
     async def _show_metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

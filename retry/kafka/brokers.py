@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry.kafka import clients, spans
 from retry.kafka.follower import Follower
-from retry.kafka.log import Bounds, Told
+from retry.kafka.log import Bounds, Partition, Told
 from retry.kafka.member import Member
 from retry.kafka.orphans import Orphans
 from retry.kafka.transactions import Transactions
@@ -43,3 +43,7 @@ class Brokers:
         asked = list(partitions)
         starts, ends = spans.starts(self._admin, topic, asked), spans.ends(self._admin, topic, asked)
         return {n: Bounds(starts[n], ends[n]) for n in asked}
+
+    def readable(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        """Where readers of committed records end now; without what no broker answered for within a few seconds."""
+        return spans.readable(self._admin, places)

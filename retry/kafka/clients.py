@@ -91,6 +91,8 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
+        # How far reading has come in a partition of which nothing can be read, of undone transactions say.
+        "enable.partition.eof": True,
     }
     return {**_common(settings), **preferred, **settings.kafka, **demanded}
 

@@ -28,6 +28,9 @@ class Member:
     Only that thread touches the consumer: any other would wait until it is neither reading nor being told of partitions
     (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
 
+    Attributes:
+      ended: where the end of a partition was seen last, behind everything that was read of it.
+
     Args:
       gained: told of partitions that are ours from now on.
       leaving: told of partitions before they are given up; it may finish what is under way.
@@ -45,6 +48,7 @@ class Member:
         reads: bool = True,
     ) -> None:
         self.owned: set[Partition] = set()
+        self.ended: dict[Partition, int] = {}
         self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
         self._reads, self._complaints = reads, Complaints()
@@ -75,12 +79,18 @@ class Member:
         self._gave_up = False
         messages = self._consumer.consume(records_max, wait_s)
         self._metadata = self._consumer.consumer_group_metadata()
-        for error in filter(None, (m.error() for m in messages)):
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
             # A consumer hands its fatal errors on under one code, without the flag.
             if error.fatal() or error.code() == KafkaError._FATAL:
                 self._join_again(error)
                 return []
-            self._complaints.tell(error)
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.ended[message.topic() or "", message.partition() or 0] = message.offset() or 0
+            else:
+                self._complaints.tell(error)
         usable = [m for m in messages if m.error() is None]
         # Partitions may have been given up while the batch was being gathered.
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
@@ -160,4 +170,5 @@ class Member:
     def _give_up(self, given_up: list[Partition]) -> None:
         self._leaving(given_up)
         self.owned -= set(given_up)
+        self.ended = {place: offset for place, offset in self.ended.items() if place in self.owned}
         self._gave_up = True

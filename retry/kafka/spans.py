@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry.clock import Deadline
@@ -13,6 +13,7 @@ from retry.errors import TopicsInvalid
 from retry.kafka.clients import Config
 
 _ASK_S = 15.0
+_LOOK_S, _LATE_S = 5.0, 0.5
 _SILENCE_S = 30.0
 _WAIT_S = 0.2
 # Records beyond this wait in the client's own queue, whose bytes are bounded.
@@ -57,6 +58,25 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
 def end(admin: AdminClient, topic: str, partition: int) -> int:
     """The same of one partition."""
     return ends(admin, topic, [partition])[partition]
+
+
+def readable(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """The offsets at which readers of committed records end now; 0 of what is not there any more.
+
+    Without those for which no broker answered within a few seconds.
+    """
+    found, deadline = {}, Deadline(_LOOK_S)
+    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_LOOK_S)
+    for place, answer in answers.items():
+        try:
+            found[place.topic, place.partition] = answer.result(deadline.remaining_s() + _LATE_S).offset
+        except KafkaException as error:
+            if error.args[0].code() in _REFUSALS:
+                found[place.topic, place.partition] = 0
+        except TimeoutError:
+            continue
+    return found
 
 
 def _offsets(

@@ -11,8 +11,12 @@
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
 | `retry_shards_read_only`, `retry_shards_halted` | gauge | | shards that stand: a newer version, or a stranger, wrote there |
 | `retry_intake_read_only` | gauge | | 1 while no letter is taken in, since a newer version wrote the record of lineages |
+| `retry_shards_standing_by` | gauge | | shards of other workers of which this one keeps copies |
+| `retry_standby_lag_records` | gauge | | changelog records that these copies are behind |
 | `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
 | `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
+| `retry_shard_ready` | gauge | shard | 1 if the shard is swept and gets on; only shards of this worker |
+| `retry_held` | gauge | reason | lanes, shards and parts of the worker that wait, by `retry.reasons` |
 | `retry_lineages` | gauge | | lineages in the record of recent sends |
 | `retry_policy_file_valid` | gauge | | 0 while a changed policy file is refused and the old one stays |
 | `retry_policy_file_refused` | gauge | | how often it was refused since the start |
@@ -22,9 +26,11 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from retry.entry import Entry
 from retry.telemetry.lateness import Lateness
@@ -48,6 +54,10 @@ class Metrics:
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Add a gauge that is asked for its value whenever the metrics are read."""
         Gauge(name, meaning, registry=self.registry).set_function(value)
+
+    def watch_each(self, name: str, meaning: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
+        """Add a gauge with one label, whose values by label are asked for whenever the metrics are read."""
+        self.registry.register(_Each(name, meaning, label, values))
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         """Count letters by (team, decision), and by family."""
@@ -73,3 +83,19 @@ class Metrics:
     def text(self) -> bytes:
         """What `/metrics` answers."""
         return generate_latest(self.registry)
+
+
+class _Each(Collector):
+    def __init__(self, name: str, meaning: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
+        self._name, self._meaning, self._label, self._values = name, meaning, label, values
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Its name, which may be asked for before there is anything to count."""
+        return [GaugeMetricFamily(self._name, self._meaning, labels=[self._label])]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """What the metrics page shows."""
+        family = GaugeMetricFamily(self._name, self._meaning, labels=[self._label])
+        for label, value in self._values().items():
+            family.add_metric([label], value)
+        return [family]

@@ -11,6 +11,7 @@ from retry.controls import Pause
 from retry.gate import Gate
 from retry.gather import Lane
 from retry.policies.file import parse
+from retry.reasons import Reason
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -221,3 +222,14 @@ def test_whose_lanes_are_is_known_whatever_the_policy_file_says(around: Around) 
     around.gate.known[b"lane"] = ORDERS
     around.gate.use(parse(POLICIES, "p.yaml"))
     assert around.gate.known == {b"lane": ORDERS}
+
+
+def test_what_is_held_is_counted_by_reason(around: Around) -> None:
+    around.closed["o"] = "no such topic"
+    around.gate.refused("broken.retry", "full", NOW_MS)
+    around.take(ORDERS, 20)
+    assert [around.take(ORDERS), around.take(OTHERS, topic="others.DLT"), around.take(BROKEN), around.take(FREE)] == [0] * 4
+    assert around.take(Lane("orders", "orders.DLT", "gone.retry")) == 0
+    found = {Reason.LIMIT: 1, Reason.PAUSED: 1, Reason.BREAKER: 1, Reason.REFUSED: 1, Reason.NOT_ALLOWED: 1}
+    assert around.gate.reasons(NOW_MS) == found
+    assert around.gate.reasons(NOW_MS + 60_000) == {}

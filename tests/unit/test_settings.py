@@ -24,7 +24,8 @@ def test_every_field_is_a_variable() -> None:
         "bootstrap_servers": "a:1,b:2", "app_id": "my.app_1-x", "policies": "p.yaml", "data_dir": "/data",
         "shards": "3", "instance": "pod-0",
         "http_addr": "0.0.0.0:0", "sweep_interval_ms": "60000", "batch_records": "1", "batch_bytes": "1024",
-        "table_cache_bytes": str(8 << 20), "lineages": "1000",
+        "table_cache_bytes": str(8 << 20), "lineages": "1000", "stalled_s": "5",
+        "standby": "1",
     }  # fmt: skip
     assert {*values, "kafka"} == set(Settings.__struct_fields__)
     found = from_environment({f"RETRY_{name.upper()}": text for name, text in values.items()})

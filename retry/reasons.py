@@ -1,0 +1,27 @@
+"""Why something does not go on: one closed list, from which labels of metrics are taken.
+
+Words for people stand beside it in health; they are no labels, since nobody could say how many there may be.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """What is held up is a lane, a shard, or a part of the worker."""
+
+    PAUSED = "paused"  # a lane: an operator's wish
+    NOT_ALLOWED = "not_allowed"  # a lane: the policy file no longer lets it go there
+    REFUSED = "refused"  # a lane: its topic is missing or forbidden
+    BREAKER = "breaker"  # a lane: its target's breaker is open, after refusals or failures
+    LIMIT = "limit"  # a lane: a rate or a budget is used up
+    OPENING = "opening"  # a shard that is ours and not open yet
+    RESTORING = "restoring"  # a shard that is read from the changelog
+    READ_ONLY = "read_only"  # a shard, or intake, that met what a newer version wrote
+    HALTED = "halted"  # a shard that met a record of which nothing is known
+    BROKEN = "broken"  # a shard that is about to be opened again
+    FAILING = "failing"  # a part whose every try fails, and that tries again
+    STALLED = "stalled"  # a part that stands still with work before it
+    BROKERS = "brokers"  # the worker: a broker does not answer
+    POLICY_FILE = "policy_file"  # the worker: a changed file is refused, the old one stays

@@ -1,0 +1,154 @@
+"""Finds what stands still though there is work before it. A worker that does so is not ready; then it ends, to be started again.
+
+Three things look alike from outside, and only the last is mended by a new process:
+
+- a broker does not answer      nothing counts until it does, and then all begins anew
+- every try fails               whoever tries again is not stuck: a new process would do the same
+- a part makes no step          a thread that hangs, a client that has gone deaf
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from retry import clock
+from retry.errors import Stalled
+from retry.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+_ASK_EVERY_S = 5.0
+# A process that was frozen, or did not get a processor, has seen nothing of the time in between.
+_SEEN_S_MAX = 2 * EVERY_S
+# So much of the patience is over when a part is told to be not ready.
+_PART = 4
+_NAMED = 4
+
+Place = tuple[str, int]
+
+
+class Part(NamedTuple):
+    """One thing that must go on.
+
+    Attributes:
+      name: for people.
+      done: changes whenever it gets on.
+      busy: whether it has something to do, as far as this process knows.
+      place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
+      trouble: what its last try failed with, where it is trying again.
+      shard: which one it belongs to.
+    """
+
+    name: str
+    done: object
+    busy: bool = False
+    place: Place | None = None
+    offset: int = 0
+    trouble: str = ""
+    shard: int | None = None
+
+
+class Held(NamedTuple):
+    """Why a part, or with the brokers the whole worker, does not go on."""
+
+    reason: Reason
+    why: str
+    shard: int | None = None
+
+
+class Watchdog:
+    """Looks at all parts every second, and asks brokers for the ends of what they read, every five.
+
+    Args:
+      parts: what to look at, with names that stay.
+      ends: where a reader of committed records ends in partitions now; those whose broker does not answer are left out.
+      stalled_s: how long a part may stand still.
+    """
+
+    def __init__(
+        self,
+        parts: Callable[[], Iterable[Part]],
+        ends: Callable[[Iterable[Place]], dict[Place, int]],
+        stalled_s: float,
+    ) -> None:
+        self._parts, self._ends, self._stalled_s = parts, ends, stalled_s
+        self._stood: dict[str, tuple[Part, float]] = {}
+        self._known: dict[Place, int] = {}
+        self._silent: set[Place] = set()
+        self._looked_at_s = clock.monotonic_s()
+        self._ask_at_s = 0.0
+
+    def look(self) -> None:
+        """Look once.
+
+        Raises:
+          Stalled: a part has stood still for too long.
+        """
+        now_s = clock.monotonic_s()
+        seen_s, self._looked_at_s = min(now_s - self._looked_at_s, _SEEN_S_MAX), now_s
+        parts, before = list(self._parts()), self._stood
+        still = [part for part in parts if part.name in before and _same(before[part.name][0], part)]
+        if now_s >= self._ask_at_s:
+            self._ask(parts)
+        counts = {part.name for part in still if part.trouble or self._working(part)} if not self._silent else set()
+        self._stood = {part.name: (part, before[part.name][1] + seen_s if part.name in counts else 0.0) for part in parts}
+        stuck = {part.name: stood_s for part, stood_s in self._stood.values() if not part.trouble}
+        if stuck and max(stuck.values()) >= self._stalled_s:
+            # A broker may have gone away since it was asked.
+            self._ask(parts)
+            if self._silent:
+                self._stood = {}
+                return
+            # One that hangs holds up others, which are noticed sooner or later than it.
+            names = [name for name, stood_s in stuck.items() if stood_s >= self._stalled_s / 2]
+            raise Stalled(", ".join(names[:_NAMED]), max(stuck.values()))
+
+    def _ask(self, parts: Iterable[Part]) -> None:
+        self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
+        # Whoever loses its session loses its partitions: what did not answer is asked for until it does.
+        places = {part.place for part in parts if part.place is not None} | self._silent
+        self._known = self._ends(places) if places else {}
+        silent = places - set(self._known)
+        if silent != self._silent:
+            log.warning("brokers do not answer for %d partitions", len(silent)) if silent else log.info("brokers answer again")
+        self._silent = silent
+
+    def _working(self, part: Part) -> bool:
+        return part.busy or (part.place is not None and self._known.get(part.place, 0) > part.offset)
+
+    def held(self) -> list[Held]:
+        """What does not go on, and why: for health and metrics."""
+        found = [Held(Reason.BROKERS, f"no answer for {', '.join(_named(self._silent))}")] if self._silent else []
+        for part, stood_s in list(self._stood.values()):
+            if stood_s >= self._stalled_s / _PART:
+                reason = Reason.FAILING if part.trouble else Reason.STALLED
+                why = f": {part.trouble}" if part.trouble else ""
+                found.append(Held(reason, f"{part.name} has not got on for {stood_s:.0f} s{why}", part.shard))
+        return found
+
+    def run(self) -> None:
+        """Look every second, and end the process when something is stuck: what hangs cannot be asked to stop."""
+        while True:
+            clock.pause(EVERY_S)
+            try:
+                self.look()
+            except Exception:
+                # Whatever it is: a worker that nobody watches is no better off than one that hangs.
+                log.critical("cannot go on", exc_info=True)
+                faulthandler.dump_traceback(sys.stderr, all_threads=True)
+                os._exit(1)
+
+
+def _same(before: Part, now: Part) -> bool:
+    return before.done == now.done and bool(before.trouble) == bool(now.trouble)
+
+
+def _named(places: set[Place]) -> list[str]:
+    first = sorted(places)[:_NAMED]
+    return [f"{topic}/{partition}" for topic, partition in first] + (["…"] if len(places) > len(first) else [])

@@ -1,0 +1,70 @@
+"""A reader that has read all there is says so, also behind what was undone: else it would look as if it stood still."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from retry.kafka import clients
+from retry.kafka.broker import LocalBroker
+from retry.kafka.brokers import Brokers
+from retry.settings import Settings
+from tests.conftest import Deploy
+from tests.support.process import await_that
+from tests.support.reading import QUIET
+
+COMMITTED, UNDONE = 3, 5
+
+
+@pytest.fixture
+def producer(broker: LocalBroker) -> Producer:
+    """Of letters that are written in transactions, as Kafka Streams does."""
+    made = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "streams", "logger": QUIET})
+    made.init_transactions(20.0)
+    return made
+
+
+def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: bool) -> None:
+    producer.begin_transaction()
+    for _ in range(records):
+        producer.produce(place[0], b"v", partition=place[1])
+    assert producer.flush(20.0) == 0
+    (producer.commit_transaction if commit else producer.abort_transaction)(20.0)
+
+
+def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Producer) -> None:
+    deployment = deploy({"one": 1})
+    place = next(iter(deployment.dead_letters)), 0
+    settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
+    brokers = Brokers(settings, clients.admin(settings), "a-worker")
+    follower, seen = brokers.follower(), [0]
+    member = brokers.member(f"{deployment.app_id}-group", [place[0]], lambda _: None, lambda _: None)
+    follower.begin(*place, 0)
+
+    def followed_to() -> int:
+        seen.extend((m.offset() or 0) for m in follower.read(100, 0.1) if m.error() is not None)
+        return seen[-1]
+
+    def member_at() -> int:
+        member.read(100, 0.1)
+        return member.ended.get(place, 0)
+
+    try:
+        for commit, records in ((True, COMMITTED), (False, UNDONE), (False, UNDONE)):
+            _write(producer, place, records, commit=commit)
+            end = brokers.readable([place])[place]
+            assert end > max(seen)
+            await_that("the follower is there", lambda end=end: followed_to() == end)
+            await_that("the member is there", lambda end=end: member_at() == end)
+            assert member.positions()[0].offset == COMMITTED
+    finally:
+        member.close()
+        follower.close()
+
+
+def test_what_is_not_there_has_no_end_and_a_silent_broker_tells_none(deploy: Deploy) -> None:
+    deployment = deploy({"one": 1})
+    settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
+    brokers = Brokers(settings, clients.admin(settings), "a-worker")
+    place = next(iter(deployment.dead_letters)), 0
+    assert brokers.readable([place, ("never.was", 0)]) == {place: 0, ("never.was", 0): 0}

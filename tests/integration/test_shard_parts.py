@@ -1,0 +1,112 @@
+"""What a shard shows to the watchdog: whether it gets on, whether it has work, and what it failed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retry import entry as entries
+from retry.entry import Entry
+from retry.gate import Gate
+from retry.gather import Lane
+from retry.kafka.log import Bounds
+from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
+from retry.shard import Phase, Shard, Surroundings
+from retry.sweep import Changelog
+from retry.table.database import Memory
+from retry.table.tables import RocksTables
+from retry.watchdog import Part
+from tests.support.plans import registry_of
+from tests.support.tables import plain_key
+
+CHANGELOG, NOW_MS = Changelog("changelog", 0), 1_700_000_000_000
+POLICIES = "teams: {team: {topics: [{dead_letters: orders.DLT, retry_to: retry}]}}"
+
+
+class Forgetful(Gate):
+    """A gate that lets nothing through and does not say why, as one with a mistake in it might."""
+
+    forgets = False
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
+        return 0 if self.forgets else super().take(lane, wanted, now_ms, standing)
+
+
+class Bench:
+    """A shard with one entry that is due, over a log in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.closed = MemoryLog(), dict[str, str]()
+        self.log.create("changelog")
+        self.log.create("retry")
+        tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), 1 << 60)
+        self.gate = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
+        nobody: Any = None  # Nothing is rescheduled.
+        self.around = Surroundings(self, tables, self.gate, nobody, 10, 1_000)  # type: ignore[arg-type]
+        self.shard = Shard.open(CHANGELOG, self.around)
+        entry = Entry("retry", b"k", b"v", [], None, "team")
+        self.shard.table.fold([(plain_key(NOW_MS), entries.encode(entry))], 1, NOW_MS)
+
+    def _closed(self, topics: set[str]) -> dict[str, str]:
+        return {topic: self.closed[topic] for topic in topics & self.closed.keys()}
+
+    def writer(self, name: str) -> MemoryTransactions:
+        return MemoryTransactions(self.log, name)
+
+    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, Bounds]:
+        return dict.fromkeys(partitions, Bounds(0, 0))
+
+    def sweep(self) -> Part:
+        """Sweep once; what is shown of delivering."""
+        self.shard.sweep(self.around, NOW_MS)
+        return self.parts()["delivering"]
+
+    def parts(self) -> dict[str, Part]:
+        return {part.name.split(": ")[1]: part for part in self.shard.parts()}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.shard.close()
+
+
+def test_every_sweep_that_comes_back_is_a_step(bench: Bench) -> None:
+    for tries in range(3):
+        assert (bench.parts()["sweeping"].done, bench.parts()["sweeping"].busy) == (tries, True)
+        bench.sweep()
+
+
+def test_what_is_due_and_neither_sent_nor_held_is_work_left(bench: Bench) -> None:
+    bench.gate.forgets = True
+    before = bench.sweep()
+    after = bench.sweep()
+    assert (before.done, before.busy) == (after.done, after.busy) == (0, True)
+    bench.gate.forgets = False
+    sent = bench.sweep()
+    assert (sent.done, sent.busy, len(bench.log.read("retry"))) == (1, False, 1)
+
+
+def test_what_is_held_is_no_work(bench: Bench) -> None:
+    bench.closed["retry"] = "no such topic"
+    held = bench.sweep()
+    assert (held.done, held.busy, bench.log.read("retry")) == (1, False, [])
+
+
+def test_a_transaction_that_is_undone_is_told_until_one_is_not(bench: Bench) -> None:
+    bench.log.faults += [Fault.ABORTED]
+    failed = bench.sweep()
+    assert (failed.done, failed.trouble != "") == (0, True)
+    sent = bench.sweep()
+    assert (sent.done, sent.trouble) == (1, "")
+
+
+def test_a_shard_that_is_to_be_opened_again_has_no_parts_and_one_that_is_restored_has_no_sweeps_to_make(bench: Bench) -> None:
+    bench.shard.phase = Phase.RESTORING
+    assert not bench.parts()["sweeping"].busy
+    bench.shard.phase = Phase.BROKEN
+    assert bench.parts() == {}
