@@ -147,15 +147,17 @@ class Shard:
     def heard(self, readable: int, at_ms: int) -> None:
         """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
         self._readable = readable
-        if self.table.next_offset >= readable and not self._is_stale(at_ms):
+        if self.table.next_offset >= readable:
+            self._be_current(at_ms)
+
+    def _be_current(self, at_ms: int) -> None:
+        # Once it was away for too long it stays so, whatever is heard later: a process may have been frozen, too.
+        if at_ms - self._current_at_ms <= self._stale_ms:
             self._current_at_ms = at_ms
 
-    def _is_stale(self, now_ms: int) -> bool:
-        """Others delete: a standby that was away for too long may have missed deletes that compaction has dropped since."""
-        return self.phase is Phase.STANDBY and now_ms - self._current_at_ms > self._stale_ms
-
     def _look_at_age(self) -> None:
-        if self._is_stale(clock.wall_ms()):
+        """Others delete: a standby that was away for too long may have missed deletes that compaction has dropped since."""
+        if self.phase is Phase.STANDBY and clock.wall_ms() - self._current_at_ms > self._stale_ms:
             self._break("it has not been current for too long", unreadable=True)
 
     def lag(self) -> int:
@@ -181,7 +183,7 @@ class Shard:
             if records or next_offset != self.table.next_offset:
                 self._guarded_fold(records, next_offset)
             if last.error() is not None:
-                self._current_at_ms = clock.wall_ms()
+                self._be_current(clock.wall_ms())
             self._become_ready()
 
     def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:

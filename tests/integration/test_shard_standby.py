@@ -155,6 +155,17 @@ def test_a_standby_that_was_deaf_for_too_long_is_wiped_though_it_hears_again(ben
     assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
 
 
+def test_an_owner_that_was_frozen_for_too_long_does_not_stand_by_with_what_it_has(bench: Bench) -> None:
+    bench.put(0, 1)
+    assert bench.shard.take_over(bench.around)
+    bench.today.now_ms += DAY_MS + 1
+    bench.at_end()
+    bench.shard.heard(bench.shard.table.next_offset, bench.today.now_ms)
+    assert bench.shard.hand_over()
+    bench.shard.touch()
+    assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
+
+
 def test_a_standby_that_is_told_again_and_again_that_there_is_no_more_may_be_taken_over_after_any_time(bench: Bench) -> None:
     bench.put(0, 1)
     for _ in range(50):
