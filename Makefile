@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
+SEEDS  ?= 10000
 
-.PHONY: help setup demo test check lint bench faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +31,9 @@ lint: setup  ## style, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
+
+simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10000 runs, a minute or two
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from retry.controls import Pause, encode, pause_key
+from retry.kafka.memory import MemoryTransactions
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 
@@ -147,6 +149,16 @@ def _close(world: World, _host: Host) -> None:
     world.log.closed ^= {topic}
 
 
+def _leave_open(world: World, _host: Host) -> None:
+    """An operator's command dies in the midst of its transaction."""
+    world.fault("transaction left open")
+    writer = MemoryTransactions(world.log, "command")
+    writer.open()
+    writer.begin()
+    for number in range(SHARDS):
+        writer.write(world.own.changelog, number, [{"key": pause_key("all", ""), "value": encode(Pause(world.now_ms))}])
+
+
 def _share_out(world: World, _host: Host) -> None:
     world.fault("rebalance")
     for group in world.log.groups.values():
@@ -156,5 +168,5 @@ def _share_out(world: World, _host: Host) -> None:
 KINDS: dict[str, Callable[[World, Host], None]] = {
     "kill": _kill, "stop": _stop, "outage": _long_outage, "jump": _jump, "compaction": _compaction, "expiry": _expiry,
     "start": _start_moves, "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
-    "skew": _skew, "close": _close, "rebalance": _share_out,
+    "skew": _skew, "close": _close, "rebalance": _share_out, "open": _leave_open, "open again": _leave_open,
 }  # fmt: skip

@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     Attributes:
       workers, letters, steps: how many; steps of the part in which things go wrong.
       crash, switch, freeze: before and after each call of a worker to log and tables.
+      focus: calls whose names begin so end in a crash or a freeze far more often.
       commit: what becomes of a commit.
       hiccup: what becomes of a read.
       trouble: something happens between two steps, see `faults`.
@@ -62,6 +63,7 @@ class Plan(NamedTuple):
     crash: float
     switch: float
     freeze: float
+    focus: str
     commit: float
     hiccup: float
     trouble: float
@@ -83,6 +85,7 @@ def drawn(random: Random) -> Plan:
         crash=rate(0, 0.002, 0.005, 0.01),
         switch=rate(0, 0.02, 0.05),
         freeze=rate(0, 0.002, 0.005),
+        focus=random.choice(("shard", "shard commit", "intake", "table", "bounds")),
         commit=rate(0, 0.05, 0.15),
         hiccup=rate(0, 0.05, 0.15),
         trouble=rate(0.02, 0.06, 0.12),

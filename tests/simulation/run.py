@@ -114,10 +114,9 @@ def _until_next(world: World) -> int:
 def _settled(world: World) -> bool:
     """Every shard is open somewhere, and has folded all there is."""
     ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
-    shards = [shard for host in world.hosts if host.process for shard in host.process.engine.shards()]
-    folded = {s.changelog.partition for s in shards if s.phase is Phase.READY and s.table.next_offset == ends[s.changelog.partition]}
-    asked = any(s.rescheduling(host.process.shards.around) for host in world.hosts if host.process for s in host.process.engine.shards())
-    return folded == set(ends) and not asked
+    open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.shards()]
+    ready = {s.changelog.partition: s.table.next_offset for _, s in open_ if s.phase is Phase.READY}
+    return ready == ends and not any(shard.rescheduling(process.shards.around) for process, shard in open_)
 
 
 def _check_tables(world: World) -> None:

@@ -26,7 +26,7 @@ class SteppedLog:
     """See `retry.kafka.log.Log`."""
 
     def __init__(self, world: World, name: str) -> None:
-        self._world, self._log = world, MemoryBrokers(world.log, APP, name)
+        self.name, self._world, self._log = name, world, MemoryBrokers(world.log, APP, name)
 
     def writer(self, name: str) -> SteppedWriter:
         """See `Log.writer`."""

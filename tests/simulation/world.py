@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ BEGIN_MS = 1_800_000_000_000
 _MARKERS_MS = 1_000
 _DEEP = 3
 _OUTSIDE = 0.12
+_OFTEN = 8
 
 
 class WatchedLog(MemoryLog):
@@ -70,8 +71,9 @@ class World:
         self.own = topics.names(APP)
         self.ledger = Ledger(self.own)
         self.log = WatchedLog(self)
-        for topic, partitions in {self.own.changelog: SHARDS, self.own.outcomes: 1, self.own.lineage: 1, self.own.parked: 1}.items():
-            self.log.create(topic, partitions)
+        self.log.create(self.own.changelog, SHARDS)
+        for topic in (self.own.outcomes, self.own.lineage, self.own.parked):
+            self.log.create(topic)
         for topic, partitions in DEAD_LETTERS.items():
             self.log.create(topic, partitions)
             self.log.create(retry_of(topic), 2)
@@ -96,7 +98,7 @@ class World:
         if self.current is not None:
             self.current.alongside()
 
-    def wait(self, changed: threading.Condition, seconds: float) -> None:  # noqa: ARG002
+    def wait(self, changed: threading.Condition, seconds: float) -> None:
         """See `retry.clock.Clock`; meanwhile the worker's other threads go on."""
         self.pause(min(seconds, 0.5))
 
@@ -129,17 +131,18 @@ class World:
             return
         self.points[point] += 1
         drawn, plan = self.random.random(), self.plan
-        if drawn < plan.crash:
+        often = _OFTEN if point.startswith(plan.focus) else 1
+        if drawn < plan.crash * often:
             self.fault("crash", point)
             self.crashed[point] += 1
             process.host.crash()
             raise Crashed
-        drawn -= plan.crash
+        drawn -= plan.crash * often
         if drawn < plan.switch:
             if self._depth < _DEEP:
                 self.happened["overtaken in a step"] += 1
                 self._meanwhile(process, self.random.randint(1, 4), 200)
-        elif drawn - plan.switch < plan.freeze and self._depth < _DEEP and not process.frozen:
+        elif drawn - plan.switch < plan.freeze * often and self._depth < _DEEP and not process.frozen:
             self.fault("freeze", point)
             process.frozen = True
             self._meanwhile(process, self.random.randint(5, 40), 1_500)
@@ -168,10 +171,8 @@ class World:
         """One step of one process."""
         process.busy.append(step)
         try:
-            with self._by(process):
+            with self._by(process), suppress(Crashed):
                 process.do(step)
-        except Crashed:
-            pass
         finally:
             process.busy.remove(step)
 
@@ -187,32 +188,21 @@ class World:
         if process is None:
             if self.now_ms >= host.down_until_ms:
                 self.start(host)
-        elif process.ready and not process.frozen:
-            if steps := process.steps():
-                self.step(process, random.choice(steps))
+        elif process.ready and not process.frozen and (steps := process.steps()):
+            self.step(process, random.choice(steps))
 
     def start(self, host: Host) -> None:
         """Start a worker's process."""
         process = host.process = Process(host)
         with self._by(process):
             self.say("starts")
-            try:
+            with suppress(Crashed):
                 process.build()
-            except Crashed:
-                pass
 
     def pass_time(self, ms: int) -> None:
         """Let time pass, and brokers do what they do when it has."""
         self.now_ms += ms
-        for name, transaction in list(self.log.under_way.items()):
-            age_ms = self.now_ms - transaction.begun_ms
-            if transaction.committed is not None:
-                if age_ms > _MARKERS_MS or self.calm:
-                    self.log.finish(name)
-            elif age_ms > SESSION_MS:
-                self.happened["transaction timed out"] += 1
-                self.say(f"{name} timed out")
-                self.log.time_out(name)
+        self._end_transactions()
         for host in self.hosts:
             if host.process is not None and not host.process.frozen:
                 host.heard_ms = self.now_ms
@@ -224,6 +214,17 @@ class World:
                 if group.orphans():
                     self.happened["nobody's partition"] += 1
                     group.share_out()
+
+    def _end_transactions(self) -> None:
+        for name, transaction in list(self.log.under_way.items()):
+            age_ms = self.now_ms - transaction.begun_ms
+            if transaction.committed is not None:
+                if age_ms > _MARKERS_MS or self.calm:
+                    self.log.finish(name)
+            elif age_ms > SESSION_MS:
+                self.happened["transaction timed out"] += 1
+                self.say(f"{name} timed out")
+                self.log.time_out(name)
 
     def _expire(self, name: str) -> None:
         for group in self.log.groups.values():

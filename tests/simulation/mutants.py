@@ -1,0 +1,197 @@
+"""The product with one rule of its protocol switched off, patched from outside: the simulation must notice each.
+
+| mutant | what it does |
+| --- | --- |
+| no-fencing | each worker's producer of a shard has a name of its own, so opening one fences nobody |
+| no-wait-for-end | a shard is swept once it has folded all that can be read when it is opened, undecided records left out |
+| two-transactions | a batch is published in one transaction, and deleted in the next |
+| forget-before-commit | what is swept leaves the table before the commit |
+| offset-before-rows | the table's offset moves in one write, its rows in the next |
+| positions-after-commit | offsets of letters are committed after their transaction |
+| stale-tables | a table is trusted at any age |
+| beyond-the-end | a table is trusted though its offset lies beyond the end of the log |
+| doubt-is-success | a commit in doubt counts as one that was made |
+| no-epochs | batches that were read before a failure are taken in after it |
+| back-to-life | what was put back ahead of the fold, and sent, is put again by the fold |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from retry import sweep
+from retry.errors import CommitInDoubt
+from retry.kafka.log import Bounds
+from retry.kafka.memory import MemoryTransactions
+from retry.letters import Letters
+from retry.table.ahead import Ahead
+from retry.table.base import Row
+from retry.table.memory import MemoryTables
+from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
+
+Patches = list[Any]
+_FAR = 1 << 60
+
+
+def _no_fencing() -> Patches:
+    def writer(log: SteppedLog, name: str) -> SteppedWriter:
+        return SteppedWriter(log._world, log._log.writer(f"{name}-{log.name}"), name.split("-")[0])
+
+    return [patch.object(SteppedLog, "writer", writer)]
+
+
+def _no_wait_for_end() -> Patches:
+    def bounds(log: SteppedLog, topic: str, partitions: Any) -> dict[int, Bounds]:
+        held = log._world.log.topics[topic]
+        return {n: Bounds(held[n].start, held[n].stable) for n in partitions}
+
+    return [patch.object(SteppedLog, "bounds", bounds)]
+
+
+def _two_transactions() -> Patches:
+    def deliver(rows: Any, batch: Any, alone: Any, writer: Any, changelog: Any, now_ms: int) -> list[Row]:
+        writer.begin()
+        writer.publish([e for n, e in enumerate(batch) if n not in alone], now_ms)
+        writer.commit()
+        again = [(sweep.entries.postponed(rows[n][0], now_ms + sweep.PUT_BACK_MS), rows[n][1]) for n in alone]
+        writer.begin()
+        told = [*({"key": k, "value": v} for k, v in again), *({"key": k, "value": None} for k, _ in rows)]
+        writer.write(changelog.topic, changelog.partition, told)
+        writer.commit()
+        return again
+
+    return [patch.object(sweep, "_deliver", deliver)]
+
+
+def _forget_before_commit() -> Patches:
+    original = sweep._swept
+
+    class Early:
+        def __init__(self, writer: Any, table: Any) -> None:
+            self._writer, self._table, self._keys = writer, table, list[bytes]()
+            self.begin, self.publish, self.rehearse = writer.begin, writer.publish, writer.rehearse
+
+        def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
+            self._keys = [row["key"] for row in rows if row["value"] is None] or self._keys
+            self._writer.write(topic, partition, rows)
+
+        def commit(self) -> None:
+            self._table.forget(self._keys)
+            self._writer.commit()
+
+    def swept(rows: Any, table: Any, writer: Any, *rest: Any) -> Any:
+        return original(rows, table, Early(writer, table), *rest)
+
+    return [patch.object(sweep, "_swept", swept)]
+
+
+def _offset_before_rows() -> Patches:
+    def fold(table: SteppedTable, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+        table._world.at("table fold, before")
+        table.table.next_offset = next_offset
+        table._world.at("table fold, between")
+        table.table.fold(rows, next_offset, now_ms)
+        table._world.at("table fold, after")
+
+    return [patch.object(SteppedTable, "fold", fold)]
+
+
+def _positions_after_commit() -> Patches:
+    def read_to(writer: SteppedWriter, positions: list[Any], member: Any) -> None:
+        writer.late = positions, member  # type: ignore[attr-defined]
+
+    original = SteppedWriter.commit
+
+    def commit(writer: SteppedWriter) -> None:
+        original(writer)
+        if late := getattr(writer, "late", None):
+            writer.late = None  # type: ignore[attr-defined]
+            positions, member = late
+            writer._world.log.positions |= {(member.group, p.topic, p.partition): p.offset for p in positions}
+
+    return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", commit)]
+
+
+def _stale_tables() -> Patches:
+    original = MemoryTables.__init__
+    return [patch.object(MemoryTables, "__init__", lambda tables, _: original(tables, _FAR))]
+
+
+def _beyond_the_end() -> Patches:
+    original = SteppedLog.bounds
+
+    def bounds(log: SteppedLog, topic: str, partitions: Any) -> dict[int, Bounds]:
+        return {n: _Trusting(*found) for n, found in original(log, topic, partitions).items()}
+
+    return [patch.object(SteppedLog, "bounds", bounds)]
+
+
+class _Trusting(Bounds):
+    """Bounds whose end no table lies beyond."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.start, _End(self.end)))
+
+
+class _End(int):
+    def __ge__(self, other: object) -> bool:
+        return True
+
+
+def _doubt_is_success() -> Patches:
+    original = MemoryTransactions.commit
+
+    def commit(writer: MemoryTransactions) -> None:
+        try:
+            original(writer)
+        except CommitInDoubt:
+            writer._broken = None
+
+    return [patch.object(MemoryTransactions, "commit", commit)]
+
+
+def _no_epochs() -> Patches:
+    original = Letters._start_over
+
+    def start_over(letters: Letters, why: str) -> None:
+        original(letters, why)
+        letters._epoch = letters._read_epoch
+
+    return [patch.object(Letters, "_start_over", start_over)]
+
+
+def _back_to_life() -> Patches:
+    return [patch.object(Ahead, "news", lambda *_: True)]
+
+
+MUTANTS: dict[str, Callable[[], Patches]] = {
+    "no-fencing": _no_fencing,
+    "no-wait-for-end": _no_wait_for_end,
+    "two-transactions": _two_transactions,
+    "forget-before-commit": _forget_before_commit,
+    "offset-before-rows": _offset_before_rows,
+    "positions-after-commit": _positions_after_commit,
+    "stale-tables": _stale_tables,
+    "beyond-the-end": _beyond_the_end,
+    "doubt-is-success": _doubt_is_success,
+    "no-epochs": _no_epochs,
+    "back-to-life": _back_to_life,
+}
+
+
+@contextmanager
+def switched_off(mutant: str) -> Iterator[None]:
+    """Switch a rule off; none where the name is empty."""
+    patches = MUTANTS[mutant]() if mutant else []
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
+
+

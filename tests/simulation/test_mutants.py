@@ -1,0 +1,17 @@
+"""The simulation checked: with one rule of the protocol switched off it must fail, within a few hundred runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.pool import run_all
+
+SEEDS = 1_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_that_is_switched_off_is_missed(mutant: str) -> None:
+    total = run_all(0, SEEDS, mutant, stop_early=True)
+    print(f"{mutant}: {total.told()}: {next(iter(total.problems.items()), None)}")
+    assert total.problems, f"{SEEDS} runs without it kept every promise"

@@ -1,0 +1,56 @@
+"""Ten thousand runs of workers over a log in memory, with faults at every step: every promise is kept in each."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.ledger import Violation
+from tests.simulation.pool import Total, run_all
+from tests.simulation.run import run
+
+SEEDS = int(os.environ.get("SEEDS", "10000"))
+# What must have gone wrong in so many runs, and how often at least in a thousand of them.
+FAULTS = {
+    "crash": 100, "freeze": 100, "killed": 100, "stopped": 50, "long outage": 50, "session ended": 100, "rebalance": 50,
+    "overtaken in a step": 100, "transaction timed out": 20, "letters read again": 20, "producer not opened": 20,
+    "commit aborted": 10, "commit late": 10, "commit doubt open": 10, "commit doubt committed": 10, "commit doubt late": 10,
+    "follower reads again": 20, "follower reads little": 20, "follower reads nothing": 20, "member reads little": 20,
+    "compaction": 50, "deletes expire": 50, "log start moves": 20, "changelog copied": 20, "time passes": 50,
+    "table copied": 20, "old table put back": 5, "stale table put back": 5, "table lost": 20, "table corrupt": 20,
+    "table not trusted": 20, "table wiped by its shard": 20, "clock set": 20, "topic closed": 20, "rehearsal": 20,
+    "transaction left open": 50, "pause": 50, "reschedule": 50, "came back": 50, "came back without headers": 20,
+}  # fmt: skip
+# Where a worker must have ended in so many runs: before and after each step.
+STEPS = (
+    "intake open", "intake begin", "intake write", "intake read to", "intake commit",
+    "shard open", "shard begin", "shard publish", "shard write", "shard commit",
+    "table open", "table fold", "table forget", "bounds", "follower read", "member read",
+)  # fmt: skip
+POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
+
+
+@pytest.mark.timeout(1_200)
+def test_every_promise_is_kept_in_every_run() -> None:
+    total = run_all(0, SEEDS)
+    print(total.told())
+    failed = [f"python -m tests.simulation --seed {n} --trace   # {what}" for n, what in sorted(total.problems.items())]
+    assert not failed, "\n".join(failed[:10])
+    assert too_rare(total) == {}
+    assert total.crashed.keys() >= POINTS, f"nobody ended at {sorted(POINTS - total.crashed.keys())}"
+
+
+def too_rare(total: Total) -> dict[str, int]:
+    """What went wrong so seldom that the runs say little of it."""
+    return {kind: total.happened[kind] for kind, least in FAULTS.items() if total.happened[kind] < least * total.seeds // 1_000}
+
+
+def test_a_seed_always_goes_the_same_way() -> None:
+    first, second = (run(seed=11, tell=True) for _ in range(2))
+    assert second == first
+    assert len(first.trace) > 50
+
+
+def test_a_broken_promise_is_caught_by_nobody() -> None:
+    assert not issubclass(Violation, Exception)
