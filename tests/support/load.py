@@ -11,13 +11,14 @@ from tests.support.letters import Headers, Sender
 _SEED = 4_711
 
 
-def send(sender: Sender, deployment: Deployment, count: int, seconds: float, delay_ms: int) -> None:
+def send(sender: Sender, deployment: Deployment, count: int, seconds: float, delay_ms: int, first: int = 0) -> None:
     """Send letters in turn to every dead-letter topic; half of them ask for their own time.
 
     Args:
+      first: number of the first one. Letters of one number are equal, and count as attempts of one.
       delay_ms: the longest delay; the deployment's policy has the same, with full jitter.
     """
-    draw, topics = random.Random(_SEED), list(deployment.dead_letters)
+    draw, topics = random.Random(_SEED + first), list(deployment.dead_letters)
 
     def one(n: int) -> None:
         stamp_ms = wall_ms()
@@ -31,4 +32,4 @@ def send(sender: Sender, deployment: Deployment, count: int, seconds: float, del
         value = b"letter %d " % n + bytes(draw.randrange(300))
         sender.send(topics[n % len(topics)], key, value, headers, timestamp_ms=stamp_ms, delays_ms=delays_ms)
 
-    sender.paced(count, seconds, one)
+    sender.paced(count, seconds, lambda n: one(first + n))
