@@ -9,13 +9,12 @@ import pytest
 from retry.clock import Deadline
 from tests.acceptance.crashing_worker import POINTS, STEPS
 from tests.conftest import Deploy
-from tests.support.checker import check
+from tests.support.afterwards import nothing_is_wrong
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import WorkerProcess
-from tests.support.reading import Tail
 
 CRASHING = ("-m", "tests.acceptance.crashing_worker")
 DELAY_MS = 2_000
@@ -89,13 +88,5 @@ def _make_unreadable(deployment: Deployment, worker: WorkerProcess) -> None:
 
 
 def _check(deployment: Deployment, sender: Sender) -> None:
-    worker = deployment.worker().start()
-    sent = sender.finish()
-    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(len(sent), 60.0)
-    tail.close()
-    worker.await_ready()
-    worker.terminate()
-    found = check(deployment, sent)
-    assert found.wrong() == {}
-    assert found.tables == deployment.shards
+    deployment.worker().start()
+    assert nothing_is_wrong(deployment, sender).tables == deployment.shards
