@@ -5,6 +5,7 @@ Workers go through a proxy, to a listener that advertises it; letters are sent a
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -79,6 +80,7 @@ def broken(deployment: Deployment, way: Way, runs: Runs, faults: list[Callable[[
             fault()
             tail.quiet(lasts_s)
             way.proxy.restore()
+            way.broker.signal(signal.SIGCONT)
             runs.add()
             tail.await_more(MORE, MORE_S)
     tail.close()
@@ -94,6 +96,11 @@ def test_a_cut_for_a_moment_and_past_all_sessions(deployment: Deployment, way: W
 @pytest.mark.fault("half-open: answers do not come through, for 3 s and for 9 s")
 def test_requests_arrive_and_answers_do_not(deployment: Deployment, way: Way, runs: Runs) -> None:
     broken(deployment, way, runs, [way.proxy.half_open] * 2, CUTS_S)
+
+
+@pytest.mark.fault("the only broker frozen past all sessions (SIGSTOP, 9 s)")
+def test_the_only_broker_stops_answering_and_comes_back(deployment: Deployment, way: Way, runs: Runs) -> None:
+    broken(deployment, way, runs, [partial(way.broker.signal, signal.SIGSTOP)], CUTS_S[1:])
 
 
 @pytest.mark.fault("slow network: 300 ms more each way, for 9 s")
