@@ -18,6 +18,7 @@ from tests.support.reading import Tail
 
 pytestmark = pytest.mark.slow
 
+FELLING = ("-m", "tests.acceptance.felling_worker")
 DELAY_MS = 2_000
 POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
 LETTERS_PER_S = 200
@@ -33,13 +34,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield three
 
 
-def deployed(deploy: Deploy, cluster: Cluster) -> Deployment:
-    """Two workers that are ready and kill a broker when told to."""
+def deployed(deploy: Deploy, cluster: Cluster, servers: str = "") -> Deployment:
+    """Two workers that are ready and kill a broker when told to; the first reaches the cluster by `servers`, if given."""
     deployment = deploy({"one": 1, "three": 3}, on=cluster, shards=4, defaults=POLICY, copies=3)
-    for name in ("a", "b"):
-        deployment.worker(name).start(
-            "-m", "tests.acceptance.felling_worker", FELL=str(deployment.folder / "fell"), RETRY_INSTANCE=name
-        )
+    fell = str(deployment.folder / "fell")
+    for name, way in (("a", servers or cluster.bootstrap_servers), ("b", cluster.bootstrap_servers)):
+        deployment.worker(name).start(*FELLING, FELL=fell, RETRY_INSTANCE=name, RETRY_BOOTSTRAP_SERVERS=way)
     for worker in deployment.workers.values():
         worker.await_ready()
     return deployment
@@ -99,5 +99,27 @@ def test_a_node_that_stops_answering_and_comes_back(deploy: Deploy, cluster: Clu
         runs.add()
         tail.await_more(MORE, MORE_S)
         cluster.await_whole()
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("one worker cut from the group coordinator alone, three brokers")
+def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
+    deployment = deployed(deploy, cluster, cluster.proxied_servers)
+    cut, other = deployment.worker("a"), deployment.worker("b")
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for group in (deployment.names.table_group, deployment.names.intake_group):
+            tail.await_more(MORE, MORE_S)
+            node = cluster.group_coordinator(group)
+            cluster.proxies[node].drop()
+            runs.add()
+            tail.quiet(FROZEN_S)
+            # The cut one still reaches the other nodes, and tries to go on with what is no longer its own.
+            if node == cluster.group_coordinator(deployment.names.table_group):
+                await_that("the other has it all", lambda: other.metric("retry_shards_ready") == deployment.shards, MORE_S)
+            tail.await_more(MORE, MORE_S)
+            cluster.proxies[node].restore()
+            await_that("the cut one shares again", lambda: cut.ready() and other.ready(), MORE_S)
     tail.close()
     nothing_is_wrong(deployment, load.sender)

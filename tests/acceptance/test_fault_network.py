@@ -16,6 +16,7 @@ from retry.clock import Deadline
 from retry.kafka.broker import HOST, LocalBroker, free_port
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
+from tests.support.cluster import PROXIED
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.load import Load
@@ -51,7 +52,7 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
             f"controller.quorum.voters=1@{HOST}:{controller}",
             f"listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{behind},CONTROLLER://{HOST}:{controller}",
             f"advertised.listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{proxy.port}",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            PROXIED,
         ]
         with LocalBroker(tmp_path_factory.mktemp("proxied"), port, overrides=overrides) as broker:
             yield Way(broker, proxy)

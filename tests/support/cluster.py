@@ -9,12 +9,15 @@ from types import TracebackType
 
 from retry.kafka.broker import HOST, LocalBroker, free_port, new_cluster_id
 from tests.support.process import await_that
+from tests.support.proxy import Proxy
 from tests.support.reading import admin
 
 NODES = (1, 2, 3)
 _ASK_S = 20.0
 _HEAP_MB = 384
 _OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+# A listener for clients that are to stay behind a proxy.
+PROXIED = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
 # What every copy must have is on two of three nodes before it is acknowledged.
 _COPIES = """\
 default.replication.factor=3
@@ -29,21 +32,37 @@ replica.lag.time.max.ms=5000
 
 
 class Cluster:
-    """Three nodes, started together; nodes are told by their id, 1 to 3."""
+    """Three nodes, started together; nodes are told by their id, 1 to 3.
+
+    Attributes:
+      bootstrap_servers: the way to all of them.
+      proxied_servers: the same through a proxy before each, `proxies`; whoever begins there stays behind them.
+    """
 
     def __init__(self, folder: Path) -> None:
         controllers = {node: free_port() for node in NODES}
         voters = ",".join(f"{node}@{HOST}:{port}" for node, port in controllers.items())
         cluster_id = new_cluster_id()
         self.nodes: dict[int, LocalBroker] = {}
+        self.proxies = {node: Proxy(free_port()) for node in NODES}
         for node, controller in controllers.items():
-            port = free_port()
-            listeners = f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}"
-            lines = [f"node.id={node}", f"controller.quorum.voters={voters}", listeners, *_COPIES.splitlines()]
+            port, proxy = free_port(), self.proxies[node]
+            listeners = f"PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{proxy.target_port},CONTROLLER://{HOST}:{controller}"
+            lines = [
+                f"node.id={node}",
+                f"controller.quorum.voters={voters}",
+                f"listeners={listeners}",
+                f"advertised.listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{proxy.port}",
+                PROXIED,
+                *_COPIES.splitlines(),
+            ]
             self.nodes[node] = LocalBroker(folder / f"node-{node}", port, _HEAP_MB, lines, cluster_id)
+        self.proxied_servers = ",".join(f"{HOST}:{proxy.port}" for proxy in self.proxies.values())
         self.bootstrap_servers = ",".join(node.bootstrap_servers for node in self.nodes.values())
 
     def __enter__(self) -> Cluster:
+        for proxy in self.proxies.values():
+            proxy.__enter__()
         # Formatting takes a process each, too.
         with ThreadPoolExecutor(len(NODES)) as pool:
             list(pool.map(LocalBroker.launch, self.nodes.values()))
@@ -57,6 +76,8 @@ class Cluster:
         for node in self.nodes.values():
             # One that is frozen would not end; what it wrote is of no interest any more.
             node.kill()
+        for proxy in self.proxies.values():
+            proxy.__exit__(kind, error, trace)
 
     def kill(self, node: int) -> None:
         """SIGKILL, as a power cut would."""
