@@ -49,27 +49,27 @@ def test_a_storm_of_rebalances_stops_nothing(deploy: Deploy, runs: Runs) -> None
         tail.await_more(MORE, MORE_S)
         storm = Deadline(STORM_S)
         while not storm.passed():
-            _join_or_leave(guests, runs)
-            came.append(len(tail.quiet(STORM_EVERY_S)))
+            until = Deadline(STORM_EVERY_S)
+            _join_or_leave(guests, runs.count)
+            runs.add()
+            came.append(len(tail.quiet(until.remaining_s())))
         for guest in guests:
             _end(guest, signal.SIGTERM)
     # A guest that was killed holds its shards for the session timeout; what others own goes on.
     assert sum(count > 0 for count in came) > len(came) / 2, came
     tail.close()
     nothing_is_wrong(deployment, load.sender)
-    for worker in deployment.workers.values():
-        assert not re.search("LOCK|lock hold", worker.log_file.read_text()), worker.name
+    logs = {worker.name: worker.log_file.read_text() for worker in deployment.workers.values()}
+    assert not [name for name, log in logs.items() if re.search("LOCK|lock hold", log)]
+    assert not [guest.name for guest in guests if ": ready" not in logs[guest.name]]
 
 
-def _join_or_leave(guests: list[WorkerProcess], runs: Runs) -> None:
-    """In turn the guest that has been away longest joins, and the one that has been there longest leaves."""
-    guest = guests[(runs.count + 1) // 2 % len(guests)]
-    if guest.running():
-        # Most say goodbye.
-        _end(guest, signal.SIGKILL if runs.count % 3 == 0 else signal.SIGTERM)
+def _join_or_leave(guests: list[WorkerProcess], event: int) -> None:
+    """In turn one joins and another leaves, which has been there for three events; most say goodbye."""
+    if event % 2 or event == 0:
+        guests[(event + 1) // 2 % len(guests)].start()
     else:
-        guest.start()
-    runs.add()
+        _end(guests[(event // 2 - 1) % len(guests)], signal.SIGTERM if event // 2 % 4 else signal.SIGKILL)
 
 
 def _end(guest: WorkerProcess, number: int) -> None:
