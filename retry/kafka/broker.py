@@ -115,15 +115,15 @@ class LocalBroker:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def await_ready(self) -> None:
+    def await_ready(self, timeout_s: float = _START_S) -> None:
         """Return when it answers clients; raises `BrokerNotStarted` as `start` does."""
-        deadline = Deadline(_START_S)
+        deadline = Deadline(timeout_s)
         while not self._answers():
             if not self.running():
                 raise BrokerNotStarted(f"the broker's process ended; read {self.log_file}")
             if deadline.passed():
                 self.kill()
-                raise BrokerNotStarted(f"the broker did not answer within {_START_S:.0f} s; read {self.log_file}")
+                raise BrokerNotStarted(f"the broker did not answer within {timeout_s:.0f} s; read {self.log_file}")
             pause(0.05)
 
     def _answers(self) -> bool:

@@ -16,7 +16,8 @@ from tests.support.load import Load
 from tests.support.process import await_that
 from tests.support.reading import Tail
 
-pytestmark = pytest.mark.slow
+# A node that comes back may take a minute on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 FELLING = ("-m", "tests.acceptance.felling_worker")
 DELAY_MS = 2_000
