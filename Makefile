@@ -38,8 +38,8 @@ simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
 
-faults: setup  ## the slow fault runs on a real broker, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m slow tests/acceptance
+faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
+	$(BIN)/python -m pytest -q -m "slow or fault" --faults-table build/faults.txt tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
 
 MINUTES ?= 60

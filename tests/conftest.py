@@ -10,7 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from retry.kafka.broker import LocalBroker
+from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
+
+pytest_plugins = ["tests.support.faults"]
 
 for _name in [name for name in os.environ if name.startswith("RETRY_")]:
     del os.environ[_name]
@@ -37,7 +40,7 @@ def deploy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploy]:
     """Makes deployments: `deploy({"orders": 3}, shards=2)`, on the session's broker or on `on`."""
     deployments = request.node.stash.setdefault(_DEPLOYMENTS, [])
 
-    def make(dead_letters: dict[str, int], *, on: LocalBroker | None = None, **options: object) -> Deployment:
+    def make(dead_letters: dict[str, int], *, on: LocalBroker | Cluster | None = None, **options: object) -> Deployment:
         local = on or request.getfixturevalue("broker")
         folder = tmp_path / f"deployment-{len(deployments)}"
         made = Deployment(local.bootstrap_servers, folder, dead_letters, **options)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
     """16 random bytes in base64 as Kafka has it; a leading dash would be taken for an option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
@@ -64,11 +64,15 @@ class LocalBroker:
       data_dir: kept between starts; made and formatted when it is new.
       port: where clients connect; 0 asks the system for a free one, which then stays the same.
       heap_mb: the JVM's heap.
-      overrides: further lines `property=value` of the broker's configuration.
+      overrides: further lines `property=value` of the broker's configuration; the last of a property counts.
+      cluster_id: shared by the nodes of one cluster; a new one by default.
     """
 
-    def __init__(self, data_dir: Path, port: int = 0, heap_mb: int = 512, overrides: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data_dir: Path, port: int = 0, heap_mb: int = 512, overrides: Sequence[str] = (), cluster_id: str = ""
+    ) -> None:
         self.data_dir, self.port = data_dir.absolute(), port or free_port()
+        self._cluster_id = cluster_id or new_cluster_id()
         self.bootstrap_servers = f"{HOST}:{self.port}"
         self.log_file = self.data_dir / "broker.log"
         self._heap_mb, self._overrides = heap_mb, list(overrides)
@@ -81,15 +85,19 @@ class LocalBroker:
           BrokerNotStarted: the process ended, or did not answer within a minute.
           JarsUnavailable: see `retry.jars`.
         """
+        self.launch()
+        self.await_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start it and do not wait: one node of several answers only when most of them are there."""
         classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
         properties = self._write_properties()
         if not (self.data_dir / "kafka" / "meta.properties").exists():
-            format_it = ("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", properties)
+            format_it = ("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", properties)
             if self._java(classpath, 128, *format_it).wait():
                 raise BrokerNotStarted(f"the data directory could not be formatted; read {self.log_file}")
         self._process = self._java(classpath, self._heap_mb, "kafka.Kafka", properties)
-        self._await_ready()
-        return self
 
     def _write_properties(self) -> str:
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -107,14 +115,15 @@ class LocalBroker:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def _await_ready(self) -> None:
-        deadline = Deadline(_START_S)
+    def await_ready(self, timeout_s: float = _START_S) -> None:
+        """Return when it answers clients; raises `BrokerNotStarted` as `start` does."""
+        deadline = Deadline(timeout_s)
         while not self._answers():
             if not self.running():
                 raise BrokerNotStarted(f"the broker's process ended; read {self.log_file}")
             if deadline.passed():
                 self.kill()
-                raise BrokerNotStarted(f"the broker did not answer within {_START_S:.0f} s; read {self.log_file}")
+                raise BrokerNotStarted(f"the broker did not answer within {timeout_s:.0f} s; read {self.log_file}")
             pause(0.05)
 
     def _answers(self) -> bool:
@@ -143,6 +152,11 @@ class LocalBroker:
                 self._process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if it is there."""
+        if self._process:
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """End it as a power cut would: SIGKILL."""

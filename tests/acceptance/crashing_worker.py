@@ -11,28 +11,61 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from threading import Lock, Thread
+from pathlib import Path
+from threading import Lock, Timer
 from typing import Any
 
+from retry.kafka.clients import Config
 from retry.kafka.transactions import Transactions
 from retry.shard import Phase, Shard
+from retry.table import rocks
 from retry.table.rocks import RocksTable
 from retry.table.tables import RocksTables
 
-POINTS = {
-    "intake-before-commit": 2,
-    "intake-during-commit": 2,
-    "intake-after-commit": 2,
-    "sweep-after-publish": 3,
-    "sweep-before-commit": 3,
-    "sweep-during-commit": 3,
-    "sweep-after-commit": 3,
-    "sweep-after-forget": 3,
-    "fold-before-write": 3,
-    "fold-after-write": 3,
-    "open-after-fence": 1,
-    "restore": 1,
+# By the step of the protocol that they surround, each with how often it is passed before the end.
+STEPS = {
+    "intake": {
+        "intake-before-begin": 2,
+        "intake-after-begin": 2,
+        "intake-after-write": 2,
+        "intake-before-read-to": 2,
+        "intake-after-read-to": 2,
+    },
+    "commit": {
+        "intake-before-commit": 2,
+        "intake-during-commit": 2,
+        "intake-after-commit": 2,
+        "sweep-before-commit": 3,
+        "sweep-during-commit": 3,
+        "sweep-after-commit": 3,
+    },
+    "sweep": {
+        "sweep-after-scan": 3,
+        "sweep-after-begin": 3,
+        "sweep-after-publish": 3,
+        "sweep-after-write": 3,
+        "sweep-after-forget": 3,
+    },
+    "apply": {
+        "fold-before-write": 3,
+        "fold-after-write": 3,
+        "fold-in-queue": 9,
+        "forget-in-queue": 9,
+    },
+    "restore": {
+        "open-before-fence": 1,
+        "open-after-fence": 1,
+        "open-after-table": 1,
+        "restore": 1,
+    },
+    "wipe": {
+        "wipe-before": 1,
+        "wipe-first-half": 1,
+        "wipe-last-half": 1,
+        "wipe-after": 1,
+    },
 }
+POINTS = {point: passages for points in STEPS.values() for point, passages in points.items()}
 _ACKNOWLEDGED_S = 5.0
 _UNDER_WAY_S = 0.002
 
@@ -87,45 +120,85 @@ def before(owner: Any, method: str, told: Callable[..., None]) -> None:
 
 def arm(crash: Crash) -> None:
     """Patch every point in; those that are not named do nothing."""
-    publishing: set[int] = set()
+    _arm_transactions(crash)
+    _arm_tables(crash)
+    _arm_opening(crash)
 
-    def published(writer: Transactions, *_: Any) -> None:
-        publishing.add(id(writer))
-        if crash.point == "sweep-after-publish":
-            writer._producer.flush(_ACKNOWLEDGED_S)
-            crash.pass_by("sweep-after-publish")
 
-    def stage(writer: Transactions) -> str:
-        return "sweep" if id(writer) in publishing else "intake"
+def _arm_transactions(crash: Crash) -> None:
+    def built(writer: Any, config: Config) -> None:
+        writer.stage = "sweep" if "-shard-" in config["transactional.id"] else "intake"
 
-    def commits(writer: Transactions) -> None:
-        if crash.point == f"{stage(writer)}-before-commit":
-            # All of it is on the broker, and undecided.
-            writer._producer.flush(_ACKNOWLEDGED_S)
-            crash.pass_by(crash.point)
-        if crash.at(f"{stage(writer)}-during-commit"):
-            committing = Thread(target=writer._producer.commit_transaction, args=(_ACKNOWLEDGED_S,))
-            committing.start()
-            committing.join(_UNDER_WAY_S)
-            end()
+    def at(moment: str, *, arrived: bool = False) -> Callable[..., None]:
+        def told(writer: Any, *_: Any) -> None:
+            point = f"{writer.stage}-{moment}"
+            if arrived and crash.point == point:
+                # All of it is on the broker, and undecided.
+                writer._producer.flush(_ACKNOWLEDGED_S)
+            crash.pass_by(point)
 
-    def committed(writer: Transactions) -> None:
-        crash.pass_by(f"{stage(writer)}-after-commit")
-        publishing.discard(id(writer))
+        return told
 
+    def written(writer: Any, _topic: str, _partition: int, rows: list[Any]) -> None:
+        if rows:
+            at("after-write", arrived=True)(writer)
+
+    def commits(writer: Any) -> None:
+        at("before-commit", arrived=True)(writer)
+        if crash.at(f"{writer.stage}-during-commit"):
+            Timer(_UNDER_WAY_S, end).start()
+
+    after(Transactions, "__init__", built)
+    before(Transactions, "begin", at("before-begin"))
+    after(Transactions, "begin", at("after-begin"))
+    after(Transactions, "publish", at("after-publish", arrived=True))
+    after(Transactions, "write", written)
+    before(Transactions, "read_to", at("before-read-to", arrived=True))
+    after(Transactions, "read_to", at("after-read-to"))
+    before(Transactions, "commit", commits)
+    after(Transactions, "commit", at("after-commit"))
+
+
+def _arm_tables(crash: Crash) -> None:
+    queueing: dict[int, str] = {}
+
+    def begun(stage: str) -> Callable[..., None]:
+        return lambda table, *_: queueing.update({id(table): stage})
+
+    before(RocksTable, "_fold_special", begun("fold"))
+    before(RocksTable, "_requeue", begun("forget"))
+    # Each ordered entry is written by itself; others of the same batch are still to come.
+    after(RocksTable, "_queue", lambda table, *_: crash.pass_by(f"{queueing[id(table)]}-in-queue"))
+    after(RocksTable, "due", lambda *_: crash.pass_by("sweep-after-scan"))
+    after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
+    before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))
+    after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))
+
+
+def _arm_opening(crash: Crash) -> None:
     def folding(shard: Shard, *_: Any) -> None:
         if shard.phase is Phase.RESTORING:
             crash.pass_by("restore")
 
-    after(Transactions, "publish", published)
-    before(Transactions, "commit", commits)
-    after(Transactions, "commit", committed)
-    after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
-    before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))
-    after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))
+    def wiping(path: Path) -> None:
+        crash.pass_by("wipe-before")
+        files = sorted(path.iterdir())
+        for point, half in (("wipe-first-half", files[: len(files) // 2]), ("wipe-last-half", files[len(files) // 2 :])):
+            if crash.at(point):
+                for file in half:
+                    file.unlink()
+                end()
+
+    def fencing(shard: type[Shard], *_: Any) -> None:
+        crash.pass_by("open-before-fence")
+
+    before(Shard, "open", fencing)
+    before(RocksTables, "open", lambda *_: crash.pass_by("open-after-fence"))
+    after(RocksTable, "open", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)
-    before(RocksTables, "open", lambda *_: crash.pass_by("open-after-fence"))
+    before(rocks, "wipe", wiping)
+    after(rocks, "wipe", lambda *_: crash.pass_by("wipe-after"))
 
 
 def main() -> None:

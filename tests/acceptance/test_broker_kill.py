@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Thread
 
+import pytest
+
 from retry.kafka.broker import LocalBroker
 from tests.conftest import Deploy
 from tests.support.checker import check
+from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import await_that
@@ -19,7 +22,8 @@ DELAY_MS = 3_000
 KILLS_AFTER = (LETTERS // 4, LETTERS // 2)
 
 
-def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, tmp_path: Path) -> None:
+@pytest.mark.fault("the only broker killed under load (SIGKILL)")
+def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, tmp_path: Path, runs: Runs) -> None:
     with LocalBroker(tmp_path / "broker", heap_mb=512) as own:
         policy = "{backoff: {kind: constant, delay: 3s}, jitter: full}"
         deployment = deploy({"one": 1, "three": 3}, on=own, shards=4, defaults=policy)
@@ -32,6 +36,7 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, 
         for letters in KILLS_AFTER:
             await_that(f"{letters} letters are acknowledged", lambda letters=letters: len(sender.sent) >= letters, 60)
             own.kill()
+            runs.add()
             own.start()
         load.join()
         sent = sender.finish()

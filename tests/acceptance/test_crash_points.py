@@ -1,4 +1,4 @@
-"""kill -9 at every step of the protocol, each between two effects; the checker finds nothing."""
+"""kill -9 at every step of the protocol, before and after each of its effects; the checker finds nothing."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import signal
 
 import pytest
 
-from tests.acceptance.crashing_worker import POINTS
+from retry.clock import Deadline
+from tests.acceptance.crashing_worker import POINTS, STEPS
 from tests.conftest import Deploy
-from tests.support.checker import check
+from tests.support.afterwards import nothing_is_wrong
 from tests.support.deployment import Deployment
+from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import send
-from tests.support.process import WorkerProcess, await_that
-from tests.support.reading import Tail
+from tests.support.process import WorkerProcess
 
 CRASHING = ("-m", "tests.acceptance.crashing_worker")
 DELAY_MS = 2_000
 POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
+SENT_TOGETHER, SENT_WITHIN_S = 100, 0.5
+REACHED_S = 30.0
 IN_TURN = (
     "intake-before-commit",
     "sweep-after-publish",
@@ -31,52 +34,59 @@ IN_TURN = (
 
 
 def test_crashes_one_after_another_lose_and_repeat_nothing(deploy: Deploy) -> None:
-    each = 400
     deployment, sender = _deployment(deploy)
-    worker = deployment.worker()
     for point in IN_TURN:
-        if point == "restore":
-            deployment.wipe(worker)
-        worker.start(*CRASHING, CRASH_AT=f"{point}:1")
-        send(sender, deployment, each, 1.0, DELAY_MS)
-        assert worker.wait(30) == -signal.SIGKILL
-    worker.start()
-    _check(deployment, worker, sender, each * len(IN_TURN))
+        _crash(deployment, sender, point, 1)
+    _check(deployment, sender)
 
 
-# Two starts of a worker for each of a dozen points: minutes.
+# A dozen starts of a worker, and as many ends: a minute in all.
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
-def test_a_crash_between_two_effects_loses_and_repeats_nothing(deploy: Deploy, point: str) -> None:
-    letters = 2_000
-    deployment, sender = _deployment(deploy)
-    worker = deployment.worker()
-    if point == "restore":
-        # Something must be there to be restored, and nothing to restore it from but the changelog.
-        worker.start().await_ready()
-        send(sender, deployment, letters // 2, 1.0, DELAY_MS)
-        await_that("entries wait", lambda: worker.metric("retry_entries_waiting") > letters / 10)
-        worker.kill()
-        deployment.wipe(worker)
-    worker.start(*CRASHING, CRASH_AT=f"{point}:{POINTS[point]}")
-    send(sender, deployment, letters - len(sender.finish()), 3.0, DELAY_MS)
-    assert worker.wait(30) == -signal.SIGKILL
-    worker.start()
-    _check(deployment, worker, sender, letters)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=pytest.mark.fault(f"worker ends at each effect of {step}")) for step in STEPS]
+)
+def test_a_crash_around_each_effect_of_a_step_loses_and_repeats_nothing(deploy: Deploy, step: str, runs: Runs) -> None:
+    deployment, sender = _deployment(deploy, ordered=step == "apply")
+    if step in ("restore", "wipe"):
+        # Something must be there to be restored.
+        _crash(deployment, sender, "fold-after-write", 5)
+    for point in STEPS[step]:
+        _crash(deployment, sender, point, POINTS[point])
+        runs.add()
+    _check(deployment, sender)
 
 
-def _deployment(deploy: Deploy) -> tuple[Deployment, Sender]:
-    deployment = deploy({"one": 1, "three": 3}, shards=2, defaults=POLICY)
+def _deployment(deploy: Deploy, *, ordered: bool = False) -> tuple[Deployment, Sender]:
+    keys = "ordered: true" if ordered else ""
+    deployment = deploy({"one": 1, "three": 3}, shards=2, defaults=POLICY, topic_keys=keys)
     return deployment, Sender(deployment.bootstrap_servers)
 
 
-def _check(deployment: Deployment, worker: WorkerProcess, sender: Sender, letters: int) -> None:
-    sent = sender.finish()
-    assert len(sent) == letters
-    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(letters, 60.0)
-    tail.close()
-    worker.terminate()
-    found = check(deployment, sent)
-    assert found.wrong() == {}
-    assert found.tables == deployment.shards
+def _crash(deployment: Deployment, sender: Sender, point: str, passages: int) -> None:
+    """Letters arrive and come back until the worker is at the point."""
+    worker = deployment.worker()
+    if point == "restore":
+        # Nothing to restore it from but the changelog.
+        deployment.wipe(worker)
+    elif point.startswith("wipe"):
+        _make_unreadable(deployment, worker)
+    worker.start(*CRASHING, CRASH_AT=f"{point}:{passages}")
+    deadline = Deadline(REACHED_S)
+    while worker.running():
+        assert not deadline.passed(), f"{point} was not reached"
+        send(sender, deployment, SENT_TOGETHER, SENT_WITHIN_S, DELAY_MS, first=len(sender.finish()))
+    assert worker.exit_code() == -signal.SIGKILL
+
+
+def _make_unreadable(deployment: Deployment, worker: WorkerProcess) -> None:
+    """What cannot be opened is wiped, and restored from the changelog."""
+    tables = worker.data_dir / "tables"
+    for shard in range(deployment.shards):
+        path = tables / f"{deployment.names.changelog}-{shard}"
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "CURRENT").write_bytes(b"nothing")
+
+
+def _check(deployment: Deployment, sender: Sender) -> None:
+    deployment.worker().start()
+    assert nothing_is_wrong(deployment, sender).tables == deployment.shards

@@ -6,6 +6,7 @@ unseen. Whoever restores only up to what it can see delivers everything a second
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Producer
 
 from retry import entry as entries
@@ -24,6 +25,7 @@ DELAY_MS = 6_000
 QUIET_S = 3.0
 
 
+@pytest.mark.fault("shard taken over behind a stranger's open transaction")
 def test_nothing_is_delivered_twice_behind_a_transaction_that_stays_open(deploy: Deploy) -> None:
     deployment = deploy({"one": 1}, shards=1, defaults="{backoff: {kind: constant, delay: 6s}, jitter: none}")
     first, second = deployment.worker("first").start().await_ready(), deployment.worker("second")

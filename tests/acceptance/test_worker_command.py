@@ -17,7 +17,7 @@ from tests.support.checker import check
 from tests.support.deployment import Deployment
 from tests.support.letters import Headers, Sender
 from tests.support.load import send
-from tests.support.process import await_that
+from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Record, Tail
 
 # Of the Java client: org.apache.kafka.common.utils.UtilsTest.
@@ -54,10 +54,13 @@ def test_missing_topics_are_refused_with_the_command_that_creates_them(deploymen
     assert "retry topics create" in refused.stderr
 
 
+@pytest.mark.fault("one data directory used twice")
 def test_a_data_directory_in_use_is_refused_with_its_path_and_owner(deployment: Deployment) -> None:
     owner = deployment.worker().start().await_ready()
+    before = _table_files(owner)
     refused = deployment.command("worker", RETRY_DATA_DIR=str(owner.data_dir))
     assert refused.returncode == 1
+    assert before and before <= _table_files(owner)
     assert str(owner.data_dir) in refused.stderr
     assert re.search(rf"\b{owner.pid}\b", refused.stderr)
     assert owner.ready()
@@ -199,6 +202,11 @@ def _retried(deployment: Deployment, count: int) -> dict[str, Record]:
     tail.close()
     assert len(tail.records) == count
     return {record.header("retry-source"): record for record in tail.records}
+
+
+def _table_files(worker: WorkerProcess) -> set[tuple[str, int]]:
+    """Files of the tables and which ones they are: what is wiped and made again is another."""
+    return {(str(file), file.stat().st_ino) for file in (worker.data_dir / "tables").rglob("*") if file.is_file()}
 
 
 def _listening(pid: int) -> set[str]:

@@ -33,6 +33,7 @@ class Deployment:
       defaults: the `defaults` section of the policy file, as YAML in one line.
       topic_keys: more keys of every topic's section, as YAML in one line.
       retry_config: of the retry topics; broker time by default, since that says when a retry was made.
+      copies: of each partition of the teams' topics.
       environ: more settings.
     """
 
@@ -47,13 +48,14 @@ class Deployment:
         defaults: str = "{backoff: {kind: constant, delay: 5s}, jitter: full}",
         topic_keys: str = "",
         retry_config: Mapping[str, str] = APPEND_TIME,
+        copies: int = 1,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.bootstrap_servers, self.folder = bootstrap_servers, folder
         self.app_id = f"t{uuid.uuid4().hex[:8]}"
         self.names = topics.names(self.app_id)
         self.admin = admin(bootstrap_servers)
-        self.shards, self.retry_partitions = shards, retry_partitions
+        self.shards, self.retry_partitions, self._copies = shards, retry_partitions, copies
         self.dead_letters = {f"{self.app_id}.{name}.DLT": count for name, count in dead_letters.items()}
         self.parked = f"{self.app_id}.parked"
         self.workers: dict[str, WorkerProcess] = {}
@@ -94,7 +96,7 @@ class Deployment:
 
     def create(self, wanted: Mapping[str, tuple[int, dict[str, str]]]) -> None:
         """Create topics: partitions and configuration by name."""
-        new = [NewTopic(topic, count, 1, config=config) for topic, (count, config) in wanted.items()]
+        new = [NewTopic(topic, count, self._copies, config=config) for topic, (count, config) in wanted.items()]
         for done in self.admin.create_topics(new).values():
             done.result(_ASK_S)
         await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))

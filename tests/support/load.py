@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from threading import Event, Thread
+from types import TracebackType
 
 from retry.clock import wall_ms
 from tests.support.deployment import Deployment
@@ -33,3 +35,31 @@ def send(sender: Sender, deployment: Deployment, count: int, seconds: float, del
         sender.send(topics[n % len(topics)], key, value, headers, timestamp_ms=stamp_ms, delays_ms=delays_ms)
 
     sender.paced(count, seconds, lambda n: one(first + n))
+
+
+class Load:
+    """Letters at a steady pace, sent by a thread until it is told to stop.
+
+    Args:
+      delay_ms: see `send`.
+    """
+
+    def __init__(self, deployment: Deployment, letters_per_s: int, delay_ms: int) -> None:
+        self.sender = Sender(deployment.bootstrap_servers)
+        self._deployment, self._letters_per_s, self._delay_ms = deployment, letters_per_s, delay_ms
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="load")
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        first, count = 0, max(1, self._letters_per_s // 4)
+        while not self._over.is_set():
+            send(self.sender, self._deployment, count, 0.25, self._delay_ms, first)
+            first += count

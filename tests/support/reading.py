@@ -154,6 +154,10 @@ class Tail:
             assert not deadline.passed(), f"{len(self.seen)} of {count} came back within {timeout_s:.0f} s"
             self.read()
 
+    def await_more(self, count: int, timeout_s: float) -> None:
+        """Read until so many more different ones were seen."""
+        self.await_seen(len(self.seen) + count, timeout_s)
+
     def quiet(self, seconds: float) -> list[Record]:
         """What comes within a time in which nothing should come."""
         deadline = Deadline(seconds)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 
-from retry.kafka.broker import _new_cluster_id
+from retry.kafka.broker import new_cluster_id
+from tests.support.cluster import java_hash
 
 
 def test_a_cluster_id_is_sixteen_bytes_and_never_looks_like_an_option() -> None:
-    ids = [_new_cluster_id() for _ in range(2_000)]
+    ids = [new_cluster_id() for _ in range(2_000)]
     assert len(set(ids)) == len(ids)
     assert all(len(base64.urlsafe_b64decode(each + "==")) == 16 for each in ids)
     assert not any("-" in each for each in ids)
+
+
+def test_coordinators_are_found_by_the_hash_that_java_has() -> None:
+    assert java_hash("hello") == 99_162_322
+    # `hashCode` gives the least number there is, of which the sign is taken off by its highest bit.
+    assert java_hash("polygenelubricants") == 0

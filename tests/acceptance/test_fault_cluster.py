@@ -1,0 +1,126 @@
+"""Three brokers, of which one at a time dies or stops answering, while letters arrive and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance import felling_worker
+from tests.conftest import Deploy
+from tests.support.afterwards import nothing_is_wrong
+from tests.support.cluster import Cluster
+from tests.support.deployment import Deployment
+from tests.support.faults import Runs
+from tests.support.load import Load
+from tests.support.process import await_that
+from tests.support.reading import Tail
+
+# A node that comes back may take a minute on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+FELLING = ("-m", "tests.acceptance.felling_worker")
+DELAY_MS = 2_000
+POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
+LETTERS_PER_S = 200
+# What must come back before the next fault: some of it was due after the last one.
+MORE = LETTERS_PER_S * 2
+MORE_S = 60.0
+FROZEN_S = 9.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as three:
+        yield three
+
+
+def deployed(deploy: Deploy, cluster: Cluster, servers: str = "") -> Deployment:
+    """Two workers that are ready and kill a broker when told to; the first reaches the cluster by `servers`, if given."""
+    deployment = deploy({"one": 1, "three": 3}, on=cluster, shards=4, defaults=POLICY, copies=3)
+    fell = str(deployment.folder / "fell")
+    for name, way in (("a", servers or cluster.bootstrap_servers), ("b", cluster.bootstrap_servers)):
+        deployment.worker(name).start(*FELLING, FELL=fell, RETRY_INSTANCE=name, RETRY_BOOTSTRAP_SERVERS=way)
+    for worker in deployment.workers.values():
+        worker.await_ready()
+    return deployment
+
+
+def mended(cluster: Cluster, node: int) -> None:
+    """The node comes back, and the others have given it all that it missed: the next one may die."""
+    cluster.start(node)
+    cluster.await_whole()
+
+
+@pytest.mark.fault("group coordinator killed, three brokers")
+def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
+    deployment = deployed(deploy, cluster)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for group in (deployment.names.intake_group, deployment.names.table_group):
+            tail.await_more(MORE, MORE_S)
+            node = cluster.group_coordinator(group)
+            cluster.kill(node)
+            runs.add()
+            await_that("another coordinates", lambda n=node, g=group: cluster.group_coordinator(g) not in (n, -1))
+            tail.await_more(MORE, MORE_S)
+            mended(cluster, node)
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("transaction coordinator killed during a commit, three brokers")
+def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
+    deployment = deployed(deploy, cluster)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    ids = [f"{deployment.app_id}-{name}" for name in ("intake-a", "shard-0", "intake-b", "shard-3")]
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for transactional_id in ids:
+            tail.await_more(MORE, MORE_S)
+            node = cluster.transaction_coordinator(transactional_id)
+            felling_worker.order(deployment.folder / "fell", transactional_id, cluster.nodes[node].pid)
+            await_that(f"node {node} dies", lambda n=node: not cluster.nodes[n].running())
+            runs.add()
+            tail.await_more(MORE, MORE_S)
+            mended(cluster, node)
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("broker frozen past all sessions (SIGSTOP), three brokers")
+def test_a_node_that_stops_answering_and_comes_back(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
+    deployment = deployed(deploy, cluster)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        tail.await_more(MORE, MORE_S)
+        node = cluster.transaction_coordinator(f"{deployment.app_id}-intake-a")
+        cluster.freeze(node)
+        tail.quiet(FROZEN_S)
+        cluster.thaw(node)
+        runs.add()
+        tail.await_more(MORE, MORE_S)
+        cluster.await_whole()
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("one worker cut from the group coordinator alone, three brokers")
+def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
+    deployment = deployed(deploy, cluster, cluster.proxied_servers)
+    cut, other = deployment.worker("a"), deployment.worker("b")
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for group in (deployment.names.table_group, deployment.names.intake_group):
+            tail.await_more(MORE, MORE_S)
+            node = cluster.group_coordinator(group)
+            cluster.proxies[node].drop()
+            runs.add()
+            tail.quiet(FROZEN_S)
+            # The cut one still reaches the other nodes, and tries to go on with what is no longer its own.
+            if node == cluster.group_coordinator(deployment.names.table_group):
+                await_that("the other has it all", lambda: other.metric("retry_shards_ready") == deployment.shards, MORE_S)
+            tail.await_more(MORE, MORE_S)
+            cluster.proxies[node].restore()
+            await_that("the cut one shares again", lambda: cut.ready() and other.ready(), MORE_S)
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)

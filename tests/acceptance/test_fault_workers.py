@@ -1,0 +1,167 @@
+"""Workers that join and leave all the time, wake up as zombies, or are told to end at any moment."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+from retry.clock import Deadline
+from tests.conftest import Deploy
+from tests.support.afterwards import nothing_is_wrong
+from tests.support.deployment import Deployment
+from tests.support.faults import Runs
+from tests.support.letters import Sender
+from tests.support.load import Load, send
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import Tail
+
+pytestmark = pytest.mark.slow
+
+DELAY_MS = 2_000
+POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
+LETTERS_PER_S = 200
+MORE, MORE_S = LETTERS_PER_S * 2, 60.0
+STORM_S, STORM_EVERY_S = 120.0, 2.0
+GUESTS = 3
+ZOMBIES = 5
+ENDS = 8
+
+
+def deployed(deploy: Deploy, *names: str, shards: int = 4) -> Deployment:
+    """A deployment with these workers, ready."""
+    deployment = deploy({"one": 1, "three": 3}, shards=shards, defaults=POLICY)
+    for name in names:
+        deployment.worker(name).start()
+    for worker in deployment.workers.values():
+        worker.await_ready()
+    return deployment
+
+
+@pytest.mark.fault("rebalance storm: a worker joins or leaves every 2 s for 2 min")
+def test_a_storm_of_rebalances_stops_nothing(deploy: Deploy, runs: Runs) -> None:
+    deployment = deployed(deploy, "a", "b", shards=8)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    guests = [deployment.worker(f"guest-{n}") for n in range(GUESTS)]
+    there, away, came = list[WorkerProcess](), list(guests), list[int]()
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        tail.await_more(MORE, MORE_S)
+        storm = Deadline(STORM_S)
+        while not storm.passed():
+            until = Deadline(STORM_EVERY_S)
+            if _join_or_leave(there, away, runs.count):
+                runs.add()
+            came.append(len(tail.quiet(until.remaining_s())))
+        for guest in guests:
+            _end(guest, signal.SIGTERM)
+    # A guest that was killed holds its shards for the session timeout; what others own goes on.
+    assert sum(count > 0 for count in came) > len(came) / 2, came
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+    logs = {worker.name: worker.log_file.read_text() for worker in deployment.workers.values()}
+    assert not [name for name, log in logs.items() if re.search("LOCK|lock hold", log)]
+    assert not [guest.name for guest in guests if ": ready" not in logs[guest.name]]
+
+
+def _join_or_leave(there: list[WorkerProcess], away: list[WorkerProcess], event: int) -> bool:
+    """In turn the guest that was away longest joins, and the one that was there longest leaves; most say goodbye.
+
+    None leaves that has not owned a shard yet: on a busy machine that takes several events.
+    """
+    if there and (event % 2 or not away) and "retry.shard: shard" in there[0].log():
+        guest = there.pop(0)
+        _end(guest, signal.SIGTERM if event // 2 % 4 else signal.SIGKILL)
+        away.append(guest)
+    elif away:
+        there.append(away.pop(0).start())
+    else:
+        return False
+    return True
+
+
+def _end(guest: WorkerProcess, number: int) -> None:
+    if guest.running():
+        guest.signal(number)
+        # Told to end before it listens, it ends by the signal itself.
+        assert guest.wait(15.0) in (0, -number) if guest.port() == 0 or number == signal.SIGKILL else guest.wait(15.0) == 0
+
+
+@pytest.mark.fault("zombie: frozen, taken over on a fresh disk, and woken")
+def test_a_worker_that_wakes_up_after_it_was_replaced_is_fenced_and_well(deploy: Deploy, runs: Runs) -> None:
+    deployment = deployed(deploy, "a")
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    owner, other = deployment.worker("a"), deployment.worker("b")
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for _ in range(ZOMBIES):
+            tail.await_more(MORE, MORE_S)
+            given_up = owner.log().count("given up")
+            owner.signal(signal.SIGSTOP)
+            other.kill()
+            deployment.wipe(other)
+            other.start()
+            await_that("all is taken over", lambda o=other: o.metric("retry_shards_ready") == deployment.shards, 60)
+            tail.await_more(MORE, MORE_S)
+            owner.signal(signal.SIGCONT)
+            await_that("the zombie lets go", lambda o=owner, n=given_up: o.log().count("given up") > n, 60)
+            # It shares the work again, as the process that it was.
+            owner.await_ready()
+            runs.add()
+            owner, other = other, owner
+    tail.close()
+    nothing_is_wrong(deployment, load.sender)
+    logs = owner.log_file.read_text() + other.log_file.read_text()
+    assert logs.count("ProducerFenced") >= ZOMBIES
+
+
+@pytest.mark.fault("SIGTERM under load, every second time during a restore")
+def test_told_to_end_at_any_moment(deploy: Deploy, runs: Runs) -> None:
+    deployment = deployed(deploy)
+    worker = deployment.worker("a")
+    with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for n in range(ENDS):
+            restores = n % 2 == 1
+            if restores:
+                deployment.wipe(worker)
+            worker.start()
+            if restores:
+                await_that("a shard is opened", lambda: "retry.shard: shard" in worker.log(), 45)
+            else:
+                worker.await_ready()
+            worker.terminate(timeout_s=10.0)
+            runs.add()
+        worker.start()
+    nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("two workers of one instance name")
+def test_a_second_worker_of_the_same_name_ends_it_with_a_message(deploy: Deploy, runs: Runs) -> None:
+    deployment = deploy({"one": 1, "three": 3}, shards=4, defaults=POLICY)
+    workers = [deployment.worker(name).start(RETRY_INSTANCE="same") for name in ("a", "b")]
+    sender = Sender(deployment.bootstrap_servers)
+    send(sender, deployment, LETTERS_PER_S, 2.0, DELAY_MS)
+    await_that("one of them ends", lambda: not all(worker.running() for worker in workers), 60)
+    runs.add()
+    for worker in workers:
+        if not worker.running():
+            assert worker.exit_code() == 1
+            assert "same is also the name of another worker" in worker.log()
+            assert "set RETRY_INSTANCE to another name" in worker.log()
+    if not any(worker.running() for worker in workers):
+        workers[0].start(RETRY_INSTANCE="same")
+    nothing_is_wrong(deployment, sender)
+
+
+@pytest.mark.fault("two deployments of one app id, with different policy files")
+def test_two_deployments_of_one_app_id_are_workers_of_one(deploy: Deploy, runs: Runs) -> None:
+    deployment = deploy({"one": 1, "three": 3}, shards=4, defaults=POLICY)
+    other = deployment.folder / "other.yaml"
+    other.write_text(deployment.policy_file.read_text().replace("delay: 2s", "delay: 1s"))
+    deployment.worker("a").start()
+    deployment.worker("b").start(RETRY_POLICIES=str(other))
+    for worker in deployment.workers.values():
+        worker.await_ready()
+    runs.add()
+    sender = Sender(deployment.bootstrap_servers)
+    send(sender, deployment, LETTERS_PER_S * 10, 5.0, DELAY_MS)
+    nothing_is_wrong(deployment, sender)

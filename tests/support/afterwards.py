@@ -1,0 +1,27 @@
+"""What is asked after every fault: all of it came back, the workers are well, and the checker finds nothing."""
+
+from __future__ import annotations
+
+from tests.support.checker import Findings, check
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.reading import Tail
+
+
+def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 60.0) -> Findings:
+    """Wait until every letter came back, end the workers with SIGTERM, and check.
+
+    Args:
+      timeout_s: for what has not come back yet.
+    """
+    sent = sender.finish()
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    tail.await_seen(len(sent), timeout_s)
+    tail.close()
+    for worker in deployment.workers.values():
+        if worker.running():
+            worker.await_ready()
+            worker.terminate()
+    found = check(deployment, sent)
+    assert found.wrong() == {}
+    return found
