@@ -34,8 +34,8 @@ lint: setup  ## style, types, import contracts
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
 
-faults: setup  ## the slow fault runs on a real broker, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m slow tests/acceptance
+faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
+	$(BIN)/python -m pytest -q -m slow --faults-table build/faults.txt tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
 
 lock:  ## renew requirements.lock

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
 
+pytest_plugins = ["tests.support.faults"]
+
 for _name in [name for name in os.environ if name.startswith("RETRY_")]:
     del os.environ[_name]
 

@@ -1,0 +1,97 @@
+"""What was done to the service in a test run, how often, and what came of it: a table at the end.
+
+    @pytest.mark.fault("worker killed")
+    def test_…(runs: Runs, …):
+        …
+        runs.add()          # after each time that the fault was made; a test that never says so counts as one
+
+Tests of the same fault are one row. `--faults-table PATH` writes the table there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+_HOLDS, _BROKEN = "holds", "BROKEN"
+
+
+@dataclass
+class Runs:
+    """How often one test has made its fault."""
+
+    count: int = 0
+
+    def add(self, count: int = 1) -> None:
+        """So often again."""
+        self.count += count
+
+
+@dataclass
+class Row:
+    """One fault: how often it was made, for how long its tests ran, and which of them failed."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    failed: list[str] = field(default_factory=list)
+
+
+_RUNS = pytest.StashKey[Runs]()
+_ROWS = pytest.StashKey[dict[str, Row]]()
+
+
+@pytest.fixture
+def runs(request: pytest.FixtureRequest) -> Runs:
+    """The counter of this test."""
+    return request.node.stash.setdefault(_RUNS, Runs())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults-table", type=Path, metavar="PATH", help="write the table of faults there, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fault(name): what is done to the service; a row of the table at the end")
+    config.stash[_ROWS] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    marker = item.get_closest_marker("fault")
+    if marker is not None and not report.skipped:
+        row = item.config.stash[_ROWS].setdefault(marker.args[0], Row())
+        row.seconds += report.duration
+        if report.when == "call":
+            row.runs += max(1, item.stash.get(_RUNS, Runs()).count)
+        if report.failed:
+            row.failed.append(item.name)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    rows = config.stash[_ROWS]
+    if not rows:
+        return
+    lines = table(rows)
+    terminalreporter.section("faults")
+    terminalreporter.write_line("\n".join(lines))
+    path = config.getoption("--faults-table")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+
+
+def table(rows: dict[str, Row]) -> list[str]:
+    """The rows as lines of text, in the order in which they were run, and their sum."""
+    width = max(map(len, [*rows, "together"]))
+    lines = [f"{'fault':{width}} | runs | seconds | result"]
+    for name, row in rows.items():
+        result = f"{_BROKEN}: {', '.join(row.failed)}" if row.failed else _HOLDS
+        lines.append(f"{name:{width}} | {row.runs:4} | {row.seconds:7.0f} | {result}")
+    broken = sum(bool(row.failed) for row in rows.values())
+    runs, seconds = sum(row.runs for row in rows.values()), sum(row.seconds for row in rows.values())
+    return [*lines, f"{'together':{width}} | {runs:4} | {seconds:7.0f} | {f'{broken} {_BROKEN}' if broken else _HOLDS}"]

@@ -1,0 +1,19 @@
+"""The table at the end of `make faults`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.faults import Row, Runs, table
+
+
+def test_a_test_counts_how_often_it_made_its_fault(runs: Runs, request: pytest.FixtureRequest) -> None:
+    runs.add()
+    runs.add()
+    assert request.getfixturevalue("runs").count == 2
+
+
+def test_a_fault_is_broken_if_one_of_its_tests_is() -> None:
+    lines = table({"kill": Row(3, 2.0), "freeze": Row(1, 9.0, ["test_freeze"])})
+    assert [line.split(" | ")[1].strip() for line in lines[1:]] == ["3", "1", "4"]
+    assert [line.split(" | ")[3] for line in lines[1:]] == ["holds", "BROKEN: test_freeze", "1 BROKEN"]
