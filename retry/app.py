@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from retry.anew import Judge
@@ -15,7 +16,7 @@ from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
-from retry.kafka.orphans import Orphans
+from retry.kafka.brokers import Brokers
 from retry.kafka.pointers import Pointers
 from retry.kafka.targets import Targets
 from retry.letters import Letters
@@ -27,11 +28,14 @@ from retry.reload import PolicyFile
 from retry.settings import Settings
 from retry.shard import Surroundings
 from retry.shards import Shards
-from retry.table.rocks import Memory
+from retry.table.database import Memory
+from retry.table.tables import RocksTables
 from retry.telemetry.metrics import Metrics
 from retry.trace import Tracer
 
 log = logging.getLogger(__name__)
+
+_OPENERS = 8
 
 
 def build(settings: Settings) -> Engine:
@@ -48,10 +52,10 @@ def build(settings: Settings) -> Engine:
     claim(settings.data_dir)
     name, admin = instance(settings), clients.admin(settings)
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
-    changelog, reader = own[names.changelog], clients.reader_config(settings)
-    recent = Recent(reader, admin, names.lineage, own[names.lineage].partitions, Lineages(settings.lineages))
-    pointers = Pointers(reader)
     partitions = {topic: about.partitions for topic, about in own.items()}
+    changelog, brokers = own[names.changelog], Brokers(settings, admin, name)
+    recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
+    pointers = Pointers(clients.reader_config(settings))
 
     def packer(registry: Registry) -> Packer:
         return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
@@ -61,13 +65,11 @@ def build(settings: Settings) -> Engine:
         return Intake(registry, tracer, packer, pointers.fetch, names, partitions)
 
     packing = packer(policies.registry)
-    subscription = policies.registry.subscription()
-    letter_reader = clients.consumer_config(settings, names.intake_group, name)
     letters = Letters(
-        letter_reader,
-        clients.producer_config(settings, f"{settings.app_id}-intake-{name}"),
-        subscription,
-        Orphans(admin, letter_reader, subscription),
+        brokers,
+        f"intake-{name}",
+        names.intake_group,
+        policies.registry.subscription(),
         intake(policies.registry, packing),
         settings.batch_records,
         settings.batch_bytes,
@@ -75,10 +77,17 @@ def build(settings: Settings) -> Engine:
     gate = Gate(
         policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
     )
-    memory, judge = Memory(settings.table_cache_bytes), Judge(policies.registry, packing)
-    around = Surroundings(settings, admin, memory, gate, judge, cluster_id, changelog.topic_id)
-    member = clients.consumer_config(settings, names.table_group, name)
-    shards = Shards(member, reader, names.changelog, Orphans(admin, member, [names.changelog]), around)
+    tables = RocksTables(
+        settings.data_dir / "tables",
+        names.changelog,
+        cluster_id,
+        changelog.topic_id,
+        Memory(settings.table_cache_bytes),
+        topics.DELETE_RETENTION_MS // 2,
+    )
+    judge = Judge(policies.registry, packing)
+    around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes)
+    shards = Shards(names.table_group, names.changelog, around, ThreadPoolExecutor(_OPENERS, "open-shard").map)
 
     def use(registry: Registry) -> None:
         packing = packer(registry)

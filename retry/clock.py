@@ -1,14 +1,52 @@
-"""The two clocks: wall time for what is stored, monotonic time for what is waited. The only importer of `time`."""
+"""The two clocks: wall time for what is stored, monotonic time for what is waited. The only importer of `time`.
+
+A simulation puts a clock of its own in their place, which goes on when it is told to.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from; see the functions of the same names."""
+
+    def wall_ms(self) -> int: ...
+    def monotonic_s(self) -> float: ...
+    def pause(self, seconds: float) -> None: ...
+    def wait(self, changed: threading.Condition, seconds: float) -> None: ...
+
+
+class _Machine:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait(self, changed: threading.Condition, seconds: float) -> None:
+        changed.wait(seconds)
+
+
+MACHINE: Clock = _Machine()
+_clock = MACHINE
+
+
+def use(clock: Clock) -> None:
+    """Take time from another clock, in the whole process."""
+    global _clock  # noqa: PLW0603 one clock for the process is the point
+    _clock = clock
 
 
 def wall_ms() -> int:
     """Milliseconds since 1970 by the wall clock; for due times and whatever else is stored."""
-    return time.time_ns() // 1_000_000
+    return _clock.wall_ms()
 
 
 def iso(moment_ms: int) -> str:
@@ -25,23 +63,28 @@ def iso(moment_ms: int) -> str:
 
 def monotonic_s() -> float:
     """Seconds by a clock that never steps; for intervals inside this process only."""
-    return time.monotonic()
+    return _clock.monotonic_s()
 
 
 def pause(seconds: float) -> None:
     """Block this thread for `seconds`; for polling loops with a `Deadline`."""
-    time.sleep(seconds)
+    _clock.pause(seconds)
+
+
+def wait(changed: threading.Condition, seconds: float) -> None:
+    """Wait until a condition, which is held, is notified, or the time is over."""
+    _clock.wait(changed, seconds)
 
 
 class Deadline:
     """One budget of seconds, shared by several blocking calls."""
 
     def __init__(self, seconds: float) -> None:
-        self._end_s = time.monotonic() + seconds
+        self._end_s = monotonic_s() + seconds
 
     def remaining_s(self) -> float:
         """Seconds left, never below zero."""
-        return max(0.0, self._end_s - time.monotonic())
+        return max(0.0, self._end_s - monotonic_s())
 
     def passed(self) -> bool:
         """Whether nothing is left."""

@@ -17,12 +17,9 @@ from confluent_kafka import KafkaException, Message
 from retry import clock
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
 from retry.intake import Intake, Settled
-from retry.kafka.clients import Config
-from retry.kafka.member import Member
-from retry.kafka.orphans import Orphans, Partition
-from retry.kafka.transactions import Transactions
+from retry.kafka.log import Log, Partition, Writer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.02
 _DRAIN_S = 8.0
@@ -45,19 +42,26 @@ class Decided(NamedTuple):
 
 
 class Letters:
-    """Reads batches (`read`), then takes them in (`settle`, `commit`); each from one thread at a time."""
+    """Reads batches (`read`), then takes them in (`settle`, `commit`); each from one thread at a time.
+
+    Args:
+      writer: the name of this worker's transactions; no other worker has the same.
+      group: the intake group.
+      subscription: topics, and patterns that begin with `^`.
+      records_max, bytes_max: of a batch.
+    """
 
     def __init__(
         self,
-        consumer: Config,
-        producer: Config,
+        log: Log,
+        writer: str,
+        group: str,
         subscription: list[str],
-        orphans: Orphans,
         intake: Intake,
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._producer_config, self._subscription = producer, subscription
+        self._log, self._name, self._subscription = log, writer, subscription
         self._intake = self._former = intake
         self._records_max, self._bytes_max = records_max, bytes_max
         self._records = min(records_max, 1_000)
@@ -69,7 +73,7 @@ class Letters:
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
-        self._member = Member(consumer, subscription, orphans, gained=self._gained, leaving=self._drain)
+        self._member = log.member(group, subscription, gained=self._gained, leaving=self._drain)
 
     def use(self, intake: Intake, subscription: list[str]) -> None:
         """Decide by another intake from the next batch on, and read what it reads."""
@@ -158,7 +162,7 @@ class Letters:
             self._changed.notify_all()
 
     def _start_over(self, why: str) -> None:
-        log.warning("letters are read again from the committed offsets: %s", why)
+        logger.warning("letters are read again from the committed offsets: %s", why)
         self._epoch += 1
 
     def _rewound(self) -> bool:
@@ -167,20 +171,20 @@ class Letters:
         try:
             self._member.rewind()
         except KafkaException as error:
-            log.warning("cannot learn the committed offsets yet: %s", error)
+            logger.warning("cannot learn the committed offsets yet: %s", error)
             return False
         self._read_epoch = epoch
         return True
 
-    def _opened(self) -> Transactions:
+    def _opened(self) -> Writer:
         """A producer that has fenced its own past, however long the brokers take to answer."""
         while True:
-            writer = Transactions(self._producer_config)
+            writer = self._log.writer(self._name)
             try:
                 writer.open()
                 return writer
             except RetryError as error:
-                log.warning("intake cannot begin yet: %s", error)
+                logger.warning("intake cannot begin yet: %s", error)
                 if self._closing.wait(_AGAIN_S):
                     return writer
                 writer.close()
@@ -190,12 +194,12 @@ class Letters:
         deadline = clock.Deadline(_DRAIN_S)
         with self._changed:
             while self._under_way and not deadline.passed():
-                self._changed.wait(deadline.remaining_s())
+                clock.wait(self._changed, deadline.remaining_s())
             late = self._under_way
         if late:
             # These partitions may come back, and be read again, before those batches have their turn.
             self._start_over(f"{late} batches were not committed before their partitions had to go")
-        log.info("intake gives up %d partitions", len(leaving))
+        logger.info("intake gives up %d partitions", len(leaving))
 
     def close(self) -> None:
         """Finish the batch that is being committed, drop those that were read ahead, leave the group."""

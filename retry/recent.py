@@ -10,16 +10,13 @@ import logging
 from collections import deque
 
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.errors import LineageUnreadable
-from retry.kafka import spans
-from retry.kafka.clients import Config
-from retry.kafka.follower import Follower
+from retry.kafka.log import Log
 from retry.lineages import Lineages
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.1
 _RECORDS_MAX = 100
@@ -29,12 +26,12 @@ _WAIT_S = 0.02
 class Recent:
     """Follows (`read`, one thread), and folds what was read (`catch_up`, another)."""
 
-    def __init__(self, reader: Config, admin: AdminClient, topic: str, partitions: int, lineages: Lineages) -> None:
+    def __init__(self, log: Log, topic: str, partitions: int, lineages: Lineages) -> None:
         self.lineages = lineages
         self._read: deque[Message] = deque()
-        self._follower = Follower(reader)
-        ends = spans.ends(admin, topic, range(partitions))
-        self._missing = {partition: end for partition, end in ends.items() if end > 0}
+        self._follower = log.follower()
+        bounds = log.bounds(topic, range(partitions))
+        self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
             self._follower.begin(topic, partition, 0)
 
@@ -59,7 +56,7 @@ class Recent:
                 self.lineages.fold(message.value() or b"")
             except LineageUnreadable as error:
                 # Counts only: a letter whose sends are not known here is known by its headers.
-                log.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
+                logger.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
             offset += 1
         if offset >= self._missing.get(partition, 0):
             self._missing.pop(partition, None)

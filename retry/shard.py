@@ -18,25 +18,18 @@ import logging
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.anew import Judge
 from retry.errors import EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
-from retry.kafka import spans
-from retry.kafka.clients import producer_config
-from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.kafka.transactions import Transactions
+from retry.kafka.log import Log, Writer
 from retry.reschedule import Rescheduling
-from retry.settings import Settings
 from retry.sweep import Changelog, Swept, sweep
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable, wipe
+from retry.table.base import Table, Tables
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +45,21 @@ class Phase(Enum):
 
 
 class Surroundings(NamedTuple):
-    """What all shards of a process share."""
+    """What all shards of a process share; batches are bounded by rows and by bytes."""
 
-    settings: Settings
-    admin: AdminClient
-    memory: Memory
+    log: Log
+    tables: Tables
     gate: Gate
     judge: Judge
-    cluster_id: str
-    topic_id: str
+    rows_max: int
+    bytes_max: int
 
 
 class Shard:
     """One shard, owned. `fold` and `sweep` may be called from different threads; each from one at a time."""
 
-    def __init__(self, changelog: Changelog, table: RocksTable, writer: Transactions, end_offset: int) -> None:
-        self.changelog, self.table = changelog, table
+    def __init__(self, changelog: Changelog, table: Table, tables: Tables, writer: Writer, end_offset: int) -> None:
+        self.changelog, self.table, self._tables = changelog, table, tables
         self.end_offset, self.trouble = end_offset, ""
         self.phase = Phase.RESTORING if table.next_offset < end_offset else Phase.READY
         self._writer, self._rescheduling = writer, Rescheduling()
@@ -80,24 +72,22 @@ class Shard:
         Raises:
           TransactionFailed: the broker did not answer; nothing is held, try again later.
         """
-        settings = around.settings
-        writer = Transactions(producer_config(settings, f"{settings.app_id}-shard-{changelog.partition}"))
+        topic, partition = changelog
+        tables, writer = around.tables, around.log.writer(f"shard-{partition}")
         try:
             writer.open()
-            identity = Identity(around.cluster_id, around.topic_id, changelog.partition)
-            start, end = _offsets(around.admin, changelog)
-            path = _path(settings, changelog)
-            table = RocksTable.open(path, identity, around.memory, clock.wall_ms(), DELETE_RETENTION_MS // 2)
+            start, end = around.log.bounds(topic, [partition])[partition]
+            table = tables.open(partition, clock.wall_ms())
             if not (table.next_offset == 0 or start <= table.next_offset <= end):
-                log.error("%s: table at %d, log from %d to %d: wiped", path, table.next_offset, start, end)
+                log.error("shard %d: table at %d, log from %d to %d: wiped", partition, table.next_offset, start, end)
                 table.close()
-                wipe(path)
-                table = RocksTable.open(path, identity, around.memory, clock.wall_ms(), DELETE_RETENTION_MS // 2)
+                tables.wipe(partition)
+                table = tables.open(partition, clock.wall_ms())
         except BaseException:
             writer.close()
             raise
-        log.info("shard %d: from %d to %d", changelog.partition, table.next_offset, end)
-        return cls(changelog, table, writer, end)
+        log.info("shard %d: from %d to %d", partition, table.next_offset, end)
+        return cls(changelog, table, tables, writer, end)
 
     def fold(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
@@ -158,7 +148,7 @@ class Shard:
         try:
             if self.phase is not Phase.READY:
                 return None
-            limits = around.settings.batch_records, around.settings.batch_bytes
+            limits = around.rows_max, around.bytes_max
             if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
             return sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
@@ -194,16 +184,4 @@ class Shard:
                 self.table.close()
                 self._writer.close()
                 if self.unreadable:
-                    wipe(self.table.path)
-
-
-def _path(settings: Settings, changelog: Changelog) -> Path:
-    path = settings.data_dir / "tables" / f"{changelog.topic}-{changelog.partition}"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
-
-
-def _offsets(admin: AdminClient, changelog: Changelog) -> tuple[int, int]:
-    """First offset and end of a partition, records of undecided transactions included."""
-    topic, partition = changelog
-    return spans.starts(admin, topic, [partition])[partition], spans.end(admin, topic, partition)
+                    self._tables.wipe(self.changelog.partition)

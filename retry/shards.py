@@ -8,16 +8,13 @@ partition is still ours.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import KafkaException, Message
 
 from retry import clock
 from retry.errors import RetryError
-from retry.kafka.clients import Config
-from retry.kafka.follower import Follower
-from retry.kafka.member import Member
-from retry.kafka.orphans import Orphans, Partition
+from retry.kafka.log import Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
 
@@ -26,24 +23,24 @@ log = logging.getLogger(__name__)
 _LINGER_S = 0.02
 _RECORDS_MAX = 5_000
 _AGAIN_S = 2.0
-_OPENERS = 8
 _TOUCH_EVERY_S = 60.0
 
 Portions = list[tuple[Shard, list[Message]]]
+# `map`, or one that does several at once: most of the time of opening a shard is spent waiting for brokers.
+Map = Callable[[Callable[[int], Shard | None], Iterable[int]], Iterable[Shard | None]]
 
 
 class Shards:
     """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them."""
 
-    def __init__(self, member: Config, reader: Config, topic: str, orphans: Orphans, around: Surroundings) -> None:
-        self.around = around
+    def __init__(self, group: str, topic: str, around: Surroundings, opening: Map) -> None:
+        self.around, self._opening = around, opening
         self._open: dict[int, Shard] = {}
         self._to_open: dict[int, float] = {}
-        self._openers = ThreadPoolExecutor(_OPENERS, "open-shard")
         self._topic = topic
         self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
-        self._follower = Follower(reader)
-        self._member = Member(member, [topic], orphans, self._gained, self._leaving, reads=False)
+        self._follower = around.log.follower()
+        self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
 
     def shards(self) -> list[Shard]:
         """Those that are open just now."""
@@ -86,7 +83,7 @@ class Shards:
     def _open_waiting(self) -> None:
         now_s = clock.monotonic_s()
         ripe = [partition for partition, at_s in self._to_open.items() if now_s >= at_s]
-        for partition, shard in zip(ripe, self._openers.map(self._opened, ripe), strict=True):
+        for partition, shard in zip(ripe, self._opening(self._opened, ripe), strict=True):
             self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
             if shard is not None:
                 self._follower.begin(self._topic, partition, shard.table.next_offset)
@@ -114,4 +111,3 @@ class Shards:
         """Close every shard and leave the group."""
         self._member.close()
         self._follower.close()
-        self._openers.shutdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
@@ -11,11 +11,10 @@ from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka.clients import Config
 from retry.kafka.follower import Complaints
-from retry.kafka.orphans import Orphans, Partition
+from retry.kafka.log import Partition, Told
+from retry.kafka.orphans import Orphans
 
 log = logging.getLogger(__name__)
-
-Told = Callable[[list[Partition]], None]
 
 _COMMITTED_S = 4.0
 _AGAIN_S = 1.0

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.kafka.clients import Config
+from retry.kafka.log import Partition
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ _ASK_S = 5.0
 # the process when the coordinator is found after all (librdkafka 2.16, issue 4605). So it is left to run; we wait less.
 _EXPIRES_S = 180.0
 _JOIN_S = 15.0
-
-Partition = tuple[str, int]
 
 
 class Orphans:

@@ -104,3 +104,15 @@ class Table(Protocol):
     def close(self) -> None:
         """Let go of files and locks; the table can be opened again."""
         ...
+
+
+class Tables(Protocol):
+    """The tables of one worker, one for each changelog partition."""
+
+    def open(self, partition: int, now_ms: int) -> Table:
+        """The table as it was left, or an empty one where that cannot be trusted."""
+        ...
+
+    def wipe(self, partition: int) -> None:
+        """Remove a table that is closed; it is only ever a copy of the changelog."""
+        ...

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Any
 
-from retry import shard as shards
 from retry.kafka.transactions import Transactions
 from retry.shard import Phase, Shard
 from retry.table.rocks import RocksTable
+from retry.table.tables import RocksTables
 
 POINTS = {
     "intake-before-commit": 2,
@@ -125,7 +125,7 @@ def arm(crash: Crash) -> None:
     after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)
-    before(shards, "_offsets", lambda *_: crash.pass_by("open-after-fence"))
+    before(RocksTables, "open", lambda *_: crash.pass_by("open-after-fence"))
 
 
 def main() -> None:

@@ -39,8 +39,8 @@ LOG = [*(Told(n, (key, b"%d" % n)) for n, key in enumerate(KEYS)), Told(3, (KEYS
 
 def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -> None:
     table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
-    writer: Any = None  # Nothing is swept.
-    shard = Shard(Changelog("changelog", 0), table, writer, end_offset=5)
+    unused: Any = None  # Nothing is swept, nothing wiped.
+    shard = Shard(Changelog("changelog", 0), table, unused, unused, end_offset=5)
     fold: Any = shard.fold
     fold(LOG)
     fold(LOG[:2])

@@ -1,0 +1,45 @@
+"""The log of a worker on real brokers: its clients, each made with the configuration that its task demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka.admin import AdminClient
+
+from retry.kafka import clients, spans
+from retry.kafka.follower import Follower
+from retry.kafka.log import Bounds, Told
+from retry.kafka.member import Member
+from retry.kafka.orphans import Orphans
+from retry.kafka.transactions import Transactions
+from retry.settings import Settings
+
+
+class Brokers:
+    """See `retry.kafka.log.Log`.
+
+    Args:
+      instance: the stable name of this worker in its groups.
+    """
+
+    def __init__(self, settings: Settings, admin: AdminClient, instance: str) -> None:
+        self._settings, self._admin, self._instance = settings, admin, instance
+
+    def writer(self, name: str) -> Transactions:
+        """See `Log.writer`."""
+        return Transactions(clients.producer_config(self._settings, f"{self._settings.app_id}-{name}"))
+
+    def follower(self) -> Follower:
+        """See `Log.follower`."""
+        return Follower(clients.reader_config(self._settings))
+
+    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
+        """See `Log.member`."""
+        config = clients.consumer_config(self._settings, group, self._instance)
+        return Member(config, subscription, Orphans(self._admin, config, subscription), gained, leaving, reads=reads)
+
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """See `Log.bounds`."""
+        asked = list(partitions)
+        starts, ends = spans.starts(self._admin, topic, asked), spans.ends(self._admin, topic, asked)
+        return {n: Bounds(starts[n], ends[n]) for n in asked}

@@ -1,0 +1,82 @@
+"""What a worker's core asks of the brokers. Real ones stand behind `brokers`; `memory` keeps a log without any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from retry.entry import Entry
+
+Partition = tuple[str, int]
+Told = Callable[[list[Partition]], None]
+
+
+class Bounds(NamedTuple):
+    """Offset of the first record of a partition, and the one behind the last, undecided records included."""
+
+    start: int
+    end: int
+
+
+class Writer(Protocol):
+    """Transactions of one `transactional.id`; see `retry.kafka.transactions` for what each method does and raises."""
+
+    def open(self) -> None: ...
+    def begin(self) -> None: ...
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
+    def publish(self, entries: Iterable[Entry], now_ms: int) -> None: ...
+    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]: ...
+    def read_to(self, positions: list[TopicPartition], member: object) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Follower(Protocol):
+    """Committed records of partitions, from given offsets on; see `retry.kafka.follower`."""
+
+    def begin(self, topic: str, partition: int, offset: int) -> None: ...
+    def end(self, topic: str, partition: int) -> None: ...
+    def read(self, records_max: int, wait_s: float) -> list[Message]: ...
+    def close(self) -> None: ...
+
+
+class Member(Protocol):
+    """One member of a consumer group; see `retry.kafka.member`."""
+
+    @property
+    def owned(self) -> set[Partition]: ...
+    def read(self, records_max: int, wait_s: float) -> list[Message]: ...
+    def subscribe(self, subscription: list[str]) -> None: ...
+    def positions(self) -> list[TopicPartition]: ...
+    def metadata(self) -> object: ...
+    def rewind(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """Topics with transactions and consumer groups, as one worker reaches them."""
+
+    def writer(self, name: str) -> Writer:
+        """A producer of this deployment whose transactional id ends in `name`; not opened yet."""
+        ...
+
+    def follower(self) -> Follower:
+        """A reader outside every group."""
+        ...
+
+    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
+        """This worker's member of a group.
+
+        Args:
+          gained: told of partitions that are ours from now on.
+          leaving: told of partitions before they are given up; it may finish what is under way.
+          reads: whether records are wanted too, and not only to know what is ours.
+        """
+        ...
+
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """Where partitions begin and end now."""
+        ...
