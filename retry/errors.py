@@ -6,6 +6,7 @@ RetryError
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
+├── DataDirUnusable        make room, or mend what the message names, and start again
 ├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
 ├── JarsUnavailable        look at the network and at the registry's client settings
 ├── BrokerNotStarted       read the broker's log, whose path the message names
@@ -65,6 +66,14 @@ class DataDirInUse(RetryError):
     def __init__(self, path: str, owner: str) -> None:
         super().__init__(f"{path} is in use by process {owner}; stop it, or set RETRY_DATA_DIR to another directory")
         self.path, self.owner = path, owner
+
+
+class DataDirUnusable(RetryError):
+    """The disk under a table does not take or give what it should; the changelog has all of it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be used: {reason}; make room or mend it, and start again: nothing is lost")
+        self.path, self.reason = path, reason
 
 
 class InstanceNameInUse(RetryError):

@@ -5,6 +5,7 @@ A scan starts at the low watermark of its lane: stepping over the tombstones of 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +20,15 @@ from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
 
+log = logging.getLogger(__name__)
+
 _FORMAT = 2
 _STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
+# At most so much is folded again after a kill.
+_FLUSH_EVERY_MS = 60_000
+_NEVER = 1 << 62
 
 
 class _State(msgspec.Struct, array_like=True, frozen=True):
@@ -43,9 +49,14 @@ class RocksTable:
         self._db = Database(path, memory)
         self._lock = threading.Lock()
         self._gone: dict[bytes, set[bytes]] = {}
-        self._state = self._read_state()
-        self._lanes = self._read_lanes()
-        self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
+        self._flushed_at_ms = 0
+        try:
+            self._state = self._read_state()
+            self._lanes = self._read_lanes()
+            self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
+        except BaseException:
+            self._db.close()
+            raise
 
     @classmethod
     def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
@@ -57,12 +68,11 @@ class RocksTable:
         """
         try:
             table = cls(path, identity, memory)
-        except TableUnreadable:
-            pass
-        except Exception as error:
+        except TableUnreadable as error:
             # Not corrupt but open elsewhere in this process: a mistake of ours, and no reason to wipe anything.
             if "LOCK" in str(error) or "lock hold" in str(error):
                 raise
+            log.error("wiped: %s", str(error))
         else:
             state = table._state
             if (state.format, state.identity) == (_FORMAT, identity) and now_ms - state.folded_at_ms <= age_ms_max:
@@ -130,6 +140,9 @@ class RocksTable:
             self._fold_special(special, batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._lanes.put(lowest)
+        if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
+            self._flushed_at_ms = now_ms
+            self._db.flush()
 
     def _fold_special(self, rows: Sequence[Row], batch: Batch) -> None:
         """Controls, and entries that keep an order."""
