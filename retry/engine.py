@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 
 from retry import clock
 from retry.letters import Batch, Decided, Letters
@@ -23,10 +24,11 @@ class Engine:
     """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
 
     def __init__(
-        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics
+        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics,
+        looks: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
-        self._policies, self._use = policies, use
+        self._policies, self._use, self._looks = policies, use, looks
         self.read_letters, self.close_letters = letters.read, letters.close
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
@@ -66,9 +68,11 @@ class Engine:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
 
-    def look_at_policies(self, _now: None = None) -> None:
-        """Use another policy file if there is one."""
+    def look(self, _now: None = None) -> None:
+        """Use another policy file if there is one, and whatever else is looked at now and then."""
         self._policies.look(self._use)
+        for look in self._looks:
+            look()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether every owned shard is swept, and what each is doing."""

@@ -5,6 +5,7 @@ RetryError
 ├── PolicyFileInvalid      correct the named line; a running service keeps the old file
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
+├── ChangelogReplaced      find out who deleted the topic; then go on without what waited in it, as the message says
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
 ├── DataDirUnusable        make room, or mend what the message names, and start again
 ├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
@@ -58,6 +59,17 @@ class TopicsInvalid(RetryError):
     def __init__(self, findings: list[str], mend: str) -> None:
         super().__init__("; ".join(findings) + f". To mend it: {mend}")
         self.findings, self.mend = findings, mend
+
+
+class ChangelogReplaced(RetryError):
+    """The changelog is another topic than the one that was folded, or that letters were taken in to."""
+
+    def __init__(self, topic: str, was: str, now: str) -> None:
+        super().__init__(
+            f"changelog identity changed: {was}, but of {topic} {now}: somebody deleted it, and what waited there is gone. "
+            "To go on without it, start each worker once with: retry worker --adopt-empty-changelog"
+        )
+        self.topic = topic
 
 
 class DataDirInUse(RetryError):

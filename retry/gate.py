@@ -76,6 +76,8 @@ class Gate:
         if paused is not None:
             return paused
         if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
+            if not self._registry.knows(lane.team):
+                return f"team {lane.team} is not in the policy file"
             return f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
         return self._closed({lane.destination}).get(lane.destination)
 

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.02
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
+_LOOK_EVERY_S = 4.0
 
 
 class Batch(NamedTuple):
@@ -32,6 +33,7 @@ class Batch(NamedTuple):
     epoch: int
     messages: list[Message]
     positions: list[Any]
+    topics: frozenset[str]
 
 
 class Decided(NamedTuple):
@@ -70,6 +72,7 @@ class Letters:
         self._closing = threading.Event()
         # Where reading goes on, by partition: what comes from before that was read already.
         self._reached: dict[Partition, int] = {}
+        self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
@@ -82,6 +85,7 @@ class Letters:
     def read(self) -> Batch | None:
         """The next batch, or None if there is none within a few milliseconds."""
         self._member.subscribe(self._subscription)
+        self._look()
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._records, _AGAIN_S)
@@ -89,7 +93,9 @@ class Letters:
         messages = self._member.read(self._records, _LINGER_S)
         if not messages:
             return None
-        if self._read_twice(messages):
+        first: dict[Any, int] = {(m.topic(), m.partition()): m.offset() or 0 for m in reversed(messages)}
+        if any(offset < self._reached.get(partition, 0) for partition, offset in first.items()):
+            # The consumer went back by itself, as it may when the answer to an old question overrides a seek.
             self._start_over("letters came twice")
             return None
         positions = self._member.positions()
@@ -99,12 +105,18 @@ class Letters:
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
-        return Batch(self._read_epoch, messages, positions)
+        return Batch(self._read_epoch, messages, positions, frozenset(topic for topic, _ in first))
 
-    def _read_twice(self, messages: list[Message]) -> bool:
-        """Whether the consumer went back by itself, as it may when the answer to an old question overrides a seek."""
-        first: dict[Any, Any] = {(m.topic(), m.partition()): m.offset() for m in reversed(messages)}
-        return any(offset < self._reached.get(partition, 0) for partition, offset in first.items())
+    def _look(self) -> None:
+        """Now and then; a topic that was made anew and has no more letters than were read of it says nothing by itself."""
+        if clock.monotonic_s() >= self._look_at_s:
+            self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
+            try:
+                others = self._member.made_anew()
+            except (KafkaException, TimeoutError):
+                return
+            if others:
+                self._start_over(f"deleted and made again: {', '.join(others)}")
 
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
@@ -145,6 +157,7 @@ class Letters:
             owned = self._member.owned
             if not all((p.topic, p.partition) in owned for p in positions):
                 raise TransactionAborted("partitions were given up")
+            self._confirm(decided.batch.topics)
             self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
@@ -155,6 +168,14 @@ class Letters:
             self._writer = self._opened()
             return False
         return True
+
+    def _confirm(self, topics: frozenset[str]) -> None:
+        try:
+            others = self._member.made_anew(topics)
+        except (KafkaException, TimeoutError) as error:
+            raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
+        if others:
+            raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
 
     def _done(self) -> None:
         with self._changed:
@@ -170,7 +191,7 @@ class Letters:
         self._reached.clear()
         try:
             self._member.rewind()
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             logger.warning("cannot learn the committed offsets yet: %s", error)
             return False
         self._read_epoch = epoch

@@ -79,7 +79,8 @@ class Shard:
             start, end = around.log.bounds(topic, [partition])[partition]
             table = tables.open(partition, clock.wall_ms())
             if not (table.next_offset == 0 or start <= table.next_offset <= end):
-                log.error("shard %d: table at %d, log from %d to %d: wiped", partition, table.next_offset, start, end)
+                lost = ", Kafka lost acknowledged writes" if table.next_offset > end else ""
+                log.error("shard %d: table at %d, log from %d to %d%s: wiped", partition, table.next_offset, start, end, lost)
                 table.close()
                 tables.wipe(partition)
                 table = tables.open(partition, clock.wall_ms())

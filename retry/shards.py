@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import KafkaException, Message
 
 from retry import clock
-from retry.errors import RetryError
+from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
 from retry.kafka.log import Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
@@ -93,6 +93,8 @@ class Shards:
     def _opened(self, partition: int) -> Shard | None:
         try:
             return Shard.open(Changelog(self._topic, partition), self.around)
+        except (ChangelogReplaced, DataDirUnusable):
+            raise
         except (RetryError, KafkaException, TimeoutError) as error:
             log.warning("shard %d: cannot be opened yet: %s", partition, error)
             return None

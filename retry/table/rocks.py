@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
-from retry.errors import TableUnreadable
+from retry.errors import ChangelogReplaced, TableUnreadable
 from retry.table import queues
 from retry.table.base import CONTROL, Identity, Row
 from retry.table.database import Batch, Database, Memory, new_batch, wipe
@@ -28,7 +28,7 @@ _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
-_NEVER = 1 << 62
+_FRESH = -1
 
 
 class _State(msgspec.Struct, array_like=True, frozen=True):
@@ -59,12 +59,21 @@ class RocksTable:
             raise
 
     @classmethod
-    def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
+    def open(
+        cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int, *, adopt: bool = False
+    ) -> RocksTable:
         """The table as it was left, or an empty one where that cannot be trusted.
 
-        Wiped is what is corrupt, belongs to another changelog, has another format, or was last current longer ago than
+        Wiped is what is corrupt, belongs to another partition, has another format, or was last current longer ago than
         `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries would
-        come back to life.
+        come back to life. The same holds for one that was last current so far in the future.
+
+        Args:
+          adopt: whether a table of another changelog is wiped, too.
+
+        Raises:
+          ChangelogReplaced: it is the table of another changelog.
+          DataDirUnusable: the disk is to blame.
         """
         try:
             table = cls(path, identity, memory)
@@ -75,9 +84,13 @@ class RocksTable:
             log.error("wiped: %s", str(error))
         else:
             state = table._state
-            if (state.format, state.identity) == (_FORMAT, identity) and now_ms - state.folded_at_ms <= age_ms_max:
+            is_current = state.folded_at_ms == _FRESH or abs(now_ms - state.folded_at_ms) <= age_ms_max
+            if (state.format, state.identity) == (_FORMAT, identity) and is_current:
                 return table
             table.close()
+            if not adopt and state.identity.partition == identity.partition and state.identity != identity:
+                raise ChangelogReplaced(path.name, f"{path} was folded from {_named(state.identity)}", _named(identity))
+            log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.folded_at_ms)
         wipe(path)
         return cls(path, identity, memory)
 
@@ -87,11 +100,14 @@ class RocksTable:
             # Rows without a state are what a wipe leaves behind that was cut short.
             if self._db.scan(FIRST_KEY, b"\xff", 1, 1)[0]:
                 raise TableUnreadable(f"{self.path}: rows without a state")
-            return _State(_FORMAT, self._identity, 0, 0, 1 << 62)
+            return _State(_FORMAT, self._identity, 0, 0, _FRESH)
         try:
-            return msgspec.msgpack.decode(stored, type=_State)
+            state = msgspec.msgpack.decode(stored, type=_State)
         except msgspec.MsgspecError as error:
             raise TableUnreadable(f"{self.path}: {error}") from error
+        if state.folded_at_ms == _FRESH:
+            raise TableUnreadable(f"{self.path}: its first fold was cut short")
+        return state
 
     def _read_lanes(self) -> Lanes:
         lanes, at = Lanes(), FIRST_KEY
@@ -258,3 +274,7 @@ class RocksTable:
         batch.put(_STATE_KEY, msgspec.msgpack.encode(state))
         self._db.write(batch)
         self._state = state
+
+
+def _named(identity: Identity) -> str:
+    return f"topic id {identity.topic_id} of cluster {identity.cluster_id}"

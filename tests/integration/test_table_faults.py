@@ -9,7 +9,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from retry import entry as entries
-from retry.errors import TableUnreadable
+from retry.errors import ChangelogReplaced, TableUnreadable
 from retry.table.base import Identity
 from retry.table.rocks import Memory, RocksTable, wipe
 
@@ -179,11 +179,19 @@ def on_disk(folder: Path) -> int:
     return next_offset
 
 
-@pytest.mark.parametrize(
-    "foreign", [Identity("other", "topic", 0), Identity("cluster", "new", 0), Identity("cluster", "topic", 1)]
-)
-def test_the_table_of_another_partition_is_wiped(path: Path, foreign: Identity) -> None:
-    assert is_empty(opened(path, foreign))
+def test_the_table_of_another_partition_is_wiped(path: Path) -> None:
+    assert is_empty(opened(path, Identity("cluster", "topic", 1)))
+
+
+@pytest.mark.parametrize("foreign", [Identity("other", "topic", 0), Identity("cluster", "new", 0)])
+def test_the_table_of_another_changelog_is_kept_until_that_is_adopted(path: Path, foreign: Identity) -> None:
+    for _ in range(2):
+        with pytest.raises(ChangelogReplaced, match=r"changelog identity changed.*--adopt-empty-changelog"):
+            opened(path, foreign)
+    kept = opened(path)
+    assert kept.waiting == ROWS
+    kept.close()
+    assert is_empty(RocksTable.open(path, foreign, Memory(8 << 20), NOW_MS, DAY_MS, adopt=True))
 
 
 def test_a_table_that_is_too_old_is_wiped_and_one_at_the_limit_is_not(path: Path) -> None:
@@ -191,6 +199,11 @@ def test_a_table_that_is_too_old_is_wiped_and_one_at_the_limit_is_not(path: Path
     assert kept.waiting == ROWS
     kept.close()
     assert is_empty(opened(path, now_ms=NOW_MS + DAY_MS + 1))
+
+
+def test_a_table_from_too_far_in_the_future_is_wiped(path: Path) -> None:
+    """A clock that was ahead when it was written would keep it for longer than deletes are kept."""
+    assert is_empty(opened(path, now_ms=NOW_MS - DAY_MS - 1))
 
 
 def test_rows_without_a_state_are_wiped(path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Which topics the names stand for: one that was deleted and made again has another id, and offsets of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from retry import clock
+from retry.errors import ChangelogReplaced
+from retry.kafka import spans
+
+_EVERY_S = 4.0
+# A broker that has just started may not know every topic yet.
+_GONE_LOOKS = 3
+_ASK_S = 5.0
+# See `retry.kafka.orphans`.
+_EXPIRES_S, _GROUP_S = 180.0, 20.0
+
+
+class Identities:
+    """Asks the cluster for the ids of topics."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def now(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of those of `topics` that exist.
+
+        Raises:
+          KafkaException, TimeoutError: nobody answered within 5 s.
+        """
+        wanted, found = sorted(set(topics)), {}
+        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S) if wanted else {}
+        for topic, answer in answers.items():
+            try:
+                found[topic] = str(answer.result(_ASK_S).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
+
+
+class Changelog:
+    """The changelog that a worker began with, and whether it is still that one."""
+
+    def __init__(self, admin: AdminClient, topic: str, topic_id: str) -> None:
+        self._identities, self._topic, self._topic_id = Identities(admin), topic, topic_id
+        self._next_s, self._gone = clock.monotonic_s() + _EVERY_S, 0
+
+    def look(self) -> None:
+        """Ask every few seconds.
+
+        Raises:
+          ChangelogReplaced: it is another topic now, or gone.
+        """
+        if clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = clock.monotonic_s() + _EVERY_S
+        try:
+            self.confirm()
+        except (KafkaException, TimeoutError):
+            return
+
+    def confirm(self) -> None:
+        """Ask now.
+
+        Raises:
+          ChangelogReplaced: as `look`.
+          KafkaException, TimeoutError: nobody answered.
+        """
+        now = self._identities.now([self._topic]).get(self._topic)
+        self._gone = self._gone + 1 if now is None else 0
+        if now is None and self._gone < _GONE_LOOKS:
+            return
+        if now != self._topic_id:
+            was = f"this worker began with topic id {self._topic_id}"
+            raise ChangelogReplaced(self._topic, was, f"it is {now}" if now else "there is none")
+
+
+def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intake_group: str) -> None:
+    """Refuse an empty changelog where letters were taken in before: entries and offsets are written together.
+
+    Raises:
+      ChangelogReplaced: the entries of those letters were in another topic of this name.
+    """
+    group = ConsumerGroupTopicPartitions(intake_group)
+    # First, since whatever is committed by then is in the changelog afterwards.
+    answer = admin.list_consumer_group_offsets([group], request_timeout=_EXPIRES_S)[intake_group].result(_GROUP_S)
+    taken = [place for place in answer.topic_partitions or () if place.offset > 0]
+    if taken and not any(spans.ends(admin, changelog, range(partitions)).values()):
+        place = taken[0]
+        was = f"letters of {place.topic} partition {place.partition} were taken in up to offset {place.offset}"
+        raise ChangelogReplaced(changelog, was, "it is empty")
