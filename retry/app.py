@@ -17,6 +17,7 @@ from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
+from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.brokers import Brokers
 from retry.kafka.identities import Changelog, refuse_if_emptied
 from retry.kafka.pointers import Pointers
@@ -30,6 +31,7 @@ from retry.reload import PolicyFile
 from retry.settings import Settings
 from retry.shard import Surroundings
 from retry.shards import Shards
+from retry.skew import Skew
 from retry.table.database import Memory
 from retry.table.tables import RocksTables
 from retry.telemetry.metrics import Metrics
@@ -107,7 +109,8 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
         gate.use(registry)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
-    return Engine(letters, shards, recent, policies, use, Metrics(), [same.look])
+    skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
+    return Engine(letters, shards, recent, policies, use, Metrics(), skew, [same.look])
 
 
 def _check(settings: Settings, registry: Registry) -> None:

@@ -11,6 +11,7 @@ from retry.recent import Recent
 from retry.reload import PolicyFile, Use
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
+from retry.skew import Skew
 from retry.sweep import NOTHING
 from retry.telemetry.metrics import Metrics
 
@@ -24,11 +25,11 @@ class Engine:
     """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
 
     def __init__(
-        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics,
+        self, letters: Letters, shards: Shards, recent: Recent, policies: PolicyFile, use: Use, metrics: Metrics, skew: Skew,
         looks: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
-        self._policies, self._use, self._looks = policies, use, looks
+        self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
         self.read_letters, self.close_letters = letters.read, letters.close
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
@@ -59,7 +60,8 @@ class Engine:
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""
         for _ in range(_BATCHES_MAX):
-            swept = shard.sweep(self._shards.around, clock.wall_ms())
+            now_ms = self._skew.now_ms()
+            swept = None if now_ms is None else shard.sweep(self._shards.around, now_ms)
             if swept is None or swept is NOTHING:
                 return
             if swept.sent:
@@ -83,6 +85,8 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
+        if self._skew.trouble:
+            held["everything"] = self._skew.trouble
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
         about["policies"] = self._policies.about()
@@ -98,8 +102,9 @@ class Engine:
         watch(
             "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
         )
-        gate, policies = self._shards.around.gate, self._policies
+        gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held(clock.wall_ms())))
+        watch("retry_clock_believed", "0 while nothing is delivered since the clock is wrong.", lambda: not skew.trouble)
         watch("retry_lineages", "Lineages that are remembered.", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", "0 while a changed policy file is refused.", lambda: policies.trouble is None)
         watch("retry_policy_file_refused", "Times that it was refused.", lambda: policies.refusals)

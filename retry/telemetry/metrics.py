@@ -11,6 +11,7 @@
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
 | `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
 | `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
+| `retry_clock_believed` | gauge | | 0 while nothing is delivered, since this worker's clock is not the brokers' |
 | `retry_lineages` | gauge | | lineages in the record of recent sends |
 | `retry_policy_file_valid` | gauge | | 0 while a changed policy file is refused and the old one stays |
 | `retry_policy_file_refused` | gauge | | how often it was refused since the start |
