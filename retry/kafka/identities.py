@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
-from retry.errors import ChangelogReplaced
+from retry.errors import ChangelogReplaced, TopicsInvalid
 from retry.kafka import spans
 
 _EVERY_S = 4.0
@@ -16,7 +16,8 @@ _EVERY_S = 4.0
 _GONE_LOOKS = 3
 _ASK_S = 5.0
 # See `retry.kafka.orphans`.
-_EXPIRES_S, _GROUP_S = 180.0, 20.0
+_EXPIRES_S, _GROUP_S = 180.0, 30.0
+_OFFSETS = "__consumer_offsets"
 
 
 class Identities:
@@ -84,12 +85,27 @@ def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intak
 
     Raises:
       ChangelogReplaced: the entries of those letters were in another topic of this name.
+      TopicsInvalid: nobody knows how far letters were taken in.
     """
-    group = ConsumerGroupTopicPartitions(intake_group)
-    # First, since whatever is committed by then is in the changelog afterwards.
-    answer = admin.list_consumer_group_offsets([group], request_timeout=_EXPIRES_S)[intake_group].result(_GROUP_S)
-    taken = [place for place in answer.topic_partitions or () if place.offset > 0]
-    if taken and not any(spans.ends(admin, changelog, range(partitions)).values()):
-        place = taken[0]
+
+    def is_empty() -> bool:
+        return not any(spans.ends(admin, changelog, range(partitions)).values())
+
+    # Asked again, since another worker may have taken in the first letters meanwhile.
+    if is_empty() and (place := _taken_in(admin, intake_group)) and is_empty():
         was = f"letters of {place.topic} partition {place.partition} were taken in up to offset {place.offset}"
         raise ChangelogReplaced(changelog, was, "it is empty")
+
+
+def _taken_in(admin: AdminClient, group: str) -> TopicPartition | None:
+    """A committed offset of the group, if it has one."""
+    if not Identities(admin).now([_OFFSETS]):
+        # A cluster that never had a group. Whoever asks for one waits for long until that topic is made.
+        return None
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_EXPIRES_S)
+    try:
+        found = asked[group].result(_GROUP_S).topic_partitions or ()
+    except (KafkaException, TimeoutError) as error:
+        told = f"the offsets of group {group} cannot be read ({error})"
+        raise TopicsInvalid([told], "look at the brokers, then start again") from error
+    return next((place for place in found if place.offset > 0), None)
