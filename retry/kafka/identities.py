@@ -17,6 +17,8 @@ _GONE_LOOKS = 3
 _ASK_S = 5.0
 # See `retry.kafka.orphans`.
 _EXPIRES_S, _GROUP_S = 180.0, 30.0
+_AGAIN_S = 0.2
+_LOOK = "look at the brokers, then start again"
 _OFFSETS = "__consumer_offsets"
 
 
@@ -87,9 +89,17 @@ def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intak
       ChangelogReplaced: the entries of those letters were in another topic of this name.
       TopicsInvalid: nobody knows how far letters were taken in.
     """
+    deadline = clock.Deadline(_GROUP_S)
 
     def is_empty() -> bool:
-        return not any(spans.ends(admin, changelog, range(partitions)).values())
+        while True:
+            try:
+                return not any(spans.ends(admin, changelog, range(partitions)).values())
+            except (KafkaException, TimeoutError) as error:
+                # A topic that was just made has no leader for a moment.
+                if deadline.passed():
+                    raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
+                clock.pause(_AGAIN_S)
 
     # Asked again, since another worker may have taken in the first letters meanwhile.
     if is_empty() and (place := _taken_in(admin, intake_group)) and is_empty():
@@ -106,6 +116,5 @@ def _taken_in(admin: AdminClient, group: str) -> TopicPartition | None:
     try:
         found = asked[group].result(_GROUP_S).topic_partitions or ()
     except (KafkaException, TimeoutError) as error:
-        told = f"the offsets of group {group} cannot be read ({error})"
-        raise TopicsInvalid([told], "look at the brokers, then start again") from error
+        raise TopicsInvalid([f"the offsets of group {group} cannot be read: {error}"], _LOOK) from error
     return next((place for place in found if place.offset > 0), None)
