@@ -10,13 +10,16 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from retry import clock
 from retry.anew import Judge
 from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
+from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.brokers import Brokers
+from retry.kafka.identities import Changelog, refuse_if_emptied
 from retry.kafka.pointers import Pointers
 from retry.kafka.targets import Targets
 from retry.letters import Letters
@@ -28,6 +31,7 @@ from retry.reload import PolicyFile
 from retry.settings import Settings
 from retry.shard import Surroundings
 from retry.shards import Shards
+from retry.skew import Skew
 from retry.table.database import Memory
 from retry.table.tables import RocksTables
 from retry.telemetry.metrics import Metrics
@@ -38,10 +42,14 @@ log = logging.getLogger(__name__)
 _OPENERS = 8
 
 
-def build(settings: Settings) -> Engine:
+def build(settings: Settings, *, adopt: bool = False) -> Engine:
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
+    Args:
+      adopt: whether to begin with a changelog that is not the one that was there before.
+
     Raises:
+      ChangelogReplaced: it is not, and that was not asked for.
       SettingsInvalid, PolicyFileInvalid: correct what the message names.
       TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
       DataDirInUse: another worker holds the data directory.
@@ -53,7 +61,21 @@ def build(settings: Settings) -> Engine:
     name, admin = instance(settings), clients.admin(settings)
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     partitions = {topic: about.partitions for topic, about in own.items()}
-    changelog, brokers = own[names.changelog], Brokers(settings, admin, name)
+    changelog = own[names.changelog]
+    same = Changelog(admin, names.changelog, changelog.topic_id)
+    brokers = Brokers(settings, admin, name, same)
+    tables = RocksTables(
+        settings.data_dir / "tables",
+        names.changelog,
+        cluster_id,
+        changelog.topic_id,
+        Memory(settings.table_cache_bytes),
+        topics.table_age_ms_max(changelog),
+        adopt=adopt,
+    )
+    if not adopt:
+        refuse_if_emptied(admin, names.changelog, changelog.partitions, names.intake_group)
+        tables.refuse_foreign(clock.wall_ms())
     recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
     pointers = Pointers(clients.reader_config(settings))
 
@@ -77,16 +99,9 @@ def build(settings: Settings) -> Engine:
     gate = Gate(
         policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
     )
-    tables = RocksTables(
-        settings.data_dir / "tables",
-        names.changelog,
-        cluster_id,
-        changelog.topic_id,
-        Memory(settings.table_cache_bytes),
-        topics.DELETE_RETENTION_MS // 2,
-    )
     judge = Judge(policies.registry, packing)
-    around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes)
+    stale_ms = topics.table_age_ms_max(changelog)
+    around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms)
     opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
     standbys = range(changelog.partitions if settings.standby else 0)
     shards = Shards(names.table_group, names.changelog, around, opening, standbys)
@@ -97,9 +112,10 @@ def build(settings: Settings) -> Engine:
         gate.use(registry)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
+    skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
-    return Engine(letters, shards, recent, policies, use, Metrics(), brokers.readable, stalled_s)
+    return Engine(letters, shards, recent, policies, use, Metrics(), skew, [same.look], brokers.readable, stalled_s)
 
 
 def _check(settings: Settings, registry: Registry) -> None:

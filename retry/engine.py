@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from retry import clock
@@ -14,6 +14,7 @@ from retry.recent import Recent
 from retry.reload import PolicyFile, Use
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
+from retry.skew import Skew
 from retry.sweep import NOTHING
 from retry.telemetry.metrics import Metrics
 from retry.watchdog import Held, Part, Place, Watchdog
@@ -43,11 +44,13 @@ class Engine:
         policies: PolicyFile,
         use: Use,
         metrics: Metrics,
+        skew: Skew,
+        looks: Sequence[Callable[[], None]],
         ends: Ends,
         stalled_s: float,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
-        self._policies, self._use = policies, use
+        self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
         self.read_letters, self.close_letters = letters.read, letters.close
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
@@ -90,7 +93,11 @@ class Engine:
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""
         for _ in range(_BATCHES_MAX):
-            swept = shard.sweep(self._shards.around, clock.wall_ms())
+            now_ms = self._skew.now_ms()
+            if now_ms is None:
+                shard.rest()
+                return
+            swept = shard.sweep(self._shards.around, now_ms)
             if swept is None or swept is NOTHING:
                 return
             if swept.sent:
@@ -99,9 +106,11 @@ class Engine:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
 
-    def look_at_policies(self, _now: None = None) -> None:
-        """Use another policy file if there is one."""
+    def look(self, _now: None = None) -> None:
+        """Use another policy file if there is one, and whatever else is looked at now and then."""
         self._policies.look(self._use)
+        for look in self._looks:
+            look()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether every owned shard is swept, and what each is doing."""
@@ -113,6 +122,8 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
+        if self._skew.trouble:
+            held["everything"] = self._skew.trouble
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
@@ -143,6 +154,7 @@ class Engine:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
+        found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found
 
     def _tally(self) -> dict[str, float]:
@@ -172,8 +184,9 @@ class Engine:
         watch(
             "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
         )
-        gate, policies = self._shards.around.gate, self._policies
+        gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held(clock.wall_ms())))
+        watch("retry_clock_believed", "0 while nothing is delivered since the clock is wrong.", lambda: not skew.trouble)
         watch("retry_lineages", "Lineages that are remembered.", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", "0 while a changed policy file is refused.", lambda: policies.trouble is None)
         watch("retry_policy_file_refused", "Times that it was refused.", lambda: policies.refusals)

@@ -5,7 +5,9 @@ RetryError
 ├── PolicyFileInvalid      correct the named line; a running service keeps the old file
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
+├── ChangelogReplaced      find out who deleted the topic; then go on without what waited in it, as the message says
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
+├── DataDirUnusable        make room, or mend what the message names, and start again
 ├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
 ├── JarsUnavailable        look at the network and at the registry's client settings
 ├── BrokerNotStarted       read the broker's log, whose path the message names
@@ -63,12 +65,31 @@ class TopicsInvalid(RetryError):
         self.findings, self.mend = findings, mend
 
 
+class ChangelogReplaced(RetryError):
+    """The changelog is another topic than the one that was folded, or that letters were taken in to."""
+
+    def __init__(self, topic: str, was: str, now: str) -> None:
+        super().__init__(
+            f"changelog identity changed: {was}, but of {topic} {now}: somebody deleted it, and what waited there is gone. "
+            "To go on without it, start each worker once with: retry worker --adopt-empty-changelog"
+        )
+        self.topic = topic
+
+
 class DataDirInUse(RetryError):
     """Another process holds the data directory."""
 
     def __init__(self, path: str, owner: str) -> None:
         super().__init__(f"{path} is in use by process {owner}; stop it, or set RETRY_DATA_DIR to another directory")
         self.path, self.owner = path, owner
+
+
+class DataDirUnusable(RetryError):
+    """The disk under a table does not take or give what it should; the changelog has all of it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be used: {reason}; make room or mend it, and start again: nothing is lost")
+        self.path, self.reason = path, reason
 
 
 class InstanceNameInUse(RetryError):

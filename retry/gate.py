@@ -83,7 +83,7 @@ class Gate:
             return Reason.PAUSED, paused
         if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
             why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
-            return Reason.NOT_ALLOWED, why
+            return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
         closed = self._closed({lane.destination}).get(lane.destination)
         return (Reason.REFUSED, closed) if closed else None
 

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.02
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
+_LOOK_EVERY_S = 4.0
 
 
 class Batch(NamedTuple):
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
     epoch: int
     messages: list[Message]
     positions: list[Any]
+    topics: frozenset[str]
 
 
 class Decided(NamedTuple):
@@ -75,6 +77,7 @@ class Letters:
         self._committed: dict[Partition, int] = {}
         self._reads = self._tries = self._commits = 0
         self._failing = ""
+        self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
@@ -93,6 +96,7 @@ class Letters:
             self._member.read(1, _AGAIN_S)
             return None
         self._member.subscribe(self._subscription)
+        self._look()
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._records, _AGAIN_S)
@@ -103,7 +107,9 @@ class Letters:
                 # Whatever failed, nothing is left to do.
                 self._failing = ""
             return None
-        if self._read_twice(messages):
+        first: dict[Any, int] = {(m.topic(), m.partition()): m.offset() or 0 for m in reversed(messages)}
+        if any(offset < self._reached.get(partition, 0) for partition, offset in first.items()):
+            # The consumer went back by itself, as it may when the answer to an old question overrides a seek.
             self._start_over("letters came twice")
             return None
         positions = self._member.positions()
@@ -113,12 +119,18 @@ class Letters:
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
-        return Batch(self._read_epoch, messages, positions)
+        return Batch(self._read_epoch, messages, positions, frozenset(topic for topic, _ in first))
 
-    def _read_twice(self, messages: list[Message]) -> bool:
-        """Whether the consumer went back by itself, as it may when the answer to an old question overrides a seek."""
-        first: dict[Any, Any] = {(m.topic(), m.partition()): m.offset() for m in reversed(messages)}
-        return any(offset < self._reached.get(partition, 0) for partition, offset in first.items())
+    def _look(self) -> None:
+        """Now and then; a topic that was made anew and has no more letters than were read of it says nothing by itself."""
+        if clock.monotonic_s() >= self._look_at_s:
+            self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
+            try:
+                others = self._member.made_anew()
+            except (KafkaException, TimeoutError):
+                return
+            if others:
+                self._start_over(f"deleted and made again: {', '.join(others)}")
 
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
@@ -182,6 +194,7 @@ class Letters:
             owned = self._member.owned
             if not all((p.topic, p.partition) in owned for p in positions):
                 raise TransactionAborted("partitions were given up")
+            self._confirm(decided.batch.topics)
             self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
@@ -194,6 +207,14 @@ class Letters:
         self._committed |= {(p.topic, p.partition): p.offset for p in positions}
         self._commits, self._failing = self._commits + 1, ""
         return True
+
+    def _confirm(self, topics: frozenset[str]) -> None:
+        try:
+            others = self._member.made_anew(topics)
+        except (KafkaException, TimeoutError) as error:
+            raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
+        if others:
+            raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
 
     def _done(self) -> None:
         self._tries += 1
@@ -211,7 +232,7 @@ class Letters:
         self._reached.clear()
         try:
             self._member.rewind()
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             logger.warning("cannot learn the committed offsets yet: %s", error)
             return False
         self._read_epoch = epoch

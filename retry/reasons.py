@@ -24,4 +24,5 @@ class Reason(Enum):
     FAILING = "failing"  # a part whose every try fails, and that tries again
     STALLED = "stalled"  # a part that stands still with work before it
     BROKERS = "brokers"  # the worker: a broker does not answer
+    CLOCK = "clock"  # the worker: its clock is not the brokers', so nothing is delivered
     POLICY_FILE = "policy_file"  # the worker: a changed file is refused, the old one stays

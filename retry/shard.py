@@ -256,6 +256,11 @@ class Shard:
             self._sweeping.release()
         return None
 
+    def rest(self) -> None:
+        """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
+        self._tries += 1
+        self._overlooked = False
+
     def _is_overlooked(self, gate: Gate, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
         due = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
@@ -316,7 +321,8 @@ def _table(changelog: Changelog, around: Surroundings, bounds: Bounds) -> Table:
     tables, partition = around.tables, changelog.partition
     table = tables.open(partition, clock.wall_ms())
     if not _within(table, bounds):
-        log.error("shard %d: table at %d, log from %d to %d: wiped", partition, table.next_offset, *bounds)
+        lost = ", Kafka lost acknowledged writes" if table.next_offset > bounds.end else ""
+        log.error("shard %d: table at %d, log from %d to %d%s: wiped", partition, table.next_offset, *bounds, lost)
         table.close()
         tables.wipe(partition)
         table = tables.open(partition, clock.wall_ms())

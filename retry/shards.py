@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from confluent_kafka import KafkaException, Message
 
 from retry import clock
-from retry.errors import RetryError
+from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
 from retry.kafka.log import Partition
 from retry.shard import Phase, Shard, Surroundings
 from retry.sweep import Changelog
@@ -164,6 +164,8 @@ class Shards:
             elif not shard.take_over(self.around):
                 # It is closed by the thread that reads, and then opened anew.
                 return None
+        except (ChangelogReplaced, DataDirUnusable):
+            raise
         except (RetryError, KafkaException, TimeoutError) as error:
             self._refused[partition] = str(error)
             log.warning("shard %d: cannot be opened yet: %s", partition, error)

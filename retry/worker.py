@@ -155,8 +155,8 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
         threads.sweep()
 
     @app.timer(_LOOK_S)
-    async def policies() -> None:
-        await threads.run(engine.look_at_policies, None)
+    async def look() -> None:
+        await threads.run(engine.look, None)
 
     services: list[Any] = [
         _Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port(), engine.ask_for_policies),

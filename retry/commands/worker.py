@@ -8,7 +8,11 @@ import click
 
 
 @click.command()
-def worker() -> None:
+@click.option(
+    "--adopt-empty-changelog", "adopt", is_flag=True,
+    help="Begin with a changelog that was deleted and made anew; what waited in the old one is gone. Once, not for good.",
+)
+def worker(*, adopt: bool) -> None:
     """Run one worker until it is told to stop. Settings come from the environment, RETRY_*; see the README."""
     from retry import allocator
     from retry import settings as environment
@@ -19,7 +23,7 @@ def worker() -> None:
     try:
         settings = environment.from_environment()
         allocator.settle()
-        engine = build(settings)
+        engine = build(settings, adopt=adopt)
     except RetryError as error:
         click.echo(str(error), err=True)
         sys.exit(1)

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry.kafka import clients, spans
 from retry.kafka.follower import Follower
+from retry.kafka.identities import Changelog, Identities
 from retry.kafka.log import Bounds, Partition, Told
 from retry.kafka.member import Member
 from retry.kafka.orphans import Orphans
@@ -20,10 +21,11 @@ class Brokers:
 
     Args:
       instance: the stable name of this worker in its groups.
+      changelog: the one that it began with.
     """
 
-    def __init__(self, settings: Settings, admin: AdminClient, instance: str) -> None:
-        self._settings, self._admin, self._instance = settings, admin, instance
+    def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: Changelog) -> None:
+        self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
 
     def writer(self, name: str) -> Transactions:
         """See `Log.writer`."""
@@ -36,10 +38,13 @@ class Brokers:
     def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
         """See `Log.member`."""
         config = clients.consumer_config(self._settings, group, self._instance)
-        return Member(config, subscription, Orphans(self._admin, config, subscription), gained, leaving, reads=reads)
+        orphans = Orphans(self._admin, config, subscription)
+        return Member(config, subscription, orphans, gained, leaving, Identities(self._admin), reads=reads)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
         """See `Log.bounds`."""
+        # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
+        self._changelog.confirm()
         asked = list(partitions)
         starts, ends = spans.starts(self._admin, topic, asked), spans.ends(self._admin, topic, asked)
         return {n: Bounds(starts[n], ends[n]) for n in asked}

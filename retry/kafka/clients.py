@@ -136,6 +136,12 @@ def producer_config(settings: Settings, transactional_id: str) -> Config:
     return {**_common(settings), **preferred, **settings.kafka, **demanded}
 
 
+def asking_config(settings: Settings) -> Config:
+    """A producer of single records, whose answers are what is wanted: a record is sent at once or not at all."""
+    demanded = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 3_000}
+    return {**_common(settings), **settings.kafka, **demanded}
+
+
 def _common(settings: Settings) -> Config:
     return {
         "bootstrap.servers": settings.bootstrap_servers,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka.clients import Config
 from retry.kafka.follower import Complaints
+from retry.kafka.identities import Identities
 from retry.kafka.log import Partition, Told
 from retry.kafka.orphans import Orphans
 
@@ -44,6 +45,7 @@ class Member:
         orphans: Orphans,
         gained: Told,
         leaving: Told,
+        identities: Identities,
         *,
         reads: bool = True,
     ) -> None:
@@ -52,6 +54,7 @@ class Member:
         self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
         self._reads, self._complaints = reads, Complaints()
+        self._identities, self._ids = identities, dict[str, str]()
         self._gave_up = False
         self._metadata: object | None = None
         self._fatal_at_s: list[float] = []
@@ -117,7 +120,9 @@ class Member:
     def positions(self) -> list[TopicPartition]:
         """Where reading goes on, of all owned partitions from which something was read."""
         owned = [TopicPartition(*partition) for partition in self.owned]
-        return [p for p in self._consumer.position(owned) if p.offset >= 0]
+        reached = [p for p in self._consumer.position(owned) if p.offset >= 0]
+        # An offset is told together with the topic that it is of.
+        return [TopicPartition(p.topic, p.partition, p.offset, metadata=self._ids.get(p.topic, "")) for p in reached]
 
     def metadata(self) -> object:
         """The proof of membership that goes into a transaction, as it was last known; safe in any thread.
@@ -133,12 +138,33 @@ class Member:
         return metadata
 
     def rewind(self) -> None:
-        """Read on from the committed offsets; waits for transactions that are about to commit some."""
+        """Read on from the committed offsets; waits for transactions that are about to commit some.
+
+        Raises:
+          KafkaException, TimeoutError: nobody answered; ask again.
+        """
         owned = [TopicPartition(*partition) for partition in self.owned]
+        # First: what was committed for a topic that is gone by then, is gone with it.
+        ids = self._identities.now(topic for topic, _ in self.owned)
         for partition in self._consumer.committed(owned, _COMMITTED_S) if owned else ():
-            if partition.offset < 0:
-                partition.offset = OFFSET_BEGINNING
-            self._consumer.seek(partition)
+            made_anew = partition.metadata and partition.metadata != ids.get(partition.topic, partition.metadata)
+            start = OFFSET_BEGINNING if partition.offset < 0 or made_anew else partition.offset
+            self._consumer.seek(TopicPartition(partition.topic, partition.partition, start))
+        self._ids = ids
+
+    def made_anew(self, topics: Iterable[str] = ()) -> list[str]:
+        """Those of some topics, or of all that are read, that are no longer what they were when reading of them began.
+
+        A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
+        What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
+        Safe in any thread.
+
+        Raises:
+          KafkaException, TimeoutError: nobody answered.
+        """
+        known = self._ids
+        now = self._identities.now(topics or known)
+        return sorted(topic for topic, topic_id in now.items() if topic_id != known.get(topic))
 
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""
@@ -149,11 +175,21 @@ class Member:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gained = [(p.topic, p.partition) for p in partitions]
+        if self._reads:
+            self._begin_with({topic for topic, _ in gained} - {topic for topic, _ in self.owned})
         consumer.incremental_assign(partitions)
         if not self._reads:
             consumer.pause(partitions)
         self.owned |= set(gained)
         self._gained(gained)
+
+    def _begin_with(self, topics: set[str]) -> None:
+        # Before their offsets are asked for, as in `rewind`. What cannot be learned now counts as made anew.
+        kept = {topic: topic_id for topic, topic_id in self._ids.items() if topic not in topics}
+        try:
+            self._ids = {**kept, **self._identities.now(topics)}
+        except (KafkaException, TimeoutError):
+            self._ids = {**kept, **dict.fromkeys(topics, "")}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Of the membership that asks for them: what is under way can still be committed with it.

@@ -164,6 +164,11 @@ def record_bytes_max(described: Described) -> int:
     return int(described.config.get("max.message.bytes", "1048588")) - _BATCH_OVERHEAD
 
 
+def table_age_ms_max(changelog: Described) -> int:
+    """How old a table may be: an older one may not have seen deletes that compaction has dropped since."""
+    return min(DELETE_RETENTION_MS, int(changelog.config.get("delete.retention.ms", "0"))) // 2
+
+
 def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
     """By topic, the largest record that it takes: of the service's own, which `check` told of, and of some others that exist."""
     known = {**own, **describe(admin, targets)}

@@ -59,6 +59,10 @@ class Registry:
         """Whether letters are read from this topic. The service's own topics must not be among them."""
         return self.route(topic) is not self.default
 
+    def knows(self, team: str) -> bool:
+        """Whether a team has any topic here."""
+        return team in self._permitted
+
     def permits(self, team: str, target: str) -> bool:
         """Whether any letter of a team may go to a topic; asked again before each record is sent."""
         return target in self._permitted.get(team, ())

@@ -48,6 +48,8 @@ class Table(Protocol):
 
         Raises:
           EntryUnreadable: a record is of a kind that this version does not know; nothing was taken in.
+          TableUnreadable: the store is corrupt, or its files are gone.
+          DataDirUnusable: the disk does not take it, as one that is full.
         """
         ...
 

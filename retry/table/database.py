@@ -2,10 +2,14 @@
 
 What RocksDB does not tell by itself is asked for here: a scan checks `status()`, since iteration ends silently at a
 corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock.
+
+There is no write-ahead log: the changelog is one. What a killed process had not written to a sorted file yet is folded
+again. With one, a manifest that was cut short made RocksDB replay the log over missing files and say nothing.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +26,18 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
+    WriteOptions,
 )
 
-from retry.errors import TableUnreadable
+from retry.errors import DataDirUnusable, TableUnreadable
+
+log = logging.getLogger(__name__)
 
 _FILES_MAX = 128
+# Damage within the first block of this file cuts off what follows; in a longer one a hole could lie between changes.
+_MANIFEST_BYTES = 16 << 10
+# What an operator mends, and no reason to wipe anything.
+_OPERATORS = ("No space left", "Permission denied", "Read-only file system", "Too many open files", "Disk quota exceeded")
 
 Batch = WriteBatch
 
@@ -49,30 +60,28 @@ class Memory:
 class Database:
     """Rows of bytes in the order of their keys.
 
-    What goes wrong with it while it is read is `TableUnreadable`.
+    What goes wrong with it is `TableUnreadable`, or `DataDirUnusable` where the disk is to blame.
     """
 
     def __init__(self, path: Path, memory: Memory, beside: Path | None = None) -> None:
         """Open it; with `beside`, a scratch directory, as it is now and to be read only, while another process has it open."""
         self.path = path
         if beside is None:
-            self._handle = Rdict(str(path), options=_options(memory))
+            with self._blamed():
+                self._handle = Rdict(str(path), options=_options(memory))
+            self._handle.set_write_options(_UNLOGGED)
             return
         options = _options(memory)
         # What the owner deletes meanwhile can only be read by whoever has it open already.
         options.set_max_open_files(-1)
         options.create_if_missing(False)
-        try:
+        with self._blamed():
             self._handle = Rdict(str(path), options=options, access_type=AccessType.secondary(str(beside)))
-        except Exception as error:
-            raise TableUnreadable(f"{path}: {error}") from error
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""
-        try:
+        with self._blamed():
             return self._handle.get(key)
-        except Exception as error:
-            raise TableUnreadable(f"{self.path}: {error}") from error
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
@@ -98,11 +107,33 @@ class Database:
 
     def write(self, batch: Batch) -> None:
         """Apply changes."""
-        self._handle.write(batch)
+        with self._blamed():
+            self._handle.write(batch, _UNLOGGED)
+
+    def flush(self) -> None:
+        """Have on disk what was written until now."""
+        with self._blamed():
+            self._handle.flush()
 
     def close(self) -> None:
         """Let go of files and lock."""
-        self._handle.close()
+        try:
+            self._handle.close()
+        except Exception as error:
+            # It is behind the changelog now, and no worse.
+            log.warning("%s: not written to the end: %s", self.path, error)
+        finally:
+            # One that could not be closed keeps its lock as long as anybody holds it.
+            del self._handle
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if any(said in str(error) for said in _OPERATORS):
+                raise DataDirUnusable(str(self.path), str(error)) from error
+            raise TableUnreadable(f"{self.path}: {error}") from error
 
     @contextmanager
     def _iterator(self, start: bytes, end: bytes) -> Iterator[RdictIter]:
@@ -110,11 +141,10 @@ class Database:
         options.set_iterate_upper_bound(end)
         rows = self._handle.iter(options)
         try:
-            rows.seek(start)
-            yield rows
-            rows.status()
-        except Exception as error:
-            raise TableUnreadable(f"{self.path}: {error}") from error
+            with self._blamed():
+                rows.seek(start)
+                yield rows
+                rows.status()
         finally:
             del rows
 
@@ -122,6 +152,10 @@ class Database:
 def wipe(path: Path) -> None:
     """Remove a table; it is only ever a copy of the changelog."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+_UNLOGGED = WriteOptions()
+_UNLOGGED.disable_wal = True  # type: ignore[method-assign, assignment]
 
 
 def _options(memory: Memory) -> Options:
@@ -137,4 +171,5 @@ def _options(memory: Memory) -> Options:
     options.set_max_open_files(_FILES_MAX)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_keep_log_file_num(2)
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
     return options

@@ -5,6 +5,7 @@ A scan starts at the low watermark of its lane: stepping over the tombstones of 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import msgspec
 
 from retry import versions
 from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
-from retry.errors import TableUnreadable
+from retry.errors import ChangelogReplaced, TableUnreadable
 from retry.table import queues
 from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Identity, Row
@@ -24,11 +25,16 @@ from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
 
+log = logging.getLogger(__name__)
+
 _FORMAT = versions.TABLE.writes
 _STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
 _PAGE = 1_000
+# At most so much is folded again after a kill.
+_FLUSH_EVERY_MS = 60_000
+_FRESH = -1
 # The state, entries, the two rows of queues, and what an operator asked for.
 _KINDS = (_STATE_KEY, bytes([PLAIN]), bytes([ORDERED]), b"\x04", b"\x05", CONTROL)
 
@@ -104,31 +110,48 @@ class RocksTable:
         self._lock = threading.Lock()
         self._gone: dict[bytes, set[bytes]] = {}
         self._ahead = Ahead()
-        self._state = self._read_state()
-        self._lanes = self._read_lanes()
-        self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
+        self._flushed_at_ms = 0
+        try:
+            self._state = self._read_state()
+            self._lanes = self._read_lanes()
+            self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
+        except BaseException:
+            self._db.close()
+            raise
 
     @classmethod
-    def open(cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int) -> RocksTable:
+    def open(
+        cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int, *, adopt: bool = False
+    ) -> RocksTable:
         """The table as it was left, or an empty one where that cannot be trusted.
 
-        Wiped is what is corrupt, belongs to another changelog, has an older or a newer format, or was last current
-        longer ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its
-        entries would come back to life.
+        Wiped is what is corrupt, belongs to another partition, has an older or a newer format, or was last current longer
+        ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries
+        would come back to life. The same holds for one that was last current so far in the future.
+
+        Args:
+          adopt: whether a table of another changelog is wiped, too.
+
+        Raises:
+          ChangelogReplaced: it is the table of another changelog.
+          DataDirUnusable: the disk is to blame.
         """
         try:
             table = cls(path, identity, memory)
-        except TableUnreadable:
-            pass
-        except Exception as error:
+        except TableUnreadable as error:
             # Not corrupt but open elsewhere in this process: a mistake of ours, and no reason to wipe anything.
             if "LOCK" in str(error) or "lock hold" in str(error):
                 raise
+            log.error("wiped: %s", str(error))
         else:
             state = table._state
-            if state.format in versions.TABLE.reads and state.identity == identity and now_ms - state.folded_at_ms <= age_ms_max:
+            is_current = state.folded_at_ms == _FRESH or abs(now_ms - state.folded_at_ms) <= age_ms_max
+            if state.format in versions.TABLE.reads and state.identity == identity and is_current:
                 return table
             table.close()
+            if not adopt and state.identity.partition == identity.partition and state.identity != identity:
+                raise ChangelogReplaced(path.name, f"{path} was folded from {_named(state.identity)}", _named(identity))
+            log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.folded_at_ms)
         wipe(path)
         return cls(path, identity, memory)
 
@@ -138,11 +161,14 @@ class RocksTable:
             # Rows without a state are what a wipe leaves behind that was cut short.
             if self._db.scan(FIRST_KEY, b"\xff", 1, 1)[0]:
                 raise TableUnreadable(f"{self.path}: rows without a state")
-            return _State(_FORMAT, self._identity, 0, 0, 1 << 62)
+            return _State(_FORMAT, self._identity, 0, 0, _FRESH)
         try:
-            return msgspec.msgpack.decode(stored, type=_State)
+            state = msgspec.msgpack.decode(stored, type=_State)
         except msgspec.MsgspecError as error:
             raise TableUnreadable(f"{self.path}: {error}") from error
+        if state.folded_at_ms == _FRESH:
+            raise TableUnreadable(f"{self.path}: its first fold was cut short")
+        return state
 
     def _read_lanes(self) -> Lanes:
         lanes, at = Lanes(), FIRST_KEY
@@ -191,6 +217,9 @@ class RocksTable:
             self._fold_special(special, batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._lanes.put(lowest)
+        if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
+            self._flushed_at_ms = now_ms
+            self._db.flush()
 
     def _fold_special(self, rows: Sequence[Row], batch: Batch) -> None:
         """Controls, and entries that keep an order."""
@@ -310,3 +339,7 @@ class RocksTable:
         batch.put(_STATE_KEY, msgspec.msgpack.encode(state))
         self._db.write(batch)
         self._state = state
+
+
+def _named(identity: Identity) -> str:
+    return f"topic id {identity.topic_id} of cluster {identity.cluster_id}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from retry.errors import DataDirUnusable
 from retry.table.base import Identity
 from retry.table.database import Memory, wipe
 from retry.table.rocks import RocksTable
@@ -17,17 +18,33 @@ class RocksTables:
       cluster_id, topic_id: of the changelog.
       memory: shared by all of them.
       age_ms_max: a table that was not current for longer is wiped.
+      adopt: whether tables of another changelog of this name are wiped, and not refused.
     """
 
-    def __init__(self, folder: Path, topic: str, cluster_id: str, topic_id: str, memory: Memory, age_ms_max: int) -> None:
+    def __init__(
+        self, folder: Path, topic: str, cluster_id: str, topic_id: str, memory: Memory, age_ms_max: int, *, adopt: bool = False
+    ) -> None:
         self._folder, self._topic, self._memory, self._age_ms_max = folder, topic, memory, age_ms_max
-        self._cluster_id, self._topic_id = cluster_id, topic_id
+        self._cluster_id, self._topic_id, self._adopt = cluster_id, topic_id, adopt
 
     def open(self, partition: int, now_ms: int) -> RocksTable:
         """See `Tables.open`."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        identity = Identity(self._cluster_id, self._topic_id, partition)
-        return RocksTable.open(self._path(partition), identity, self._memory, now_ms, self._age_ms_max)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataDirUnusable(str(self._folder), str(error)) from error
+        identity, path = Identity(self._cluster_id, self._topic_id, partition), self._path(partition)
+        return RocksTable.open(path, identity, self._memory, now_ms, self._age_ms_max, adopt=self._adopt)
+
+    def refuse_foreign(self, now_ms: int) -> None:
+        """Look at one of the tables that are there, before anything is begun.
+
+        Raises:
+          ChangelogReplaced: it is of another changelog than ours.
+        """
+        found = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
+        for partition in sorted(int(name) for name in found if name.isdecimal())[:1]:
+            self.open(partition, now_ms).close()
 
     def wipe(self, partition: int) -> None:
         """See `Tables.wipe`."""

@@ -17,6 +17,7 @@
 | `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
 | `retry_shard_ready` | gauge | shard | 1 if the shard is swept and gets on; only shards of this worker |
 | `retry_held` | gauge | reason | lanes, shards and parts of the worker that wait, by `retry.reasons` |
+| `retry_clock_believed` | gauge | | 0 while nothing is delivered, since this worker's clock is not the brokers' |
 | `retry_lineages` | gauge | | lineages in the record of recent sends |
 | `retry_policy_file_valid` | gauge | | 0 while a changed policy file is refused and the old one stays |
 | `retry_policy_file_refused` | gauge | | how often it was refused since the start |

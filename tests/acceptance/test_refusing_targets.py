@@ -6,6 +6,7 @@ import json
 import os
 import signal
 
+import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.conftest import Deploy
@@ -37,6 +38,7 @@ def bytes_max(deployment: Deployment, topic: str, size: int) -> None:
         done.result(20)
 
 
+@pytest.mark.fault("retry topic missing")
 def test_entries_of_a_missing_target_wait_and_flow_when_it_is_there(deploy: Deploy) -> None:
     deployment = deploy({"missing": 1, "same": 1, "other": 1}, shards=1)
     missing, same, other = deployment.dead_letters

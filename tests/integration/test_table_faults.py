@@ -9,9 +9,9 @@ import pytest
 from rocksdict import Options, Rdict
 
 from retry import entry as entries
-from retry.errors import TableUnreadable
+from retry.errors import ChangelogReplaced, TableUnreadable
 from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.table.rocks import Memory, RocksTable, wipe
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -153,34 +153,45 @@ def test_a_corrupt_manifest_is_wiped(path: Path, damage: str) -> None:
     assert is_empty(opened(path))
 
 
-def test_a_torn_write_ahead_log_leaves_rows_and_offset_in_step(tmp_path: Path) -> None:
-    """What a power cut leaves: some of the last writes are gone, and the offset says exactly which."""
-    path = tmp_path / "table"
-    table = opened(path)
-    expected = rows(100)
-    for n, row in enumerate(expected):
-        table.fold([row], n + 1, NOW_MS)
-    torn = tmp_path / "torn"
-    torn.mkdir()
-    for file in path.iterdir():
-        if file.is_file() and file.name != "LOCK":
-            (torn / file.name).write_bytes(file.read_bytes())
+def test_an_open_table_is_written_once_a_minute(tmp_path: Path) -> None:
+    """So that a killed worker has little to fold again, and an idle table does not look older than it is."""
+    table = opened(tmp_path / "table")
+    table.fold(rows(10), 10, NOW_MS)
+    table.fold(rows(20)[10:], 20, NOW_MS + 59_000)
+    assert on_disk(tmp_path) == 10
+    table.fold([], 20, NOW_MS + 60_000)
+    assert on_disk(tmp_path) == 20
     table.close()
-    journal = largest(torn, "*.log")
-    with journal.open("r+b") as whole:
-        whole.truncate(journal.stat().st_size * 2 // 3)
-    found = opened(torn)
-    assert 0 < found.next_offset < 100
-    assert found.page(b"", ALL) == expected[: found.next_offset]
-    assert found.waiting == found.next_offset
+
+
+def on_disk(folder: Path) -> int:
+    """How far a table goes whose process is killed now."""
+    killed = folder / "killed"
+    killed.mkdir()
+    for file in (folder / "table").iterdir():
+        if file.is_file() and file.name != "LOCK":
+            (killed / file.name).write_bytes(file.read_bytes())
+    found = opened(killed, now_ms=NOW_MS + 60_000)
+    next_offset = found.next_offset
+    assert found.waiting == len(found.page(b"", ALL)) == next_offset
     found.close()
+    wipe(killed)
+    return next_offset
 
 
-@pytest.mark.parametrize(
-    "foreign", [Identity("other", "topic", 0), Identity("cluster", "new", 0), Identity("cluster", "topic", 1)]
-)
-def test_the_table_of_another_partition_is_wiped(path: Path, foreign: Identity) -> None:
-    assert is_empty(opened(path, foreign))
+def test_the_table_of_another_partition_is_wiped(path: Path) -> None:
+    assert is_empty(opened(path, Identity("cluster", "topic", 1)))
+
+
+@pytest.mark.parametrize("foreign", [Identity("other", "topic", 0), Identity("cluster", "new", 0)])
+def test_the_table_of_another_changelog_is_kept_until_that_is_adopted(path: Path, foreign: Identity) -> None:
+    for _ in range(2):
+        with pytest.raises(ChangelogReplaced, match=r"changelog identity changed.*--adopt-empty-changelog"):
+            opened(path, foreign)
+    kept = opened(path)
+    assert kept.waiting == ROWS
+    kept.close()
+    assert is_empty(RocksTable.open(path, foreign, Memory(8 << 20), NOW_MS, DAY_MS, adopt=True))
 
 
 def test_a_table_that_is_too_old_is_wiped_and_one_at_the_limit_is_not(path: Path) -> None:
@@ -188,6 +199,11 @@ def test_a_table_that_is_too_old_is_wiped_and_one_at_the_limit_is_not(path: Path
     assert kept.waiting == ROWS
     kept.close()
     assert is_empty(opened(path, now_ms=NOW_MS + DAY_MS + 1))
+
+
+def test_a_table_from_too_far_in_the_future_is_wiped(path: Path) -> None:
+    """A clock that was ahead when it was written would keep it for longer than deletes are kept."""
+    assert is_empty(opened(path, now_ms=NOW_MS - DAY_MS - 1))
 
 
 def test_rows_without_a_state_are_wiped(path: Path) -> None:

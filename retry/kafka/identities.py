@@ -1,0 +1,120 @@
+"""Which topics the names stand for: one that was deleted and made again has another id, and offsets of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from retry import clock
+from retry.errors import ChangelogReplaced, TopicsInvalid
+from retry.kafka import spans
+
+_EVERY_S = 4.0
+# A broker that has just started may not know every topic yet.
+_GONE_LOOKS = 3
+_ASK_S = 5.0
+# See `retry.kafka.orphans`.
+_EXPIRES_S, _GROUP_S = 180.0, 30.0
+_AGAIN_S = 0.2
+_LOOK = "look at the brokers, then start again"
+_OFFSETS = "__consumer_offsets"
+
+
+class Identities:
+    """Asks the cluster for the ids of topics."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def now(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of those of `topics` that exist.
+
+        Raises:
+          KafkaException, TimeoutError: nobody answered within 5 s.
+        """
+        wanted, found = sorted(set(topics)), {}
+        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S) if wanted else {}
+        for topic, answer in answers.items():
+            try:
+                found[topic] = str(answer.result(_ASK_S).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
+
+
+class Changelog:
+    """The changelog that a worker began with, and whether it is still that one."""
+
+    def __init__(self, admin: AdminClient, topic: str, topic_id: str) -> None:
+        self._identities, self._topic, self._topic_id = Identities(admin), topic, topic_id
+        self._next_s, self._gone = clock.monotonic_s() + _EVERY_S, 0
+
+    def look(self) -> None:
+        """Ask every few seconds.
+
+        Raises:
+          ChangelogReplaced: it is another topic now, or gone.
+        """
+        if clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = clock.monotonic_s() + _EVERY_S
+        try:
+            self.confirm()
+        except (KafkaException, TimeoutError):
+            return
+
+    def confirm(self) -> None:
+        """Ask now.
+
+        Raises:
+          ChangelogReplaced: as `look`.
+          KafkaException, TimeoutError: nobody answered.
+        """
+        now = self._identities.now([self._topic]).get(self._topic)
+        self._gone = self._gone + 1 if now is None else 0
+        if now is None and self._gone < _GONE_LOOKS:
+            return
+        if now != self._topic_id:
+            was = f"this worker began with topic id {self._topic_id}"
+            raise ChangelogReplaced(self._topic, was, f"it is {now}" if now else "there is none")
+
+
+def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intake_group: str) -> None:
+    """Refuse an empty changelog where letters were taken in before: entries and offsets are written together.
+
+    Raises:
+      ChangelogReplaced: the entries of those letters were in another topic of this name.
+      TopicsInvalid: nobody knows how far letters were taken in.
+    """
+    deadline = clock.Deadline(_GROUP_S)
+
+    def is_empty() -> bool:
+        while True:
+            try:
+                return not any(spans.ends(admin, changelog, range(partitions)).values())
+            except (KafkaException, TimeoutError) as error:
+                # A topic that was just made has no leader for a moment.
+                if deadline.passed():
+                    raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
+                clock.pause(_AGAIN_S)
+
+    # Asked again, since another worker may have taken in the first letters meanwhile.
+    if is_empty() and (place := _taken_in(admin, intake_group)) and is_empty():
+        was = f"letters of {place.topic} partition {place.partition} were taken in up to offset {place.offset}"
+        raise ChangelogReplaced(changelog, was, "it is empty")
+
+
+def _taken_in(admin: AdminClient, group: str) -> TopicPartition | None:
+    """A committed offset of the group, if it has one."""
+    if not Identities(admin).now([_OFFSETS]):
+        # A cluster that never had a group. Whoever asks for one waits for long until that topic is made.
+        return None
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_EXPIRES_S)
+    try:
+        found = asked[group].result(_GROUP_S).topic_partitions or ()
+    except (KafkaException, TimeoutError) as error:
+        raise TopicsInvalid([f"the offsets of group {group} cannot be read: {error}"], _LOOK) from error
+    return next((place for place in found if place.offset > 0), None)

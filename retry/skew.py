@@ -1,0 +1,66 @@
+"""Whether the wall clock can be believed: nothing is delivered by one that is wrong.
+
+Steps show beside the monotonic clock. After one, and at the start, the brokers' clock decides, which stamps every record of
+the changelog: while the two are further apart than the tolerance, all that is due waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from retry import clock
+
+log = logging.getLogger(__name__)
+
+TOLERANCE_MS = 30_000
+_AGAIN_S = 2.0
+# An answer that took longer says too little of the present.
+_ANSWER_S = 5.0
+
+
+class Skew:
+    """Asked by every sweep for the time; `look` belongs to one thread.
+
+    Args:
+      brokers_ms: asks a broker for its time, milliseconds since 1970.
+    """
+
+    def __init__(self, brokers_ms: Callable[[], int]) -> None:
+        self._brokers_ms = brokers_ms
+        # Wall clock minus monotonic clock when the wall clock was right.
+        self._apart_ms: float | None = None
+        self._next_s = clock.monotonic_s()
+        self.trouble: str | None = "the clock was not compared with the brokers' yet"
+
+    def now_ms(self) -> int | None:
+        """The wall clock; None where it cannot be believed."""
+        now_ms = clock.wall_ms()
+        if self._apart_ms is not None and abs(now_ms - clock.monotonic_s() * 1_000 - self._apart_ms) > TOLERANCE_MS:
+            self._apart_ms, self.trouble = None, "the clock was stepped"
+            log.warning("nothing is delivered: %s", self.trouble)
+        return None if self._apart_ms is None else now_ms
+
+    def look(self) -> None:
+        """Compare with the brokers every two seconds, while the clock is not believed."""
+        if self.now_ms() is not None or clock.monotonic_s() < self._next_s:
+            return
+        began_s = clock.monotonic_s()
+        self._next_s = began_s + _AGAIN_S
+        try:
+            ahead_ms = clock.wall_ms() - self._brokers_ms()
+        except (KafkaException, TimeoutError) as error:
+            self.trouble = f"the clock cannot be compared with the brokers': {error}"
+            return
+        if clock.monotonic_s() - began_s > _ANSWER_S:
+            return
+        if abs(ahead_ms) <= TOLERANCE_MS:
+            log.info("the clock is %d ms ahead of the brokers'", ahead_ms)
+            self._apart_ms, self.trouble = clock.wall_ms() - clock.monotonic_s() * 1_000, None
+            return
+        said = f"the clock is {abs(ahead_ms) // 1_000} s {'ahead of' if ahead_ms > 0 else 'behind'} the brokers'"
+        if said != self.trouble:
+            log.error("nothing is delivered: %s", said)
+        self.trouble = said
