@@ -182,9 +182,19 @@ def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
     writer.begin()
     with pytest.raises(TransactionAborted):
         writer.read_to(positions, former)
-    writer.begin()
-    writer.read_to(positions, first.metadata())
-    writer.commit()
+
+    def commits() -> bool:
+        first.read(1, _WAIT_S)
+        second.read(1, _WAIT_S)
+        writer.begin()
+        try:
+            writer.read_to(positions, first.metadata())
+        except TransactionAborted:
+            return False
+        writer.commit()
+        return True
+
+    await_that("the round is over, and its proof counts", commits)
 
 
 def test_nobody_learns_offsets_that_are_about_to_be_committed(place: Place) -> None:
