@@ -5,7 +5,7 @@
 | lost | an offset was committed beyond a letter that was not taken in |
 | duplicate | a letter was taken in twice, came back to life, or was sent again |
 | torn | a delivery without its delete, a delete without its delivery, or a letter taken in without its offset |
-| early | written before it was due, by the clock of whoever wrote it; seen or not |
+| early | written before it was due, by the clock of whoever wrote it, or by more than it may be wrong; seen or not |
 | phantom | a record that goes back to no letter |
 | wrong | sent to another topic, under another attempt, or changed |
 | overtaken | sent before an earlier letter of its key that waited, too |
@@ -23,6 +23,7 @@ from retry import entry as entries
 from retry.entry import ORDERED
 from retry.kafka.memory import MemoryRecord, Transaction
 from retry.kafka.topics import Names
+from retry.skew import TOLERANCE_MS
 from retry.sources import headers as names
 from retry.table.base import CONTROL
 from tests.simulation.plan import MAX_ATTEMPTS
@@ -74,10 +75,11 @@ class Ledger:
         self.left += 1
         return letter
 
-    def appended(self, record: MemoryRecord, clock_ms: int) -> None:
+    def appended(self, record: MemoryRecord, clock_ms: int, brokers_ms: int) -> None:
         """A worker wrote a record to a topic of others, by this clock; nobody knows yet whether it counts."""
         due = int(_header(record, names.DUE_MS) or b"0")
         _want(clock_ms >= due, "early", f"{_text(record)} by {due - clock_ms} ms")
+        _want(brokers_ms >= due - TOLERANCE_MS, "early", f"{_text(record)} by {due - brokers_ms} ms of the brokers' clock")
 
     def committed(self, transaction: Transaction) -> None:
         """A transaction was decided, and will be seen."""

@@ -43,7 +43,7 @@ class Outside:
             self.write()
         elif drawn < 0.55 and not world.calm:
             self.pause()
-        elif drawn < 0.6 and not world.calm:
+        elif drawn < 0.66 and not world.calm:
             self.change_policies()
         else:
             self.consume()

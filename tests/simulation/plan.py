@@ -50,6 +50,7 @@ class Plan(NamedTuple):
       focus: calls whose names begin so end in a crash or a freeze far more often.
       commit: what becomes of a commit.
       hiccup: what becomes of a read.
+      portion: changelog records that are read at once, at most.
       trouble: something happens between two steps, see `faults`.
       fails: a consumer fails on a retry.
       skewed: clocks differ, and are set. A retry that comes back without headers is known by when it was sent, so all
@@ -66,6 +67,7 @@ class Plan(NamedTuple):
     focus: str
     commit: float
     hiccup: float
+    portion: int
     trouble: float
     fails: float
     skewed: bool
@@ -88,6 +90,7 @@ def drawn(random: Random) -> Plan:
         focus=random.choice(("shard", "shard commit", "intake", "table", "bounds")),
         commit=rate(0, 0.05, 0.15),
         hiccup=rate(0, 0.05, 0.15),
+        portion=random.choice((1, 2, 5_000, 5_000)),
         trouble=rate(0.02, 0.06, 0.12),
         fails=rate(0.1, 0.4),
         skewed=random.random() < 0.5,

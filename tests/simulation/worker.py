@@ -16,6 +16,7 @@ from retry.policies.registry import Registry
 from retry.recent import Recent
 from retry.shard import Surroundings
 from retry.shards import Shards
+from retry.skew import Skew
 from retry.table.memory import MemoryTable, MemoryTables
 from retry.trace import Tracer
 from tests.simulation.plan import AGE_MS_MAX, policies
@@ -37,6 +38,8 @@ _KEEPS_OUT = {
 _BYTES_MAX = 1 << 20
 _LINEAGES = 256
 _DECIDED_MAX = 2
+# The watchdog is a thread by itself, and not one of those that are stepped.
+_NEVER_S = 1e9
 
 
 class Crashed(BaseException):
@@ -115,7 +118,10 @@ class Process:
             gate.use(registry)
             shards.around = shards.around._replace(judge=Judge(registry, packer()))
 
-        self.engine = Engine(letters, shards, recent, self.policies, use, _Unmeasured())  # type: ignore[arg-type]
+        self.skew = Skew(lambda: world.now_ms)
+        self.engine = Engine(
+            letters, shards, recent, self.policies, use, _Unmeasured(), self.skew, (), dict.fromkeys, _NEVER_S,  # type: ignore[arg-type]
+        )  # fmt: skip
         self.ready = True
 
     def _closed(self, destinations: set[str]) -> dict[str, str]:
@@ -138,7 +144,7 @@ class Process:
             found += ["commit", "commit"]
         if self.engine.shards():
             found.append("sweep")
-        if self.policies.changed():
+        if self.policies.changed() or self.skew.now_ms() is None:
             found.append("policies")
         return [step for step in found if self.free(step)] if self.busy else found
 
@@ -189,7 +195,7 @@ class Process:
             self.engine.sweep(shard)
 
     def look(self) -> None:
-        self.engine.look_at_policies()
+        self.engine.look()
 
     def stop(self) -> None:
         """As SIGTERM does."""

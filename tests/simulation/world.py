@@ -40,7 +40,7 @@ class WatchedLog(MemoryLog):
         super().append(transaction, e, partition, stamp_ms)
         process = self._world.current
         if e.destination in self.outward and process is not None and not transaction.refused:
-            self._world.ledger.appended(transaction.records[-1], process.clock_ms_max)
+            self._world.ledger.appended(transaction.records[-1], process.clock_ms_max, self._world.now_ms)
 
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         super().decide(transaction, committed=committed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -20,6 +21,7 @@ class MemoryMember:
         reads: bool = True,
     ) -> None:
         self.owned: set[Partition] = set()
+        self.ended: dict[Partition, int] = {}
         self._log, self._group, self._instance, self._subscription = log, log.group(group), instance, list(subscription)
         self._gained, self._leaving, self._reads = gained, leaving, reads
         # Where reading goes on; None until the committed offset is known. And how far it has come since then.
@@ -64,6 +66,8 @@ class MemoryMember:
             records, self._next[place] = partition.read(max(offset, partition.start), records_max - len(found))
             if records:
                 self._reached[place] = (records[-1].offset()) + 1
+            elif len(found) < records_max:
+                self.ended[place] = self._next[place] or 0
             found += records
             # The next read begins with another one.
             self._next[place] = self._next.pop(place)
@@ -91,6 +95,10 @@ class MemoryMember:
         self._next |= committed
         self._reached.clear()
 
+    def made_anew(self, topics: Iterable[str] = ()) -> list[str]:  # noqa: ARG002
+        """None: topics in memory are never made anew."""
+        return []
+
     def close(self) -> None:
         """Let go; `leaving` is told of everything that is still owned."""
         self._give_up(sorted(self.owned))
@@ -102,4 +110,5 @@ class MemoryMember:
         for place in leaving:
             self._next.pop(place, None)
             self._reached.pop(place, None)
+            self.ended.pop(place, None)
         self.owned -= set(leaving)

@@ -1,0 +1,211 @@
+"""What followers, members and bounds promise, in memory and on a real broker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from retry.errors import TransactionAborted
+from retry.kafka import topics
+from retry.kafka.broker import LocalBroker
+from retry.kafka.brokers import Brokers
+from retry.kafka.log import Bounds, Log, Member
+from retry.kafka.memory import MemoryBrokers, MemoryLog
+from retry.settings import Settings
+from tests.support.process import await_that
+
+PARTITIONS = 2
+_ASK_S = 20.0
+_WAIT_S = 0.1
+
+
+class Place:
+    """A log with one topic of two partitions, as workers of different names reach it."""
+
+    def __init__(self, topic: str, reached_by: Callable[[str], Log]) -> None:
+        self.topic, self.group, self.reached_by = topic, f"{topic}-group", reached_by
+        self.log = reached_by("a")
+        self._members: list[Member] = []
+
+    def writer(self, name: str) -> Any:
+        """A producer, opened."""
+        writer = self.log.writer(name)
+        writer.open()
+        return writer
+
+    def wrote(self, *values: bytes, partition: int = 0) -> None:
+        """Committed records."""
+        writer = self.writer("some")
+        self.begun(writer, *values, partition=partition)
+        writer.commit()
+
+    def begun(self, writer: Any, *values: bytes, partition: int = 0) -> None:
+        """Records of a transaction that is not at its end."""
+        writer.begin()
+        writer.write(self.topic, partition, [{"key": b"k", "value": value} for value in values])
+
+    def member(self, instance: str) -> Member:
+        """A member of the group."""
+        joined = self.reached_by(instance).member(self.group, [self.topic], lambda _: None, lambda _: None)
+        self._members.append(joined)
+        return joined
+
+    def close(self) -> None:
+        """Let go of the members."""
+        for member in self._members:
+            member.close()
+
+
+@pytest.fixture(params=["memory", "broker"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    run = uuid.uuid4().hex[:8]
+    if request.param == "memory":
+        log = MemoryLog()
+        log.create("orders", PARTITIONS)
+        made = Place("orders", lambda instance: MemoryBrokers(log, run, instance))
+    else:
+        broker: LocalBroker = request.getfixturevalue("broker")
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, app_id=f"t{run}")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic(run, PARTITIONS, 1)])[run].result(_ASK_S)
+        await_that("the topic is known", lambda: len(topics.describe(admin, [run])) == 1)
+        made = Place(run, lambda instance: Brokers(settings, admin, f"{run}-{instance}"))
+    yield made
+    made.close()
+
+
+def read_until(follower: Any, end: int) -> list[bytes]:
+    """Values, until the end of a partition is told to lie at `end`."""
+    values: list[bytes] = []
+    ends: list[int] = []
+
+    def came() -> bool:
+        for message in follower.read(100, _WAIT_S):
+            if message.error() is None:
+                values.append(message.value())
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                ends.append(message.offset())
+        return end in ends
+
+    await_that(f"the end at {end} is told", came)
+    return values
+
+
+def test_bounds_count_records_that_are_undecided(place: Place) -> None:
+    place.wrote(b"1", b"2")
+    writer = place.writer("other")
+    place.begun(writer, b"3")
+    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: Bounds(0, 4), 1: Bounds(0, 0)})
+    writer.abort()
+
+
+def test_a_follower_tells_records_and_the_end(place: Place) -> None:
+    place.wrote(b"1", b"2")
+    follower = place.log.follower()
+    follower.begin(place.topic, 0, 0)
+    assert read_until(follower, 3) == [b"1", b"2"]
+    place.wrote(b"3")
+    assert read_until(follower, 5) == [b"3"]
+    follower.close()
+
+
+def test_a_follower_begins_where_it_is_told(place: Place) -> None:
+    place.wrote(b"1", b"2", b"3")
+    follower = place.log.follower()
+    follower.begin(place.topic, 0, 1)
+    assert read_until(follower, 4) == [b"2", b"3"]
+    follower.end(place.topic, 0)
+    follower.begin(place.topic, 0, 2)
+    assert read_until(follower, 4) == [b"3"]
+    follower.close()
+
+
+def test_a_follower_stops_at_a_transaction_that_is_open_whoever_began_it(place: Place) -> None:
+    slow = place.writer("slow")
+    place.begun(slow, b"undecided")
+    # Arrived for sure: a commit of another producer lies behind it.
+    await_that("it is there", lambda: place.log.bounds(place.topic, [0])[0].end == 1)
+    place.wrote(b"behind")
+    follower = place.log.follower()
+    follower.begin(place.topic, 0, 0)
+    assert read_until(follower, 0) == []
+    slow.abort()
+    assert read_until(follower, 4) == [b"behind"]
+    follower.close()
+
+
+def test_a_member_reads_on_where_its_group_has_committed(place: Place) -> None:
+    place.wrote(b"1", b"2", b"3")
+    member, writer, values = place.member("a"), place.writer("w"), list[bytes]()
+
+    def read(count: int) -> None:
+        values.clear()
+
+        def came() -> bool:
+            values.extend(message.value() for message in member.read(1, _WAIT_S))
+            return len(values) >= count
+
+        await_that("records come", came)
+
+    read(2)
+    writer.begin()
+    writer.read_to(member.positions(), member.metadata())
+    writer.commit()
+    read(1)
+    assert values == [b"3"]
+    member.rewind()
+    read(1)
+    assert values == [b"3"]
+    assert member.owned == {(place.topic, 0), (place.topic, 1)}
+
+
+def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
+    place.wrote(b"1")
+    first = place.member("a")
+    await_that("it reads", lambda: bool(first.read(1, _WAIT_S)))
+    positions, former = first.positions(), first.metadata()
+    second = place.member("b")
+
+    def shared() -> bool:
+        first.read(1, _WAIT_S)
+        second.read(1, _WAIT_S)
+        return len(first.owned) == len(second.owned) == 1
+
+    await_that("the partitions are shared", shared)
+    writer = place.writer("w")
+    writer.begin()
+    with pytest.raises(TransactionAborted):
+        writer.read_to(positions, former)
+
+    def commits() -> bool:
+        first.read(1, _WAIT_S)
+        second.read(1, _WAIT_S)
+        writer.begin()
+        try:
+            writer.read_to(positions, first.metadata())
+        except TransactionAborted:
+            return False
+        writer.commit()
+        return True
+
+    await_that("the round is over, and its proof counts", commits)
+
+
+def test_nobody_learns_offsets_that_are_about_to_be_committed(place: Place) -> None:
+    place.wrote(b"1")
+    member = place.member("a")
+    await_that("it reads", lambda: bool(member.read(1, _WAIT_S)))
+    writer = place.writer("w")
+    place.begun(writer, b"2")
+    writer.read_to(member.positions(), member.metadata())
+    with pytest.raises(KafkaException):
+        member.rewind()
+    writer.abort()
+    member.rewind()
+    await_that("it is read again", lambda: [m.value() for m in member.read(1, _WAIT_S)] == [b"1"])
