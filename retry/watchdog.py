@@ -111,8 +111,7 @@ class Watchdog:
 
     def _ask(self, parts: Iterable[Part]) -> None:
         self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
-        # Whoever loses its session loses its partitions: what did not answer is asked for until it does.
-        places = {part.place for part in parts if part.place is not None} | self._silent
+        places = {part.place for part in parts if part.place is not None}
         self._known = self._ends(places) if places else {}
         silent = places - set(self._known)
         if silent != self._silent:

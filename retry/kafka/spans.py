@@ -20,6 +20,8 @@ _WAIT_S = 0.2
 _BATCH = 500
 _REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
              KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
+# What a broker says. The client says that a partition is unknown also where no broker told it anything.
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Span(NamedTuple):
@@ -72,7 +74,7 @@ def readable(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tupl
         try:
             found[place.topic, place.partition] = answer.result(deadline.remaining_s() + _LATE_S).offset
         except KafkaException as error:
-            if error.args[0].code() in _REFUSALS:
+            if error.args[0].code() in _GONE:
                 found[place.topic, place.partition] = 0
         except TimeoutError:
             continue

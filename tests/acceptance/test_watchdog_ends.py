@@ -66,7 +66,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
         os.kill(own.pid, signal.SIGSTOP)
         try:
             frozen = Deadline(FROZEN_S)
-            await_that("it says that brokers do not answer", lambda: reasons(worker).get("brokers"))
+            await_that("it says that brokers do not answer", lambda: reasons(worker).get("brokers"), 60.0)
             await_that("far more time is over than a stall may take", lambda: not worker.running() or frozen.passed(), 90)
             assert worker.running()
             assert reasons(worker).get("brokers")

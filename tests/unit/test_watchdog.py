@@ -166,8 +166,9 @@ def test_brokers_are_asked_every_few_seconds(bench: Bench) -> None:
     assert 18 <= bench.asked <= 22
 
 
-def test_a_silent_broker_is_remembered_when_its_partitions_are_lost(bench: Bench) -> None:
-    bench.end, parts = None, [bench.part, Part("committing", 0, busy=True)]
+def test_a_worker_that_lost_its_partitions_asks_for_what_all_workers_read(bench: Bench) -> None:
+    lineages = Part("reading lineages", 0, place=("lineage", 0), offset=1 << 62)
+    bench.end, parts = None, [bench.part, lineages, Part("committing", 0, busy=True)]
     bench.dog = Watchdog(lambda: parts, bench._ends, STALLED_S)
     bench.seconds(5)
     parts.pop(0)
