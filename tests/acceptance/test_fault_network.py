@@ -34,6 +34,8 @@ CUTS_S = 3.0, 9.0
 # As long as a client waits for an answer: a minute by default.
 STRANDED_S = 90.0
 SLOW_S = 0.3
+# A client that waits for an answer which was lost with its connection leaves its group late.
+ENDS_WITHIN_S = 30.0
 RESETS, RESET_EVERY_S = 20, 0.5
 
 
@@ -85,7 +87,7 @@ def broken(deployment: Deployment, way: Way, runs: Runs, faults: list[Callable[[
             runs.add()
             tail.await_more(MORE, MORE_S)
     tail.close()
-    nothing_is_wrong(deployment, load.sender)
+    nothing_is_wrong(deployment, load.sender, ends_within_s=ENDS_WITHIN_S)
     assert {name: worker.pid for name, worker in deployment.workers.items()} == pids
 
 
@@ -120,7 +122,7 @@ def test_connections_are_reset_again_and_again(deployment: Deployment, way: Way,
             tail.quiet(RESET_EVERY_S)
         tail.await_more(MORE, MORE_S)
     tail.close()
-    nothing_is_wrong(deployment, load.sender)
+    nothing_is_wrong(deployment, load.sender, ends_within_s=ENDS_WITHIN_S)
 
 
 @pytest.mark.fault("all connections forgotten: they never end, and nothing comes through")
@@ -134,4 +136,4 @@ def test_connections_that_never_end_are_given_up(deployment: Deployment, way: Wa
         tail.await_more(MORE, STRANDED_S)
         print(f"went on after {STRANDED_S - stopped.remaining_s():.1f} s")
     tail.close()
-    nothing_is_wrong(deployment, load.sender, STRANDED_S)
+    nothing_is_wrong(deployment, load.sender, STRANDED_S, ends_within_s=STRANDED_S)

@@ -8,11 +8,12 @@ from tests.support.letters import Sender
 from tests.support.reading import Tail
 
 
-def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 60.0) -> Findings:
+def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 60.0, ends_within_s: float = 10.0) -> Findings:
     """Wait until every letter came back, end the workers with SIGTERM, and check.
 
     Args:
       timeout_s: for what has not come back yet.
+      ends_within_s: each worker, after SIGTERM.
     """
     sent = sender.finish()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
@@ -21,7 +22,7 @@ def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 
     for worker in deployment.workers.values():
         if worker.running():
             worker.await_ready()
-            worker.terminate()
+            worker.terminate(ends_within_s)
     found = check(deployment, sent)
     assert found.wrong() == {}
     return found

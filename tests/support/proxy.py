@@ -41,7 +41,9 @@ class _Line:
 
     def reset(self) -> None:
         for end in self.ends:
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            # Where one side has closed its end already, only the other is left to be told.
+            with contextlib.suppress(OSError):
+                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
             end.transport.abort()
 
 
