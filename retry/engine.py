@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 # A shard that has more due gives way to the others after this many batches.
 _BATCHES_MAX = 10
+# Whoever waits longer for the brokers' time could not commit either.
+_CLOCK_S = 10.0
+_AGAIN_S = 0.05
 
 
 class Engine:
@@ -39,7 +42,11 @@ class Engine:
     def settle(self, batch: Batch) -> Decided | None:
         """Intake, first half: what is to be written for one batch of letters."""
         self._recent.catch_up()
-        return self._letters.settle(batch)
+        # A due time that a wrong clock has made would be wrong for good.
+        deadline = clock.Deadline(_CLOCK_S)
+        while (now_ms := self._skew.known_ms()) is None and not deadline.passed():
+            clock.pause(_AGAIN_S)
+        return self._letters.settle(batch, now_ms)
 
     def commit(self, decided: Decided | None) -> None:
         """Intake, second half: into the changelog with it."""
