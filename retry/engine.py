@@ -26,6 +26,9 @@ _WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Ph
 
 # A shard that has more due gives way to the others after this many batches.
 _BATCHES_MAX = 10
+# Whoever waits longer for the brokers' time could not commit either.
+_CLOCK_S = 10.0
+_AGAIN_S = 0.05
 
 _STOPPED = {
     Phase.READ_ONLY: "Shards that a newer version has written to: upgrade this worker.",
@@ -72,7 +75,11 @@ class Engine:
         self._recent.catch_up()
         if self._recent.trouble:
             self._letters.stop(self._recent.trouble)
-        return self._letters.settle(batch)
+        # A due time that a wrong clock has made would be wrong for good.
+        deadline = clock.Deadline(_CLOCK_S)
+        while (now_ms := self._skew.known_ms()) is None and not deadline.passed():
+            clock.pause(_AGAIN_S)
+        return self._letters.settle(batch, now_ms)
 
     def commit(self, decided: Decided | None) -> None:
         """Intake, second half: into the changelog with it."""

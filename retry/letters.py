@@ -159,10 +159,15 @@ class Letters:
             self.stopped = why
             self._epoch += 1
 
-    def settle(self, batch: Batch) -> Decided | None:
-        """What to write for a batch; None if it was dropped, to be read again."""
+    def settle(self, batch: Batch, now_ms: int | None = None) -> Decided | None:
+        """What to write for a batch; None if it was dropped, to be read again.
+
+        Args:
+          now_ms: the time to decide by, where the wall clock is not to be asked.
+        """
         if batch.epoch == self._epoch:
-            return Decided(batch, self._deciding(batch).settle(_handed_over(batch.messages), clock.wall_ms()))
+            now_ms = clock.wall_ms() if now_ms is None else now_ms
+            return Decided(batch, self._deciding(batch).settle(_handed_over(batch.messages), now_ms))
         self._done()
         return None
 

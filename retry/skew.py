@@ -32,6 +32,8 @@ class Skew:
         self._brokers_ms = brokers_ms
         # Wall clock minus monotonic clock when the wall clock was right.
         self._apart_ms: float | None = None
+        # The brokers' clock minus the monotonic clock, when they were last compared.
+        self._told_ms: float | None = None
         self._next_s = clock.monotonic_s()
         self.trouble: str | None = "the clock was not compared with the brokers' yet"
 
@@ -39,9 +41,16 @@ class Skew:
         """The wall clock; None where it cannot be believed."""
         now_ms = clock.wall_ms()
         if self._apart_ms is not None and abs(now_ms - clock.monotonic_s() * 1_000 - self._apart_ms) > TOLERANCE_MS:
-            self._apart_ms, self.trouble = None, "the clock was stepped"
+            self._apart_ms, self._told_ms, self.trouble = None, None, "the clock was stepped"
             log.warning("nothing is delivered: %s", self.trouble)
         return None if self._apart_ms is None else now_ms
+
+    def known_ms(self) -> int | None:
+        """The wall clock, or the brokers' where that cannot be believed; None where neither is known just now."""
+        now_ms = self.now_ms()
+        if now_ms is None and self._told_ms is not None:
+            return int(clock.monotonic_s() * 1_000 + self._told_ms)
+        return now_ms
 
     def look(self) -> None:
         """Compare with the brokers every two seconds, while the clock is not believed."""
@@ -50,12 +59,14 @@ class Skew:
         began_s = clock.monotonic_s()
         self._next_s = began_s + _AGAIN_S
         try:
-            ahead_ms = clock.wall_ms() - self._brokers_ms()
+            brokers_ms = self._brokers_ms()
         except (KafkaException, TimeoutError) as error:
             self.trouble = f"the clock cannot be compared with the brokers': {error}"
             return
         if clock.monotonic_s() - began_s > _ANSWER_S:
             return
+        ahead_ms = clock.wall_ms() - brokers_ms
+        self._told_ms = brokers_ms - clock.monotonic_s() * 1_000
         if abs(ahead_ms) <= TOLERANCE_MS:
             log.info("the clock is %d ms ahead of the brokers'", ahead_ms)
             self._apart_ms, self.trouble = clock.wall_ms() - clock.monotonic_s() * 1_000, None

