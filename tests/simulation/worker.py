@@ -130,7 +130,8 @@ class Process:
     def clock_ms(self) -> int:
         """Its wall clock."""
         now_ms = self.world.now_ms + self.host.skew_ms
-        self.clock_ms_max = max(self.clock_ms_max, now_ms)
+        if now_ms > self.clock_ms_max:
+            self.clock_ms_max = now_ms
         return now_ms
 
     def steps(self) -> list[str]:

@@ -169,12 +169,17 @@ class World:
 
     def step(self, process: Process, step: str) -> None:
         """One step of one process."""
+        before, self.current = self.current, process
+        self._depth += 1
         process.busy.append(step)
         try:
-            with self._by(process), suppress(Crashed):
-                process.do(step)
+            process.do(step)
+        except Crashed:
+            pass
         finally:
             process.busy.remove(step)
+            self._depth -= 1
+            self.current = before
 
     def something(self, pace_ms: int = 100) -> None:
         """A step of somebody, or of the world outside."""
