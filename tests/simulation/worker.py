@@ -156,7 +156,7 @@ class Process:
     def alongside(self) -> None:
         """While one of its threads waits for the others: what these have to do."""
         if self.ready and not self.frozen:
-            for step in ("settle", "commit"):
+            for step in ("settle", "commit", "policies"):
                 if self.free(step):
                     self.world.step(self, step)
         self.engine_lineages()
