@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from retry.clock import Deadline
 from retry.errors import TopicsInvalid
 from retry.kafka.clients import Config
 
+log = logging.getLogger(__name__)
+
 _ASK_S = 15.0
 _LOOK_S, _LATE_S = 5.0, 0.5
 _SILENCE_S = 30.0
@@ -20,8 +23,6 @@ _WAIT_S = 0.2
 _BATCH = 500
 _REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
              KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
-# What a broker says. The client says that a partition is unknown also where no broker told it anything.
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Span(NamedTuple):
@@ -63,21 +64,19 @@ def end(admin: AdminClient, topic: str, partition: int) -> int:
 
 
 def readable(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """The offsets at which readers of committed records end now; 0 of what is not there any more.
-
-    Without those for which no broker answered within a few seconds.
-    """
+    """The offsets at which readers of committed records end now; without those that no broker told within a few seconds."""
     found, deadline = {}, Deadline(_LOOK_S)
     asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
     answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_LOOK_S)
     for place, answer in answers.items():
         try:
-            found[place.topic, place.partition] = answer.result(deadline.remaining_s() + _LATE_S).offset
-        except KafkaException as error:
-            if error.args[0].code() in _GONE:
-                found[place.topic, place.partition] = 0
-        except TimeoutError:
+            offset = answer.result(deadline.remaining_s() + _LATE_S).offset
+        except (KafkaException, TimeoutError) as error:
+            # Whatever it is called: of a frozen broker's partitions the client says that they are unknown.
+            log.debug("%s/%d: %s", place.topic, place.partition, error)
             continue
+        if offset >= 0:
+            found[place.topic, place.partition] = offset
     return found
 
 

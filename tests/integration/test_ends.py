@@ -57,7 +57,6 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
             end = brokers.readable([place])[place]
             await_that("the follower is there", lambda end=end: followed_to() == end)
             await_that("the member is there", lambda end=end: member_at() == end)
-            assert member.positions()[0].offset == COMMITTED
     finally:
         member.close()
         follower.close()
@@ -68,5 +67,4 @@ def test_what_is_not_there_has_no_end_and_keeps_no_other_from_being_told(deploy:
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
     brokers = Brokers(settings, clients.admin(settings), "a-worker")
     place = next(iter(deployment.dead_letters)), 0
-    found = brokers.readable([place, ("never.was", 0)])
-    assert (found[place], found.get(("never.was", 0), 0)) == (0, 0)
+    assert brokers.readable([place, ("never.was", 0)]) == {place: 0}
