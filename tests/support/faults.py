@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-_HOLDS, _BROKEN = "holds", "BROKEN"
+_HOLDS, _BROKEN, _UNFINISHED = "holds", "BROKEN", "did not end"
 
 
 @dataclass
@@ -90,8 +90,10 @@ def table(rows: dict[str, Row]) -> list[str]:
     width = max(map(len, [*rows, "together"]))
     lines = [f"{'fault':{width}} | runs | seconds | result"]
     for name, row in rows.items():
-        result = f"{_BROKEN}: {', '.join(row.failed)}" if row.failed else _HOLDS
+        # Set up and then interrupted: that proves nothing.
+        well = _HOLDS if row.runs else _UNFINISHED
+        result = f"{_BROKEN}: {', '.join(row.failed)}" if row.failed else well
         lines.append(f"{name:{width}} | {row.runs:4} | {row.seconds:7.0f} | {result}")
-    broken = sum(bool(row.failed) for row in rows.values())
+    broken = sum(bool(row.failed) or not row.runs for row in rows.values())
     runs, seconds = sum(row.runs for row in rows.values()), sum(row.seconds for row in rows.values())
     return [*lines, f"{'together':{width}} | {runs:4} | {seconds:7.0f} | {f'{broken} {_BROKEN}' if broken else _HOLDS}"]

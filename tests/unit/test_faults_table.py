@@ -17,3 +17,8 @@ def test_a_fault_is_broken_if_one_of_its_tests_is() -> None:
     lines = table({"kill": Row(3, 2.0), "freeze": Row(1, 9.0, ["test_freeze"])})
     assert [line.split(" | ")[1].strip() for line in lines[1:]] == ["3", "1", "4"]
     assert [line.split(" | ")[3] for line in lines[1:]] == ["holds", "BROKEN: test_freeze", "1 BROKEN"]
+
+
+def test_a_fault_whose_test_was_interrupted_does_not_hold() -> None:
+    lines = table({"storm": Row(0, 40.0)})
+    assert [line.split(" | ")[3] for line in lines[1:]] == ["did not end", "1 BROKEN"]
