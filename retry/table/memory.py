@@ -1,8 +1,7 @@
-"""Tables in memory: for tests of users and our own, and for the simulation. Pass the same contract suite as those on disk."""
+"""A table in memory: for tests of users and our own. Passes the same contract suite as the one on disk."""
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
@@ -126,39 +125,10 @@ class MemoryTable:
     def _between(self, start: bytes, end: bytes) -> list[bytes]:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
+    def opened(self) -> MemoryTable:
+        """This table, without what only its former process knew."""
+        self._ahead = Ahead()
+        return self
+
     def close(self) -> None:
         """See `Table.close`."""
-
-
-class MemoryTables:
-    """See `retry.table.base.Tables`. A table outlives whoever opened it, as files do.
-
-    Args:
-      age_ms_max: a table that was not current for longer is wiped when it is opened.
-
-    Attributes:
-      kept: what lies there, by partition.
-    """
-
-    def __init__(self, age_ms_max: int) -> None:
-        self.kept: dict[int, MemoryTable] = {}
-        self._age_ms_max = age_ms_max
-
-    def open(self, partition: int, now_ms: int) -> MemoryTable:
-        """See `Tables.open`."""
-        kept = self.kept.get(partition)
-        if kept is not None:
-            kept._ahead = Ahead()
-        if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
-            kept = self.kept[partition] = MemoryTable()
-        return kept
-
-    def wipe(self, partition: int) -> None:
-        """See `Tables.wipe`."""
-        self.kept.pop(partition, None)
-
-    def copied(self, partition: int) -> MemoryTable | None:
-        """What lies there now, to be put back into `kept` later on: a directory that was copied away."""
-        return copy.deepcopy(self.kept.get(partition))
-
-

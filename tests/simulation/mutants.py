@@ -29,7 +29,7 @@ from retry.kafka.memory import MemoryTransactions
 from retry.letters import Letters
 from retry.table.ahead import Ahead
 from retry.table.base import Row
-from retry.table.memory import MemoryTables
+from retry.table.memory_tables import MemoryTables
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]

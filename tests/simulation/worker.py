@@ -17,7 +17,8 @@ from retry.recent import Recent
 from retry.shard import Surroundings
 from retry.shards import Shards
 from retry.skew import Skew
-from retry.table.memory import MemoryTable, MemoryTables
+from retry.table.memory import MemoryTable
+from retry.table.memory_tables import MemoryTables
 from retry.trace import Tracer
 from tests.simulation.plan import AGE_MS_MAX, policies
 
