@@ -10,7 +10,7 @@ import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from retry.clock import iso, wall_ms
+from retry.clock import Deadline, iso, wall_ms
 from tests.soak.downstream import Downstream
 from tests.soak.faults import Faults
 from tests.soak.load import Load
@@ -21,7 +21,7 @@ _DRAIN_S = 600.0
 _READY_S = 120.0
 _VERIFY_S = 1_800.0
 _ASK_S = 20.0
-_QUIET = 3
+_QUIET, _TELL_S = 3, 10.0
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
 _HEAD = """\
 # Soaks
@@ -42,9 +42,15 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
         if worker.running():
             worker.await_ready(_READY_S)
     seen: list[tuple[int, int]] = []
+    told = Deadline(_TELL_S)
 
     def nothing_under_way() -> bool:
-        if _behind(deployment.admin, deployment.names.intake_group) or _waiting(deployment):
+        nonlocal told
+        unread, waiting = _behind(deployment.admin, deployment.names.intake_group), _waiting(deployment)
+        if told.passed():
+            print(f"{unread:,} letters unread, {waiting:,.0f} waiting", flush=True)
+            told = Deadline(_TELL_S)
+        if unread or waiting:
             seen.clear()
             return False
         seen.append((downstream.done, downstream.failed_again))
