@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from retry.clock import Deadline, iso, wall_ms
 from tests.soak.downstream import Downstream
@@ -16,6 +16,7 @@ from tests.soak.faults import Faults
 from tests.soak.load import Load
 from tests.support.deployment import Deployment
 from tests.support.process import await_that
+from tests.support.reading import admin
 
 _DRAIN_S = 600.0
 _READY_S = 120.0
@@ -46,7 +47,7 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
 
     def nothing_under_way() -> bool:
         nonlocal told
-        unread, waiting = _behind(deployment.admin, deployment.names.intake_group), _waiting(deployment)
+        unread, waiting = _behind(deployment.bootstrap_servers, deployment.names.intake_group), _waiting(deployment)
         if told.passed():
             print(f"{unread:,} letters unread, {waiting:,.0f} waiting", flush=True)
             told = Deadline(_TELL_S)
@@ -63,12 +64,14 @@ def _waiting(deployment: Deployment) -> float:
     return sum(worker.metric("retry_entries_waiting") for worker in deployment.workers.values() if worker.running())
 
 
-def _behind(admin: AdminClient, group: str) -> int:
+def _behind(bootstrap_servers: str, group: str) -> int:
     """How many records a group has not read yet; one at least while it cannot be asked."""
+    # A client that has lost a broker now and then no longer gets an answer about groups.
+    client = admin(bootstrap_servers)
     try:
-        told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
+        told = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
         offsets = told[group].result(_ASK_S).topic_partitions
-        ends = admin.list_offsets({p: OffsetSpec.latest() for p in offsets}, request_timeout=_ASK_S)
+        ends = client.list_offsets({p: OffsetSpec.latest() for p in offsets}, request_timeout=_ASK_S)
         return sum(max(0, ends[p].result(_ASK_S).offset - p.offset) for p in offsets)
     except (KafkaException, TimeoutError):
         return 1
