@@ -8,20 +8,21 @@ from typing import Any
 
 import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from retry.clock import iso, wall_ms
+from retry.clock import Deadline, iso, wall_ms
 from tests.soak.downstream import Downstream
 from tests.soak.faults import Faults
 from tests.soak.load import Load
 from tests.support.deployment import Deployment
 from tests.support.process import await_that
+from tests.support.reading import admin
 
 _DRAIN_S = 600.0
 _READY_S = 120.0
 _VERIFY_S = 1_800.0
 _ASK_S = 20.0
-_QUIET = 3
+_QUIET, _TELL_S = 3, 10.0
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
 _HEAD = """\
 # Soaks
@@ -42,9 +43,15 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
         if worker.running():
             worker.await_ready(_READY_S)
     seen: list[tuple[int, int]] = []
+    told = Deadline(_TELL_S)
 
     def nothing_under_way() -> bool:
-        if _behind(deployment.admin, deployment.names.intake_group) or _waiting(deployment):
+        nonlocal told
+        unread, waiting = _behind(deployment.bootstrap_servers, deployment.names.intake_group), _waiting(deployment)
+        if told.passed():
+            print(f"{unread:,} letters unread, {waiting:,.0f} waiting", flush=True)
+            told = Deadline(_TELL_S)
+        if unread or waiting:
             seen.clear()
             return False
         seen.append((downstream.done, downstream.failed_again))
@@ -57,12 +64,14 @@ def _waiting(deployment: Deployment) -> float:
     return sum(worker.metric("retry_entries_waiting") for worker in deployment.workers.values() if worker.running())
 
 
-def _behind(admin: AdminClient, group: str) -> int:
+def _behind(bootstrap_servers: str, group: str) -> int:
     """How many records a group has not read yet; one at least while it cannot be asked."""
+    # A client that has lost a broker now and then no longer gets an answer about groups.
+    client = admin(bootstrap_servers)
     try:
-        told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
+        told = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
         offsets = told[group].result(_ASK_S).topic_partitions
-        ends = admin.list_offsets({p: OffsetSpec.latest() for p in offsets}, request_timeout=_ASK_S)
+        ends = client.list_offsets({p: OffsetSpec.latest() for p in offsets}, request_timeout=_ASK_S)
         return sum(max(0, ends[p].result(_ASK_S).offset - p.offset) for p in offsets)
     except (KafkaException, TimeoutError):
         return 1
