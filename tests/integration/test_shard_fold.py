@@ -57,7 +57,7 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
 def opened(path: Path, end_offset: int) -> Shard:
     """A shard over a table that may be there already."""
     table = RocksTable.open(path, Identity("cluster", "topic", 0), Memory(8 << 20), clock.wall_ms(), 60_000)
-    unused: Any = None
+    unused: Any = object()
     return Shard(Changelog("changelog", 0), table, unused, unused, end_offset)
 
 
