@@ -24,12 +24,12 @@ from retry.kafka.pointers import Pointers
 from retry.kafka.targets import Targets
 from retry.letters import Letters
 from retry.lineages import Lineages
+from retry.opening import Surroundings
 from retry.pack import Packer
 from retry.policies.registry import Registry
 from retry.recent import Recent
 from retry.reload import PolicyFile
 from retry.settings import Settings
-from retry.shard import Surroundings
 from retry.shards import Shards
 from retry.skew import Skew
 from retry.table.database import Memory

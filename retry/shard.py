@@ -21,16 +21,16 @@ import logging
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Message
 
-from retry import clock, older
-from retry.anew import Judge
+from retry import clock, older, opening
 from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
-from retry.kafka.log import Bounds, Log, Writer
+from retry.kafka.log import Bounds, Writer
 from retry.kafka.topics import DELETE_RETENTION_MS
+from retry.opening import Surroundings
 from retry.reschedule import Rescheduling
 from retry.sweep import NOTHING, Changelog, Swept, sweep
 from retry.table.base import Table, Tables
@@ -51,18 +51,6 @@ class Phase(Enum):
     HALTED = "halted"
     BROKEN = "broken"
     CLOSED = "closed"
-
-
-class Surroundings(NamedTuple):
-    """What all shards of a process share; batches are bounded by rows and by bytes."""
-
-    log: Log
-    tables: Tables
-    gate: Gate
-    judge: Judge
-    rows_max: int
-    bytes_max: int
-    stale_ms: int = DELETE_RETENTION_MS // 2
 
 
 class Shard:
@@ -106,9 +94,9 @@ class Shard:
         Raises:
           TransactionFailed: the broker did not answer; nothing is held, try again later.
         """
-        writer, bounds = _fenced(changelog, around)
+        writer, bounds = opening.fenced(changelog, around)
         try:
-            return cls(changelog, _table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
+            return cls(changelog, opening.table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
         except BaseException:
             writer.close()
             raise
@@ -116,7 +104,7 @@ class Shard:
     @classmethod
     def stand_by(cls, changelog: Changelog, around: Surroundings, bounds: Bounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
-        return cls(changelog, _table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
+        return cls(changelog, opening.table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
 
     def take_over(self, around: Surroundings) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
@@ -124,10 +112,10 @@ class Shard:
         Raises:
           TransactionFailed: as `open`; it stands by as before.
         """
-        writer, bounds = _fenced(self.changelog, around)
+        writer, bounds = opening.fenced(self.changelog, around)
         with self._folding:
             self._look_at_age()
-            if self.phase is Phase.STANDBY and not _within(self.table, bounds):
+            if self.phase is Phase.STANDBY and not opening.is_within(self.table, bounds):
                 self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
             if self.phase is not Phase.STANDBY:
                 writer.close()
@@ -303,31 +291,3 @@ class Shard:
                     self._writer.close()
                 if self.unreadable:
                     self._tables.wipe(self.changelog.partition)
-
-
-def _fenced(changelog: Changelog, around: Surroundings) -> tuple[Writer, Bounds]:
-    """Steps 1 and 3."""
-    writer = around.log.writer(f"shard-{changelog.partition}")
-    try:
-        writer.open()
-        return writer, around.log.bounds(changelog.topic, [changelog.partition])[changelog.partition]
-    except BaseException:
-        writer.close()
-        raise
-
-
-def _table(changelog: Changelog, around: Surroundings, bounds: Bounds) -> Table:
-    """Step 2; before or after step 3 is the same, since nobody else writes to the table."""
-    tables, partition = around.tables, changelog.partition
-    table = tables.open(partition, clock.wall_ms())
-    if not _within(table, bounds):
-        lost = ", Kafka lost acknowledged writes" if table.next_offset > bounds.end else ""
-        log.error("shard %d: table at %d, log from %d to %d%s: wiped", partition, table.next_offset, *bounds, lost)
-        table.close()
-        tables.wipe(partition)
-        table = tables.open(partition, clock.wall_ms())
-    return table
-
-
-def _within(table: Table, bounds: Bounds) -> bool:
-    return table.next_offset == 0 or bounds.start <= table.next_offset <= bounds.end

@@ -15,7 +15,8 @@ from confluent_kafka import KafkaException, Message
 from retry import clock
 from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
 from retry.kafka.log import Partition
-from retry.shard import Phase, Shard, Surroundings
+from retry.opening import Surroundings
+from retry.shard import Phase, Shard
 from retry.sweep import Changelog
 from retry.watchdog import Part
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,19 +24,16 @@ from retry.table.lanes import Lanes
 
 log = logging.getLogger(__name__)
 
-_FORMAT = versions.TABLE.writes
-_STATE_KEY = b"\0"
+FORMAT = versions.TABLE.writes
+STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
-_PAGE = 1_000
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
 _FRESH = -1
-# The state, entries, the two rows of queues, and what an operator asked for.
-_KINDS = (_STATE_KEY, bytes([PLAIN]), bytes([ORDERED]), b"\x04", b"\x05", CONTROL)
 
 
-class _State(msgspec.Struct, array_like=True, frozen=True):
+class State(msgspec.Struct, array_like=True, frozen=True):
     """The row beside the rows: whose fold this is, how far it goes, and when it was last known to be current."""
 
     format: int
@@ -47,58 +41,6 @@ class _State(msgspec.Struct, array_like=True, frozen=True):
     next_offset: int
     waiting: int
     folded_at_ms: int
-
-
-class Stored(NamedTuple):
-    """A table as it lies on disk.
-
-    Attributes:
-      usable: whether its format is the one that this version reads.
-      waiting: how many entries it counts.
-      rows: of its entries, those that wait behind another too.
-      strange: keys of rows that no table has.
-    """
-
-    usable: bool
-    identity: Identity
-    next_offset: int
-    waiting: int
-    folded_at_ms: int
-    rows: Iterator[tuple[bytes, bytes]]
-    strange: Iterator[bytes]
-
-
-@contextmanager
-def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
-    """A table to be looked at, which its worker may have open; None where it has no state yet.
-
-    Raises:
-      TableUnreadable: it is corrupt, or its files were replaced just now.
-    """
-    db = Database(path, memory, beside=scratch)
-    try:
-        state = db.get(_STATE_KEY)
-        if state is None:
-            yield None
-            return
-        try:
-            found = msgspec.msgpack.decode(state, type=_State)
-        except msgspec.MsgspecError as error:
-            raise TableUnreadable(f"{path}: {error}") from error
-        behind = ((queues.key_of(row), envelope) for row, envelope in _scanned(db, queues.FIRST_BEHIND, queues.END_BEHIND))
-        yield Stored(
-            found.format == _FORMAT, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
-            chain(_scanned(db, FIRST_KEY, END_KEY), behind),
-            (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
-        )  # fmt: skip
-    finally:
-        db.close()
-
-
-def _scanned(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    while rows := db.scan(at, end, _PAGE, _EVERYTHING)[0]:
-        yield from rows
-        at = rows[-1][0] + b"\0"
 
 
 class RocksTable:
@@ -155,15 +97,15 @@ class RocksTable:
         wipe(path)
         return cls(path, identity, memory)
 
-    def _read_state(self) -> _State:
-        stored = self._db.get(_STATE_KEY)
+    def _read_state(self) -> State:
+        stored = self._db.get(STATE_KEY)
         if stored is None:
             # Rows without a state are what a wipe leaves behind that was cut short.
             if self._db.scan(FIRST_KEY, b"\xff", 1, 1)[0]:
                 raise TableUnreadable(f"{self.path}: rows without a state")
-            return _State(_FORMAT, self._identity, 0, 0, _FRESH)
+            return State(FORMAT, self._identity, 0, 0, _FRESH)
         try:
-            state = msgspec.msgpack.decode(stored, type=_State)
+            state = msgspec.msgpack.decode(stored, type=State)
         except msgspec.MsgspecError as error:
             raise TableUnreadable(f"{self.path}: {error}") from error
         if state.folded_at_ms == _FRESH:
@@ -335,8 +277,8 @@ class RocksTable:
         self._db.close()
 
     def _write(self, batch: Batch, next_offset: int, waiting: int, folded_at_ms: int) -> None:
-        state = _State(_FORMAT, self._identity, next_offset, waiting, folded_at_ms)
-        batch.put(_STATE_KEY, msgspec.msgpack.encode(state))
+        state = State(FORMAT, self._identity, next_offset, waiting, folded_at_ms)
+        batch.put(STATE_KEY, msgspec.msgpack.encode(state))
         self._db.write(batch)
         self._state = state
 

@@ -9,7 +9,8 @@ from retry import clock
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.table.base import Identity
-from retry.table.rocks import Memory, Stored, stored
+from retry.table.beside import Stored, stored
+from retry.table.database import Memory
 from retry.verify.findings import TABLE, Findings
 from retry.verify.reading import Reading
 

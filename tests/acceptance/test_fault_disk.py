@@ -20,7 +20,7 @@ from retry.clock import Deadline, pause
 from retry.kafka import topics as own_topics
 from retry.kafka.broker import LocalBroker
 from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable, _State
+from retry.table.rocks import Memory, RocksTable, State
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.checker import check
@@ -201,7 +201,7 @@ def resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
 def let_age(table: Path, by_ms: int) -> None:
     """Have a table say that it was last current so much earlier."""
     database = Rdict(str(table), options=Options(raw_mode=True))
-    state = msgspec.msgpack.decode(database[b"\0"], type=_State)
+    state = msgspec.msgpack.decode(database[b"\0"], type=State)
     aged = msgspec.structs.replace(state, folded_at_ms=state.folded_at_ms - by_ms)
     database[b"\0"] = msgspec.msgpack.encode(aged)
     database.close()

@@ -14,7 +14,8 @@ from retry.gate import Gate
 from retry.gather import Lane
 from retry.kafka.log import Bounds
 from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.shard import Phase, Shard, Surroundings
+from retry.opening import Surroundings
+from retry.shard import Phase, Shard
 from retry.sweep import Changelog
 from retry.table.database import Memory
 from retry.table.tables import RocksTables

@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError
 from retry import clock
 from retry.kafka.log import Bounds
 from retry.kafka.memory import MemoryLog, MemoryTransactions
-from retry.shard import Phase, Shard, Surroundings
+from retry.opening import Surroundings
+from retry.shard import Phase, Shard
 from retry.sweep import Changelog
 from retry.table.database import Memory
 from retry.table.tables import RocksTables

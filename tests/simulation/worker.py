@@ -11,10 +11,10 @@ from retry.gate import Gate
 from retry.intake import Intake
 from retry.letters import Letters
 from retry.lineages import Lineages
+from retry.opening import Surroundings
 from retry.pack import Packer
 from retry.policies.registry import Registry
 from retry.recent import Recent
-from retry.shard import Surroundings
 from retry.shards import Shards
 from retry.skew import Skew
 from retry.table.memory import MemoryTable

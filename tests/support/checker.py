@@ -35,7 +35,8 @@ from retry.errors import EntryUnreadable
 from retry.kafka import topics
 from retry.sources import headers as names
 from retry.table.base import CONTROL, Identity
-from retry.table.rocks import Memory, stored
+from retry.table.beside import stored
+from retry.table.database import Memory
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read

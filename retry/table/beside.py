@@ -1,0 +1,74 @@
+"""A table as it lies on disk, looked at while its worker may have it open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from retry.entry import END_KEY, FIRST_KEY, ORDERED, PLAIN
+from retry.errors import TableUnreadable
+from retry.table import queues
+from retry.table.base import CONTROL, Identity
+from retry.table.database import Database, Memory
+from retry.table.rocks import FORMAT, STATE_KEY, State
+
+_PAGE, _EVERYTHING = 1_000, 1 << 62
+# The state, entries, the two rows of queues, and what an operator asked for.
+_KINDS = (STATE_KEY, bytes([PLAIN]), bytes([ORDERED]), b"\x04", b"\x05", CONTROL)
+
+
+class Stored(NamedTuple):
+    """A table as it lies on disk.
+
+    Attributes:
+      usable: whether its format is the one that this version reads.
+      waiting: how many entries it counts.
+      rows: of its entries, those that wait behind another too.
+      strange: keys of rows that no table has.
+    """
+
+    usable: bool
+    identity: Identity
+    next_offset: int
+    waiting: int
+    folded_at_ms: int
+    rows: Iterator[tuple[bytes, bytes]]
+    strange: Iterator[bytes]
+
+
+@contextmanager
+def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
+    """A table to be looked at, which its worker may have open; None where it has no state yet.
+
+    Raises:
+      TableUnreadable: it is corrupt, or its files were replaced just now.
+    """
+    db = Database(path, memory, beside=scratch)
+    try:
+        state = db.get(STATE_KEY)
+        if state is None:
+            yield None
+            return
+        try:
+            found = msgspec.msgpack.decode(state, type=State)
+        except msgspec.MsgspecError as error:
+            raise TableUnreadable(f"{path}: {error}") from error
+        behind = ((queues.key_of(row), envelope) for row, envelope in _scanned(db, queues.FIRST_BEHIND, queues.END_BEHIND))
+        yield Stored(
+            found.format == FORMAT, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
+            chain(_scanned(db, FIRST_KEY, END_KEY), behind),
+            (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
+        )  # fmt: skip
+    finally:
+        db.close()
+
+
+def _scanned(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while rows := db.scan(at, end, _PAGE, _EVERYTHING)[0]:
+        yield from rows
+        at = rows[-1][0] + b"\0"
