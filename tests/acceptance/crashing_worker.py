@@ -15,12 +15,12 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
+from retry import opening
 from retry.kafka.clients import Config
 from retry.kafka.transactions import Transactions
 from retry.shard import Phase, Shard
 from retry.table import rocks
 from retry.table.rocks import RocksTable
-from retry.table.tables import RocksTables
 
 # By the step of the protocol that they surround, each with how often it is passed before the end.
 STEPS = {
@@ -189,12 +189,9 @@ def _arm_opening(crash: Crash) -> None:
                     file.unlink()
                 end()
 
-    def fencing(shard: type[Shard], *_: Any) -> None:
-        crash.pass_by("open-before-fence")
-
-    before(Shard, "open", fencing)
-    before(RocksTables, "open", lambda *_: crash.pass_by("open-after-fence"))
-    after(RocksTable, "open", lambda *_: crash.pass_by("open-after-table"))
+    before(opening, "fenced", lambda *_: crash.pass_by("open-before-fence"))
+    before(opening, "table", lambda *_: crash.pass_by("open-after-fence"))
+    after(opening, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)
     before(rocks, "wipe", wiping)
