@@ -18,6 +18,12 @@ _FROZEN_S = (8.0, 14.0)
 _BETWEEN_S = (1.0, 9.0)
 _DOWN_S = (0.0, 3.0)
 _STOP_S = 30.0
+# What a worker says that has to be started again, which nobody here has asked for.
+_ENDS = {
+    "no broker answered": "worker found no broker when it started",
+    "rdkafka_admin.c": "worker ended by an assertion of its Kafka client",
+    "has stood still for": "worker ended by its watchdog",
+}
 
 
 class Faults:
@@ -57,11 +63,14 @@ class Faults:
             self.done[kind] += 1
 
     def supervise(self) -> None:
-        """Start workers again that found no broker when they started, as whatever runs them does."""
+        """Start workers again that ended by themselves, as whatever runs them does, and count why."""
         for worker in self._workers:
             if not worker.running():
                 told = f"{worker.name} ended by itself with {worker.exit_code()}:\n{worker.tail()}"
-                assert "no broker answered" in worker.log(), told
+                why = next((why for word, why in _ENDS.items() if word in worker.log()), None)
+                assert why is not None, told
+                print(told, flush=True)
+                self.done[why] += 1
                 worker.start()
 
     def _one(self) -> WorkerProcess:
