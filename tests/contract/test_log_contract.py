@@ -14,6 +14,7 @@ from retry.errors import TransactionAborted
 from retry.kafka import topics
 from retry.kafka.broker import LocalBroker
 from retry.kafka.brokers import Brokers
+from retry.kafka.identities import Changelog
 from retry.kafka.log import Bounds, Log, Member
 from retry.kafka.memory import MemoryBrokers, MemoryLog
 from retry.settings import Settings
@@ -74,7 +75,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_topics([NewTopic(run, PARTITIONS, 1)])[run].result(_ASK_S)
         await_that("the topic is known", lambda: len(topics.describe(admin, [run])) == 1)
-        made = Place(run, lambda instance: Brokers(settings, admin, f"{run}-{instance}"))
+        same = Changelog(admin, run, topics.describe(admin, [run])[run].topic_id)
+        made = Place(run, lambda instance: Brokers(settings, admin, f"{run}-{instance}", same))
     yield made
     made.close()
 

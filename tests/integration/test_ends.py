@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from retry.kafka import clients
+from retry.kafka import clients, topics
 from retry.kafka.broker import LocalBroker
 from retry.kafka.brokers import Brokers
+from retry.kafka.identities import Changelog
 from retry.settings import Settings
 from tests.conftest import Deploy
+from tests.support.deployment import Deployment
 from tests.support.process import await_that
 from tests.support.reading import QUIET
 
@@ -32,11 +34,17 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
     (producer.commit_transaction if commit else producer.abort_transaction)(20.0)
 
 
+def opened(settings: Settings, deployment: Deployment) -> Brokers:
+    admin, changelog = clients.admin(settings), deployment.names.changelog
+    topic_id = topics.describe(admin, [changelog])[changelog].topic_id
+    return Brokers(settings, admin, "a-worker", Changelog(admin, changelog, topic_id))
+
+
 def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Producer) -> None:
     deployment = deploy({"one": 1})
     place = next(iter(deployment.dead_letters)), 0
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
-    brokers = Brokers(settings, clients.admin(settings), "a-worker")
+    brokers = opened(settings, deployment)
     follower, seen = brokers.follower(), [0]
     member = brokers.member(f"{deployment.app_id}-group", [place[0]], lambda _: None, lambda _: None)
     follower.begin(*place, 0)
@@ -65,6 +73,6 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
 def test_what_is_not_there_has_no_end_and_keeps_no_other_from_being_told(deploy: Deploy) -> None:
     deployment = deploy({"one": 1})
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
-    brokers = Brokers(settings, clients.admin(settings), "a-worker")
+    brokers = opened(settings, deployment)
     place = next(iter(deployment.dead_letters)), 0
     assert brokers.readable([place, ("never.was", 0)]) == {place: 0}

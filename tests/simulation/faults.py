@@ -56,7 +56,6 @@ def _jump(world: World, _host: Host) -> None:
                     if process.free(step):
                         world.step(process, step)
 
-
 def _compaction(world: World, _host: Host) -> None:
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
     world.fault("compaction", str(partition.number))
@@ -117,8 +116,11 @@ def _put_back(world: World, host: Host) -> None:
         _copy(world, host)
     else:
         number, copied = host.copies.pop(world.random.randrange(len(host.copies)))
-        age_ms = world.now_ms - copied.folded_at_ms
-        world.fault("old table put back" if age_ms < AGE_MS_MAX else "stale table put back", f"{host.name} {number}")
+        stale = world.now_ms - copied.folded_at_ms >= AGE_MS_MAX
+        if stale:
+            # As after a long absence: deletes that it has not seen are no longer there.
+            _expiry(world, host)
+        world.fault("stale table put back" if stale else "old table put back", f"{host.name} {number}")
         host.crash()
         host.tables.kept[number] = copied
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from retry import sweep
+from retry import opening, sweep
 from retry.errors import CommitInDoubt
 from retry.kafka.log import Bounds
 from retry.kafka.memory import MemoryTransactions
@@ -121,24 +121,7 @@ def _stale_tables() -> Patches:
 
 
 def _beyond_the_end() -> Patches:
-    original = SteppedLog.bounds
-
-    def bounds(log: SteppedLog, topic: str, partitions: Any) -> dict[int, Bounds]:
-        return {n: _Trusting(*found) for n, found in original(log, topic, partitions).items()}
-
-    return [patch.object(SteppedLog, "bounds", bounds)]
-
-
-class _Trusting(Bounds):
-    """Bounds whose end no table lies beyond."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.start, _End(self.end)))
-
-
-class _End(int):
-    def __ge__(self, other: object) -> bool:
-        return True
+    return [patch.object(opening, "is_within", lambda _table, _bounds: True)]
 
 
 def _doubt_is_success() -> Patches:

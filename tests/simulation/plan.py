@@ -19,7 +19,8 @@ SESSION_MS = 6_000
 # A day and two in real life: deletes outlive by half what a table may have missed.
 AGE_MS_MAX = 600_000
 RETENTION_MS = 1_200_000
-SKEW_MS_MAX = 120_000
+# Somewhat more than what is tolerated: beyond that a worker delivers nothing, and little can go wrong.
+SKEW_MS_MAX = 40_000
 
 _POLICIES = """
 defaults: {backoff: {kind: exponential, delay: DELAY, factor: 2, max_delay: 1h}, jitter: full, max_attempts: 3}
