@@ -56,6 +56,7 @@ def _jump(world: World, _host: Host) -> None:
                     if process.free(step):
                         world.step(process, step)
 
+
 def _compaction(world: World, _host: Host) -> None:
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
     world.fault("compaction", str(partition.number))
