@@ -74,7 +74,8 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
         adopt=adopt,
     )
     if not adopt:
-        refuse_if_emptied(admin, names.changelog, changelog.partitions, names.intake_group)
+        member = clients.consumer_config(settings, names.intake_group, name)
+        refuse_if_emptied(admin, names.changelog, changelog.partitions, member, policies.registry.reads)
         tables.refuse_foreign(clock.wall_ms())
     recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
     pointers = Pointers(clients.reader_config(settings))

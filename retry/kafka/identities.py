@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.errors import ChangelogReplaced, TopicsInvalid
 from retry.kafka import spans
+from retry.kafka.clients import Config
 
 _EVERY_S = 4.0
 # A broker that has just started may not know every topic yet.
 _GONE_LOOKS = 3
 _ASK_S = 5.0
-# See `retry.kafka.orphans`.
-_EXPIRES_S, _GROUP_S = 180.0, 30.0
+_GROUP_S = 30.0
 _AGAIN_S = 0.2
 _LOOK = "look at the brokers, then start again"
 _OFFSETS = "__consumer_offsets"
@@ -82,8 +82,14 @@ class Changelog:
             raise ChangelogReplaced(self._topic, was, f"it is {now}" if now else "there is none")
 
 
-def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intake_group: str) -> None:
+def refuse_if_emptied(
+    admin: AdminClient, changelog: str, partitions: int, member: Config, reads: Callable[[str], bool]
+) -> None:
     """Refuse an empty changelog where letters were taken in before: entries and offsets are written together.
+
+    Args:
+      member: the configuration of a consumer in the intake group.
+      reads: whether letters of a topic are taken in.
 
     Raises:
       ChangelogReplaced: the entries of those letters were in another topic of this name.
@@ -101,20 +107,30 @@ def refuse_if_emptied(admin: AdminClient, changelog: str, partitions: int, intak
                     raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
                 clock.pause(_AGAIN_S)
 
+    def letters() -> list[TopicPartition]:
+        topics = admin.list_topics(timeout=_GROUP_S).topics
+        return [TopicPartition(topic, n) for topic in topics if reads(topic) for n in topics[topic].partitions]
+
     # Asked again, since another worker may have taken in the first letters meanwhile.
-    if is_empty() and (place := _taken_in(admin, intake_group)) and is_empty():
+    if is_empty() and (place := _taken_in(admin, member, letters())) and is_empty():
         was = f"letters of {place.topic} partition {place.partition} were taken in up to offset {place.offset}"
         raise ChangelogReplaced(changelog, was, "it is empty")
 
 
-def _taken_in(admin: AdminClient, group: str) -> TopicPartition | None:
-    """A committed offset of the group, if it has one."""
-    if not Identities(admin).now([_OFFSETS]):
+def _taken_in(admin: AdminClient, member: Config, places: list[TopicPartition]) -> TopicPartition | None:
+    """A committed offset of the group, if it has one.
+
+    Asked as the group's consumers do: an admin client that asks while a cluster makes its first groups ends the process
+    (librdkafka 2.16).
+    """
+    if not places or not Identities(admin).now([_OFFSETS]):
         # A cluster that never had a group. Whoever asks for one waits for long until that topic is made.
         return None
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_EXPIRES_S)
+    consumer = Consumer({name: value for name, value in member.items() if name != "group.instance.id"})
     try:
-        found = asked[group].result(_GROUP_S).topic_partitions or ()
-    except (KafkaException, TimeoutError) as error:
-        raise TopicsInvalid([f"the offsets of group {group} cannot be read: {error}"], _LOOK) from error
+        found = consumer.committed(places, _GROUP_S)
+    except KafkaException as error:
+        raise TopicsInvalid([f"the offsets of group {member['group.id']} cannot be read: {error}"], _LOOK) from error
+    finally:
+        consumer.close()
     return next((place for place in found if place.offset > 0), None)
