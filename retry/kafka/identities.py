@@ -127,10 +127,17 @@ def _taken_in(admin: AdminClient, member: Config, places: list[TopicPartition]) 
         # A cluster that never had a group. Whoever asks for one waits for long until that topic is made.
         return None
     consumer = Consumer({name: value for name, value in member.items() if name != "group.instance.id"})
+    deadline = clock.Deadline(_GROUP_S)
     try:
-        found = consumer.committed(places, _GROUP_S)
-    except KafkaException as error:
-        raise TopicsInvalid([f"the offsets of group {member['group.id']} cannot be read: {error}"], _LOOK) from error
+        while True:
+            try:
+                found = consumer.committed(places, _ASK_S)
+                return next((place for place in found if place.offset > 0), None)
+            except KafkaException as error:
+                # A group that is new, or has moved, has no coordinator for a moment.
+                if deadline.passed():
+                    reason = f"the offsets of group {member['group.id']} cannot be read: {error}"
+                    raise TopicsInvalid([reason], _LOOK) from error
+                clock.pause(_AGAIN_S)
     finally:
         consumer.close()
-    return next((place for place in found if place.offset > 0), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from retry.clock import Deadline, pause
 from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
-from tests.support.process import WorkerProcess
+from tests.support.process import WorkerProcess, await_that
 
 # The session timeout is 6 s.
 _FROZEN_S = (8.0, 14.0)
@@ -139,8 +139,8 @@ class Faults:
 
     def resume(self) -> None:
         """Let everything go again."""
-        told = self._deployment.command("resume", "--team", "testers")
-        assert told.returncode == 0, told.stderr
+        # A broker that has just come back may need more than one question.
+        await_that("everything goes again", lambda: self._deployment.command("resume", "--team", "testers").returncode == 0, 120.0)
 
     @staticmethod
     def _let_pass(seconds: float) -> None:
