@@ -140,7 +140,8 @@ class Faults:
     def resume(self) -> None:
         """Let everything go again."""
         # A broker that has just come back may need more than one question.
-        await_that("everything goes again", lambda: self._deployment.command("resume", "--team", "testers").returncode == 0, 120.0)
+        resume = "resume", "--team", "testers"
+        await_that("everything goes again", lambda: self._deployment.command(*resume).returncode == 0, 120.0)
 
     @staticmethod
     def _let_pass(seconds: float) -> None:
