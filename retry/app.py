@@ -62,6 +62,7 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     partitions = {topic: about.partitions for topic, about in own.items()}
     changelog = own[names.changelog]
+    stale_ms = topics.table_age_ms_max(changelog)
     same = Changelog(admin, names.changelog, changelog.topic_id)
     brokers = Brokers(settings, admin, name, same)
     tables = RocksTables(
@@ -70,7 +71,7 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
         cluster_id,
         changelog.topic_id,
         Memory(settings.table_cache_bytes),
-        topics.table_age_ms_max(changelog),
+        stale_ms,
         adopt=adopt,
     )
     if not adopt:
@@ -101,7 +102,6 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
         policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
     )
     judge = Judge(policies.registry, packing)
-    stale_ms = topics.table_age_ms_max(changelog)
     around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms)
     opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
     standbys = range(changelog.partitions if settings.standby else 0)

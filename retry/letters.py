@@ -179,7 +179,7 @@ class Letters:
         intake, former = self._intake, self._former
         if former is intake:
             return intake
-        gone = any(former.reads(topic) and not intake.reads(topic) for topic in {m.topic() or "" for m in batch.messages})
+        gone = any(former.reads(topic) and not intake.reads(topic) for topic in batch.topics)
         return former if gone else intake
 
     def commit(self, decided: Decided) -> bool:

@@ -11,20 +11,18 @@ _ASK_S = 20.0
 def position(admin: AdminClient, group: str, topic: str, partition: int) -> int | None:
     """Where a group goes on reading a partition; None where it has committed nothing."""
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-    try:
-        answer = admin.list_consumer_group_offsets([asked], request_timeout=_ASK_S)[group].result(_ASK_S)
-    except KafkaException as error:
-        if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
-            return None
-        raise
-    return next((found.offset for found in answer.topic_partitions if found.offset >= 0), None)
+    return _committed(admin, asked).get((topic, partition))
 
 
 def positions(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     """By topic and partition, where a group goes on reading; empty where there is no such group."""
+    return _committed(admin, ConsumerGroupTopicPartitions(group))
+
+
+def _committed(admin: AdminClient, asked: ConsumerGroupTopicPartitions) -> dict[tuple[str, int], int]:
+    group = asked.group_id
     try:
-        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
-        found = answer[group].result(_ASK_S).topic_partitions
+        found = admin.list_consumer_group_offsets([asked], request_timeout=_ASK_S)[group].result(_ASK_S).topic_partitions
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retry.gather import Lane
 
@@ -82,20 +82,12 @@ class Words:
     def topic(self, name: str) -> int:
         """The number of a topic."""
         found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = min(len(self.topics), _NAMES_MAX - 1)
-            if len(self.topics) < _NAMES_MAX:
-                self.topics.append(name)
-        return found
+        return _numbered(self.topics, self._topics, name) if found is None else found
 
     def lane(self, lane: bytes) -> int:
         """The number of a lane."""
         found = self._lanes.get(lane)
-        if found is None:
-            found = self._lanes[lane] = min(len(self.lanes), _NAMES_MAX - 1)
-            if len(self.lanes) < _NAMES_MAX:
-                self.lanes.append(lane)
-        return found
+        return _numbered(self.lanes, self._lanes, lane) if found is None else found
 
     def whose(self, row: Row) -> Lane | None:
         """Whose lane an entry of the changelog is in; None where nothing tells."""
@@ -108,3 +100,11 @@ class Words:
     def place(self, row: Row) -> str:
         """The record that a row was made from."""
         return f"{self.topics[row.at_topic]}/{row.at_partition}/{row.at_offset}"
+
+
+def _numbered(names: list[Any], numbers: dict[Any, int], name: Any) -> int:
+    """The number of a new name; of those that come when no number is left, the last one."""
+    found = numbers[name] = min(len(names), _NAMES_MAX - 1)
+    if len(names) < _NAMES_MAX:
+        names.append(name)
+    return found

@@ -6,13 +6,12 @@ import random
 import signal
 from threading import Thread
 
-from retry.clock import Deadline, pause
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.load import send
-from tests.support.process import WorkerProcess
+from tests.support.process import WorkerProcess, let_pass
 from tests.support.reading import Tail
 
 LETTERS = 20_000
@@ -52,13 +51,13 @@ def afflict(deployment: Deployment, draw: random.Random) -> None:
     """Kill random workers, three of them with all they know, and freeze one past its session."""
     workers = list(deployment.workers.values())
     for kill in range(KILLS):
-        _wait(draw.uniform(1.5, 4.5))
+        let_pass(draw.uniform(1.5, 4.5))
         victim = draw.choice(workers)
         assert victim.running(), f"{victim.name} ended by itself:\n{victim.tail()}"
         victim.kill()
         if kill in WIPES:
             deployment.wipe(victim)
-        _wait(draw.uniform(0.0, 1.0))
+        let_pass(draw.uniform(0.0, 1.0))
         victim.start()
         if kill == FREEZE_AFTER:
             _freeze(draw.choice(workers).await_ready())
@@ -66,12 +65,5 @@ def afflict(deployment: Deployment, draw: random.Random) -> None:
 
 def _freeze(victim: WorkerProcess) -> None:
     victim.signal(signal.SIGSTOP)
-    _wait(FROZEN_S)
+    let_pass(FROZEN_S)
     victim.signal(signal.SIGCONT)
-
-
-def _wait(seconds: float) -> None:
-    """Let time pass: here it is the load, and not the waiting, that the test is about."""
-    deadline = Deadline(seconds)
-    while not deadline.passed():
-        pause(deadline.remaining_s())

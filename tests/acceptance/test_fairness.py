@@ -8,10 +8,11 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Producer
 
-from retry.clock import Deadline, pause, wall_ms
+from retry.clock import wall_ms
 from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
+from tests.support.process import let_pass
 from tests.support.reading import Tail
 
 FLOOD = 100_000
@@ -44,9 +45,9 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         deployment.prepare()
         worker = deployment.worker().start().await_ready()
         steady = Steady(deployment)
-        wait(max(DELAYS_MS.values()) / 1_000)
+        let_pass(max(DELAYS_MS.values()) / 1_000)
         began_ms = wall_ms()
-        wait(ALONE_S)
+        let_pass(ALONE_S)
         flooded_ms = wall_ms()
         fill(deployment)
         flood = Tail(broker.bootstrap_servers, [f"{deployment.app_id}.flood.retry"])
@@ -120,10 +121,3 @@ def percentiles(late_ms: list[int]) -> tuple[int, int]:
     """Half of them, and 99 of 100, are no later than this."""
     ordered = sorted(late_ms)
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-
-
-def wait(seconds: float) -> None:
-    """Let time pass, which is what is measured."""
-    deadline = Deadline(seconds)
-    while not deadline.passed():
-        pause(deadline.remaining_s())

@@ -110,14 +110,19 @@ class Ledger:
         self._position(transaction, taken)
         _want(sorted(outcomes) == sorted(taken), "torn", f"letters {taken}, outcomes {outcomes}")
 
+    def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
+        """Whose key this is."""
+        source = _source(key)
+        letter = self.letters.get(source)
+        if letter is None:
+            raise Violation(f"phantom: {what} of {source}")
+        return source, letter
+
     def _put(self, puts: dict[bytes, bytes], nulls: set[bytes]) -> list[str]:
         """Which letters were taken in; the others moved."""
         taken = []
         for key in puts:
-            source = _source(key)
-            letter = self.letters.get(source)
-            if letter is None:
-                raise Violation(f"phantom: entry of {source}")
+            source, letter = self._letter(key, "entry")
             _want(not letter.done, "duplicate", f"{source} came back to life")
             if letter.key is None:
                 taken.append(source)
@@ -129,10 +134,7 @@ class Ledger:
     def _delete(self, nulls: list[bytes], puts: dict[bytes, bytes], deliveries: dict[str, MemoryRecord]) -> None:
         moved = {_source(key): key for key in puts}
         for key in nulls:
-            source = _source(key)
-            letter = self.letters.get(source)
-            if letter is None:
-                raise Violation(f"phantom: delete of {source}")
+            source, letter = self._letter(key, "delete")
             _want(not letter.done, "duplicate", f"{source} was deleted already")
             _want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
             record = deliveries.pop(source, None)

@@ -8,10 +8,10 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 
-from retry.clock import Deadline, pause
+from retry.clock import Deadline
 from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
-from tests.support.process import WorkerProcess, await_that
+from tests.support.process import WorkerProcess, await_that, let_pass
 
 # The session timeout is 6 s.
 _FROZEN_S = (8.0, 14.0)
@@ -56,7 +56,7 @@ class Faults:
         deadline = Deadline(seconds)
         weights = [weight for weight, _ in self._kinds.values()]
         while not deadline.passed():
-            self._let_pass(self._draw.uniform(*_BETWEEN_S))
+            let_pass(self._draw.uniform(*_BETWEEN_S))
             self.supervise()
             kind = self._draw.choices(list(self._kinds), weights)[0]
             self._kinds[kind][1]()
@@ -79,7 +79,7 @@ class Faults:
     def _kill(self) -> None:
         worker = self._one()
         worker.kill()
-        self._let_pass(self._draw.uniform(*_DOWN_S))
+        let_pass(self._draw.uniform(*_DOWN_S))
         worker.start()
 
     def _kill_and_wipe(self) -> None:
@@ -97,7 +97,7 @@ class Faults:
     def _freeze(self) -> None:
         worker = self._one()
         worker.signal(signal.SIGSTOP)
-        self._let_pass(self._draw.uniform(*_FROZEN_S))
+        let_pass(self._draw.uniform(*_FROZEN_S))
         worker.signal(signal.SIGCONT)
 
     def _terminate(self) -> None:
@@ -114,17 +114,17 @@ class Faults:
 
     def _join(self) -> None:
         guest = self._deployment.worker("guest").start()
-        self._let_pass(self._draw.uniform(2.0, 12.0))
+        let_pass(self._draw.uniform(2.0, 12.0))
         guest.kill() if self._draw.random() < 0.5 else self._ask_to_end(guest)
 
     def _kill_broker(self) -> None:
         self._broker.kill()
-        self._let_pass(self._draw.uniform(*_DOWN_S))
+        let_pass(self._draw.uniform(*_DOWN_S))
         self._broker.start()
 
     def _freeze_broker(self) -> None:
         os.kill(self._broker.pid, signal.SIGSTOP)
-        self._let_pass(self._draw.uniform(*_FROZEN_S))
+        let_pass(self._draw.uniform(*_FROZEN_S))
         os.kill(self._broker.pid, signal.SIGCONT)
 
     def _change_policies(self) -> None:
@@ -134,7 +134,7 @@ class Faults:
     def _pause(self) -> None:
         # A command that finds no broker is said to have failed; what counts is that nothing is lost by it.
         self._deployment.command("pause", "--team", "testers")
-        self._let_pass(self._draw.uniform(2.0, 6.0))
+        let_pass(self._draw.uniform(2.0, 6.0))
         self.resume()
 
     def resume(self) -> None:
@@ -142,9 +142,3 @@ class Faults:
         # A broker that has just come back may need more than one question.
         resume = "resume", "--team", "testers"
         await_that("everything goes again", lambda: self._deployment.command(*resume).returncode == 0, 120.0)
-
-    @staticmethod
-    def _let_pass(seconds: float) -> None:
-        deadline = Deadline(seconds)
-        while not deadline.passed():
-            pause(deadline.remaining_s())

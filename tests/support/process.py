@@ -21,12 +21,19 @@ _POLL_S = 0.05
 
 
 def await_that(what: str, holds: object, timeout_s: float = 30.0) -> None:
-    """Ask `holds` until it says yes; the only way in which tests wait."""
+    """Ask `holds` until it says yes; the way in which tests wait for something."""
     deadline = Deadline(timeout_s)
     while not holds():  # type: ignore[operator]
         if deadline.passed():
             raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
         pause(_POLL_S)
+
+
+def let_pass(seconds: float) -> None:
+    """Let time pass: for tests of what load does meanwhile, not of what comes of the waiting."""
+    deadline = Deadline(seconds)
+    while not deadline.passed():
+        pause(deadline.remaining_s())
 
 
 class WorkerProcess:
