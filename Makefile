@@ -38,8 +38,10 @@ simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
 
+# Most of these tests wait most of the time: for sessions to end, clocks, brokers.
+PROCESSES ?= 3
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m "slow or fault" --faults-table build/faults.txt tests
+	$(BIN)/python -m pytest -q -m "slow or fault" --numprocesses $(PROCESSES) --faults-table build/faults.txt tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
 
 MINUTES ?= 60

@@ -40,7 +40,8 @@ class Row:
 
 
 _RUNS = pytest.StashKey[Runs]()
-_ROWS = pytest.StashKey[dict[str, Row]]()
+_TALLY: pytest.StashKey[Tally] = pytest.StashKey()
+_PROPERTY = "fault"
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fault(name): what is done to the service; a row of the table at the end")
-    config.stash[_ROWS] = {}
+    config.stash[_TALLY] = Tally()
+    config.pluginmanager.register(config.stash[_TALLY], "faults tally")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,17 +65,33 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     marker = item.get_closest_marker("fault")
     if marker is not None and not report.skipped:
-        row = item.config.stash[_ROWS].setdefault(marker.args[0], Row())
-        row.seconds += report.duration
-        if report.when == "call":
-            row.runs += max(1, item.stash.get(_RUNS, Runs()).count)
-        if report.failed:
-            row.failed.append(item.name)
+        # With several processes this is how a test tells the one that writes the table.
+        count = max(1, item.stash.get(_RUNS, Runs()).count) if report.when == "call" else 0
+        report.user_properties.append((_PROPERTY, [marker.args[0], item.name, count]))
     return report
 
 
+class Tally:
+    """Adds up what the reports of all processes say; its rows are in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # A later phase of a test repeats what its earlier ones said.
+        told = [value for name, value in report.user_properties if name == _PROPERTY]
+        if not told or report.skipped:
+            return
+        fault, name, count = told[-1]
+        row = self.rows.setdefault(str(fault), Row())
+        row.seconds += report.duration
+        row.runs += count
+        if report.failed:
+            row.failed.append(str(name))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = config.stash[_ROWS]
+    rows = config.stash[_TALLY].rows
     if not rows:
         return
     lines = table(rows)
