@@ -1,0 +1,110 @@
+"""`make bench-peers`: the worker and a Kafka Streams service, the same work in turn on one broker, several times.
+
+    python -m tests.bench.peers --peers DIRECTORY [--times 3] [--letters 200000] [--only NAME,...] [--keep FILE]
+
+DIRECTORY has `harness/bench.py`, which measures whatever an adapter describes, and `kafka-streams/`, which is copied and built
+here (a JDK and Maven). Both sides read committed records; the peer runs with exactly_once_v2. Each turn has fresh topics,
+application id and state. Who goes first changes from turn to turn.
+
+Every run is one line of FILE, and what is there already is not run again, so a measurement that was cut off goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from retry.kafka.broker import LocalBroker
+
+from . import machine
+from .ratios import PEER, US, compared, table
+
+_HERE = Path(__file__).parent
+_BUILT = Path("build") / "peers"
+_TESTS = {"ingest_fire": 1, "drain": 1, "trickle": 1, "restore": 1, "kill": 1, "ingest_fire/4": 4, "drain/4": 4}
+_TIMEOUT_S = 400
+
+
+def main() -> int:
+    """Run what is missing, print the table; exit code 1 where a letter of ours was lost, came twice or a run failed."""
+    asked = _arguments()
+    if not (asked.peers / "harness" / "bench.py").is_file():
+        print(f"{asked.peers}: no harness/bench.py there; say where the peers are: make bench-peers PEERS=…", file=sys.stderr)
+        return 2
+    adapters = {PEER: _built(asked.peers), US: _HERE / "adapter.json"}
+    asked.keep.parent.mkdir(parents=True, exist_ok=True)
+    asked.keep.touch()
+    with tempfile.TemporaryDirectory(prefix="retry-peers-") as work, LocalBroker(Path(work) / "broker", heap_mb=1_024) as broker:
+        for turn in range(asked.times):
+            for name in asked.only:
+                for system in (PEER, US) if turn % 2 == 0 else (US, PEER):
+                    if _done(asked.keep, name, system) <= turn:
+                        _run(asked, name, system, adapters[system], broker, Path(work))
+    found = _lines(asked.keep)
+    lines = compared(found)
+    print(f"{machine.describe()}\n{asked.letters:,} letters, medians of {asked.times} turns\n\n{table(lines)}")
+    wrong = [line for line in found if line["system"] == US and (line["lost"] or line["duplicates"] or line["problems"])]
+    for line in wrong:
+        print(f"FAILED {line['name']}: lost {line['lost']}, twice {line['duplicates']}, {line['problems']}")
+    return bool(wrong)
+
+
+def _run(asked: argparse.Namespace, name: str, system: str, adapter: Path, broker: LocalBroker, work: Path) -> None:
+    test, partitions = name.split("/")[0], _TESTS[name]
+    out = work / "line.jsonl"
+    out.unlink(missing_ok=True)
+    options = ["--test", test, "--partitions", str(partitions), "--isolation", "read_committed", "--out", str(out)]
+    if test != "trickle":
+        options += ["--n", str(asked.letters)]
+    if system == PEER:
+        options += ["--set", "GUARANTEE=exactly_once_v2", "--set", f"THREADS={min(2, partitions)}"]
+    environment = {**os.environ, "BOOTSTRAP": broker.bootstrap_servers, "BENCH_WORK": str(work), "BROKER_PID": str(broker.pid)}
+    print(f"{name}: {system}", file=sys.stderr, flush=True)
+    command = [sys.executable, str(asked.peers / "harness" / "bench.py"), "--adapter", str(adapter), *options]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    told: dict[str, Any] = json.loads(out.read_text().splitlines()[-1]) if out.is_file() else {}
+    if not told:
+        told = {"problems": [ended.stderr[-2_000:]]}
+    line = {"name": name, "system": system, "lost": 0, "duplicates": 0, "problems": [], **told}
+    with asked.keep.open("a") as kept:
+        kept.write(json.dumps(line) + "\n")
+
+
+def _built(peers: Path) -> Path:
+    """The adapter of the peer, which is copied beside what is built of it."""
+    target = _BUILT / "kafka-streams"
+    if not (target / "target" / "retry-streams.jar").is_file():
+        shutil.copytree(peers / "kafka-streams", target, dirs_exist_ok=True)
+        subprocess.run(["mvn", "-B", "-q", "-DskipTests", "package"], cwd=target, check=True)
+    adapters = _BUILT / "harness" / "adapters"
+    adapters.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(peers / "harness" / "adapters" / "kafka-streams.json", adapters))
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def _done(file: Path, name: str, system: str) -> int:
+    return sum(line["name"] == name and line["system"] == system for line in _lines(file))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description="The worker beside a Kafka Streams service.")
+    parser.add_argument("--peers", type=Path, required=True, metavar="DIRECTORY")
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--letters", type=int, default=200_000)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(_TESTS), metavar="NAME,...", help=",".join(_TESTS))
+    parser.add_argument("--keep", type=Path, default=_BUILT / "runs.jsonl", metavar="FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
