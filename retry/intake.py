@@ -28,6 +28,7 @@ from retry.policies.registry import Registry
 from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
+from retry.usual import Done, Usual
 
 # A record of lineages stays well below what every broker takes.
 _LINEAGES_A_RECORD = 20_000
@@ -83,6 +84,7 @@ class Intake:
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
+        self._usual = Usual(registry, tracer, packer, self._shards)
 
     def reads(self, topic: str) -> bool:
         """Whether its registry has policies for this topic."""
@@ -96,17 +98,13 @@ class Intake:
         decided: list[tuple[str, str]] = []
         families: list[str] = []
         came_back: list[str] = []
-        for case, packed in self.decided(messages, now_ms):
-            letter, trace, reason = case.letter, case.trace, packed.reason
-            shards[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
-            outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
-            sent = 0 if reason else case.attempt
-            traces.append(
-                lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
-            )
-            decided.append((case.route.team, "park" if reason else "retry"))
-            families.append(letter.failure.family)
-            if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
+        for shard, entry, outcome, lineage, decision, family, target in self._done(messages, now_ms):
+            shards[shard].append(entry)
+            outcomes.append(outcome)
+            traces.append(lineage)
+            decided.append(decision)
+            families.append(family)
+            if target:
                 came_back.append(target)
         return Settled(
             {n: rows for n, rows in enumerate(shards) if rows},
@@ -117,25 +115,54 @@ class Intake:
             Counter(came_back),
         )
 
+    def _done(self, messages: Iterable[Any], now_ms: int) -> Iterator[Done]:
+        """Letter by letter, in their order; a few hundred go through one step together, see `decided`."""
+        form, settle, waiting = self._usual.form, self._usual.settle, iter(messages)
+        self._tracer.begin()
+        while some := list(islice(waiting, _TOGETHER)):
+            done = [settle(at, m, now_ms) if (at := form(m.topic(), m.partition())) else None for m in some]
+            closer = [message for message, known in zip(some, done, strict=True) if known is None] if None in done else []
+            some.clear()
+            others = (self._done_with(case, packed, now_ms) for case, packed in self._decided(closer, now_ms))
+            for known in done:
+                yield known or next(others)
+
+    def _done_with(self, case: Case, packed: Packed, now_ms: int) -> Done:
+        letter, trace, reason = case.letter, case.trace, packed.reason
+        sent = 0 if reason else case.attempt
+        return Done(
+            self._shard(letter),
+            {"key": packed.key, "value": packed.envelope},
+            {"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))},
+            lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched),
+            (case.route.team, "park" if reason else "retry"),
+            letter.failure.family,
+            (case.plan.fixed_target if reason else packed.destination) if trace.made else None,
+        )
+
     def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
 
         A few hundred letters go through one step together: its code and their data stay at hand, which saves a tenth.
         """
-        waiting, trace = iter(messages), self._tracer.trace
+        waiting = iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
-            routes = [self._registry.route(message.topic()) for message in some]
-            letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
-            some.clear()
-            unfit = fill(letters, routes, self._fetch)
-            windows = [route.usual.policy.max_age_ms for route in routes]
-            pasts = [trace(letter, now_ms, window) for letter, window in zip(letters, windows, strict=True)]
-            cases = [
-                decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
-                for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
-            ]
-            yield from zip(cases, map(self._packer.pack, cases), strict=True)
+            yield from self._decided(some, now_ms)
+
+    def _decided(self, some: list[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+        trace = self._tracer.trace
+        routes = [self._registry.route(message.topic()) for message in some]
+        letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
+        some.clear()
+        unfit = fill(letters, routes, self._fetch)
+        windows = [route.usual.policy.max_age_ms for route in routes]
+        pasts = [trace(letter, now_ms, window) for letter, window in zip(letters, windows, strict=True)]
+        cases = [
+            decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
+            for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
+        ]
+        return zip(cases, map(self._packer.pack, cases), strict=True)
 
     def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
         """Write it; the steps are those of the module's docstring.

@@ -30,12 +30,15 @@ class Packer:
     Args:
       changelog, parked: names of topics; `parked` takes letters whose policy names no parking topic.
       bytes_max: by topic, the largest record that it takes; the changelog's is among them.
+
+    Attributes:
+      safe_bytes: every topic takes an entry of this size.
     """
 
     def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int]) -> None:
         self._changelog, self._parked, self._bytes_max = changelog, parked, bytes_max
         # Nearly every letter is smaller than what any topic takes, and needs no closer look.
-        self._safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
+        self.safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
 
     def pack(self, case: Case) -> Packed:
         """The entry; by reference, without payload, where the whole of it fits nowhere."""
@@ -48,7 +51,7 @@ class Packer:
             target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
         )
         envelope = entries.encode(whole)
-        if len(envelope) <= self._safe_bytes or len(envelope) <= self._limit(target):
+        if len(envelope) <= self.safe_bytes or len(envelope) <= self._limit(target):
             return Packed(_key(case, target), envelope, target, case.reason)
         essential = [header for header in ours if header[0] in names.ESSENTIAL]
         envelope = entries.encode(msgspec.structs.replace(whole, headers=letter.kept + essential))

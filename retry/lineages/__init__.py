@@ -16,7 +16,7 @@ does not change on the way: dead-letter topic, key and value.
 
 from __future__ import annotations
 
-from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, to_header
+from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, to_header, unnamed
 from retry.lineages.packed import MATCHED, Row, pack, row, unpack
 from retry.lineages.record import Known, Lineages
 
@@ -34,5 +34,6 @@ __all__ = [
     "payload",
     "row",
     "to_header",
+    "unnamed",
     "unpack",
 ]

@@ -50,8 +50,13 @@ def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
-        return of_payload | _OF_PAYLOAD
+        return unnamed(of_payload)
     return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
+
+
+def unnamed(of_payload: int) -> int:
+    """The lineage of a letter that says nothing."""
+    return of_payload | _OF_PAYLOAD
 
 
 def counted(lineage_id: int, topic: str) -> int:

@@ -66,6 +66,11 @@ class Route:
                     return rule.plan
         return plan
 
+    def plan_by_names(self, failure: Failure) -> Plan | None:
+        """The plan of every letter that names its failure like this; None where that takes a look at each of them."""
+        maybe, plan = self._find(failure)
+        return None if maybe else plan
+
     def plans(self) -> Iterator[Plan]:
         """Every plan that a letter of this route may get."""
         yield self.usual

@@ -16,7 +16,7 @@ _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
 _ID_BYTES_MAX = 512
 # 2001-09-09 and 9999-12-31: outside lies what was meant as seconds, microseconds or nothing.
-_PLAUSIBLE_MS = (1_000_000_000_000, 253_402_300_799_999)
+LIKELY_MS, _LIKELY_MS_MAX = 1_000_000_000_000, 253_402_300_799_999
 _CREATE, _APPEND = 1, 2
 NO_TIME = -1
 # Headers of ours that say who wrote a letter; a wish says nothing of it.
@@ -96,7 +96,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         some consumers copy the timestamp from the record that they could not process.
         """
         stamp = self.stamped_ms
-        if stamp is None or stamp < _PLAUSIBLE_MS[0]:
+        if stamp is None or stamp < LIKELY_MS:
             stamp = now_ms
         return stamp if self.sent_at_ms is None else max(stamp, self.sent_at_ms)
 
@@ -195,7 +195,7 @@ def integer(raw: bytes | None, digits_max: int) -> int | None:
 def moment(raw: bytes | None) -> int | None:
     """Milliseconds since 1970 in ASCII digits, if they fall between 2001 and 9999; else None."""
     number = integer(raw, _TIME_DIGITS_MAX) if raw else None
-    return number if number is not None and _PLAUSIBLE_MS[0] <= number <= _PLAUSIBLE_MS[1] else None
+    return number if number is not None and LIKELY_MS <= number <= _LIKELY_MS_MAX else None
 
 
 def _lineage(raw: bytes | None) -> bytes | None:

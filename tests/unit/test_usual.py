@@ -1,0 +1,106 @@
+"""The usual letter's way in is a short cut: what is written is the same, byte for byte, whatever the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.entry import Entry
+from retry.intake import Intake
+from retry.kafka.memory import MemoryRecord
+from retry.kafka.topics import Names
+from retry.lineages import Lineages
+from retry.pack import Packer
+from retry.trace import Tracer
+from retry.usual import Usual
+from tests.support.plans import registry_of
+
+NOW_MS = 1_700_000_000_000
+NAMES = Names("changelog", "outcomes", "lineage", "parked", "intake", "table")
+POLICIES = """
+defaults: {backoff: {kind: exponential, delay: 10s, factor: 2, max_delay: 1m}, jitter: full, max_attempts: 3, max_age: 1d}
+teams:
+  a%b"c:
+    topics:
+      - dead_letters: plain
+        retry_to: plain.retry
+        rules: [{exception: '*.Slow', backoff: {kind: constant, delay: 30s}}]
+      - {dead_letters: deaf, retry_to: deaf.retry, honour_retry_at: false}
+      - {dead_letters: never, retry_to: never.retry, max_attempts: 0}
+      - {dead_letters: ordered, retry_to: ordered.retry, ordered: true}
+      - {dead_letters: aliased, retry_to: aliased.retry, aliases: {exception: [why]}}
+      - {dead_letters: aged, retry_to: aged.retry, rules: [{age: 1h, park: true}]}
+      - {dead_letters: back.DLT, retry_to: origin, allowed_targets: [back]}
+      - {dead_letters: parks, retry_to: parks.retry, rules: [{null_value: true, park: true}]}
+"""
+TOPICS = ["plain", "deaf", "never", "ordered", "aliased", "aged", "back.DLT", "parks", "nobody's"]
+TIMES = [b"", b"soon", None, b"%d" % (NOW_MS + 5_000), b"%d" % (NOW_MS - 5_000), b"9" * 30]
+HEADERS = st.one_of(
+    st.tuples(st.just("retry-at-ms"), st.sampled_from(TIMES)),
+    st.tuples(st.sampled_from(["retry-id", "retry-attempt", "retry-source", "why"]), st.sampled_from([b"1", b"x", None])),
+    st.tuples(st.just("kafka_dlt-exception-fqcn"), st.just(b"java.lang.Slow")),
+    st.tuples(st.sampled_from(["trace", "%d", "%"]), st.one_of(st.none(), st.binary(max_size=9))),
+)
+VALUES = st.one_of(
+    st.none(), st.sampled_from([b"", b"same", b'{"actor_name": "a"}', b"x" * 900]), st.binary(max_size=20)
+)
+LETTERS = st.builds(
+    lambda topic, key, value, headers, partition, offset, stamp_ms: MemoryRecord(
+        Entry(topic, key, value, headers, None, ""), partition, offset, stamp_ms
+    ),
+    st.sampled_from(TOPICS),
+    st.one_of(st.none(), st.sampled_from([b"", b"key"])),
+    VALUES,
+    st.lists(HEADERS, max_size=3),
+    st.integers(0, 3),
+    st.integers(0, 1 << 40),
+    st.sampled_from([-1, 0, 5, NOW_MS - 90_000_000, NOW_MS - 1_000, NOW_MS + 1_000]),
+)
+
+
+def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
+    return dict.fromkeys(wanted, "source_gone")
+
+
+def intake(recent: Lineages, bytes_max: int) -> Intake:
+    registry = registry_of(POLICIES)
+    tracer = Tracer(recent, "cluster", registry.retry_targets())
+    packer = Packer("changelog", "parked", {"changelog": bytes_max})
+    return Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
+
+
+@given(st.lists(st.lists(LETTERS, max_size=12), max_size=3), st.sampled_from([400, 1_000_000]))
+def test_what_is_written_is_the_same_by_the_short_way_and_by_the_long_one(
+    batches: list[list[MemoryRecord]], bytes_max: int
+) -> None:
+    both = [Lineages(100), Lineages(100)]
+    short, long = (intake(recent, bytes_max) for recent in both)
+    with pytest.MonkeyPatch.context() as patch:
+        for n, batch in enumerate(batches):
+            now_ms = NOW_MS + n * 60_000
+            by_short = short.settle(list(batch), now_ms)
+            patch.setattr(Usual, "form", lambda *_: None)
+            by_long = long.settle(list(batch), now_ms)
+            patch.undo()
+            assert by_short == by_long
+            for recent in both:
+                for row in by_long.lineages:
+                    recent.fold(row["value"])
+
+
+def test_a_plain_letter_goes_the_short_way() -> None:
+    recent = Lineages(100)
+    usual = intake(recent, 1_000_000)._usual
+    letter = MemoryRecord(Entry("plain", b"key", b"value", [("retry-at-ms", b"%d" % NOW_MS)], None, ""), 1, 2, NOW_MS)
+    form = usual.form("plain", 1)
+    assert form is not None
+    assert usual.settle(form, letter, NOW_MS) is not None
+
+
+@pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "back.DLT", "parks", "nobody's"])
+def test_topics_whose_letters_need_a_closer_look_have_no_short_way(topic: str) -> None:
+    assert intake(Lineages(100), 1_000_000)._usual.form(topic, 0) is None
