@@ -37,7 +37,7 @@ def curve(service: Service, entries: int, due: int, per_s: int, seconds: float) 
         Figure("calm after", calm_s, "s"),
         *steady.memory(service, "waiting"),
         Figure("disk, waiting", disk_mb(service.data_dir), "MB"),
-        *steady.idle(service),
+        *steady.idle(service, seconds),
     ]
     service.warm(entries)
     figures += [_told(figure) for figure in due_together(service, due, entries) if figure.name in _OF_SWEEP]

@@ -9,8 +9,8 @@
 | shards | so many shards on two workers |
 | herd | entries of one team that are all due within one second, while another team's letters trickle in |
 
-Waiting entries are written to the changelog as an intake does it, and wait in 16 lanes. Each value of a part has a broker in common,
-and topics and state of its own; the ratios are to its first. RSS and CPU are of all workers together, lateness is by the broker's
+Waiting entries are written to the changelog as an intake does it, and wait in 16 lanes. All values have a broker in common, and
+topics and state of their own; the ratios are to the first. RSS and CPU are of all workers together, lateness is by the broker's
 append time. Everything that is due must be there exactly once, byte for byte; exit code 1 says that it was not.
 """
 
@@ -37,6 +37,7 @@ from .wide import wide
 _HEAP_MB = 1_024
 _PARTS = ("curve", "topics", "shards", "herd")
 Columns = dict[str, list[Figure]]
+Run = Callable[[], list[Figure]]
 
 
 def main() -> int:
@@ -68,7 +69,7 @@ def main() -> int:
     return bool(failed)
 
 
-def _runs(part: str, asked: argparse.Namespace, broker: LocalBroker, work: Path) -> Iterator[tuple[str, Callable[[], list[Figure]]]]:
+def _runs(part: str, asked: argparse.Namespace, broker: LocalBroker, work: Path) -> Iterator[tuple[str, Run]]:
     """What a part measures, by the names of its columns."""
     settings, steady = dict(asked.set), (asked.per_s, asked.seconds)
 

@@ -41,8 +41,9 @@ class Service:
     """
 
     def __init__(
-        self, broker: LocalBroker, work: Path, more: Mapping[str, str], topics: int = 1, teams: Sequence[str] = (), workers: int = 1
-    ) -> None:
+        self, broker: LocalBroker, work: Path, more: Mapping[str, str],
+        topics: int = 1, teams: Sequence[str] = (), workers: int = 1,
+    ) -> None:  # fmt: skip
         tag = uuid.uuid4().hex[:8]
         self.headers = PLAIN
         self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
@@ -149,7 +150,8 @@ class Service:
             if error is not None:
                 error.add_note(worker.log_tail())
         self.reader.close()
-        for gone in self._admin.delete_topics([*{self.letters, *self.read}, self.retries, *self.of_team.values(), *self.names[:-2]]).values():
+        made = [*{self.letters, *self.read}, self.retries, *self.of_team.values(), *self.names[:-2]]
+        for gone in self._admin.delete_topics(made).values():
             gone.exception(_ASK_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 

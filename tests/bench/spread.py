@@ -44,7 +44,7 @@ def lateness(service: Service, _letters: int) -> list[Figure]:
 def trickle(
     bootstrap: str, topics: Sequence[str], letters: int, per_s: int, delay_ms: tuple[int, int] = _DELAY_MS, start: int = 0
 ) -> float:
-    """Write the letters at their rate, to the topics in turn, numbered from `start` on, and say by how many seconds that failed at worst."""
+    """Write letters at a rate, to the topics in turn, numbered from `start` on; say by how many seconds that failed at worst."""
     to, draw = producer(bootstrap), random.Random(11 + start)
     began, behind_s = time.time(), 0.0
     for first in range(0, letters, _AT_ONCE):

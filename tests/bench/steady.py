@@ -10,12 +10,11 @@ from .letters import Incorrect
 from .machine import cpu_s, rss_mb
 from .service import Service
 
-IDLE_S = 10.0
 _PATIENCE_S = 120
 _CALM_CORES, _CALM_S = 0.15, 3.0
 
 
-def idle(service: Service, seconds: float = IDLE_S) -> list[Figure]:
+def idle(service: Service, seconds: float) -> list[Figure]:
     """Seconds of CPU in a second in which nothing is due and no letter comes."""
     before, began = _cpu_s(service), time.time()
     time.sleep(seconds)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from . import steady
 from .figures import Figure
 from .letters import Incorrect, flush, producer, write
@@ -39,7 +37,7 @@ def wide(service: Service, per_s: int, seconds: float) -> list[Figure]:
         Figure("start to ready", ready_at - began, "s"),
         Figure("CPU of the start", spent_s, "s"),
         Figure(f"start to the last of {backlog:,}", last - began, "s"),
-        *steady.idle(service),
+        *steady.idle(service, seconds),
         *steady.rate(service, per_s, seconds),
         *steady.memory(service, "at the end"),
     ]
