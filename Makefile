@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 
-.PHONY: help setup demo test check lint simulate bench faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench bench-scale faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
+
+bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
+	$(BIN)/python -m tests.bench.scale
 
 # Most of these tests wait most of the time: for sessions to end, clocks, brokers.
 PROCESSES ?= 3

@@ -34,8 +34,8 @@ from retry.errors import DataDirUnusable, TableUnreadable
 log = logging.getLogger(__name__)
 
 _FILES_MAX = 128
-# A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of thirty
-# tables use up what all of them share, and each further write makes a sorted file.
+# A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of
+# thirty tables use up what all of them share, and further writes make one small sorted file after another.
 _ARENA_BYTES = 64 << 10
 # Damage within the first block of this file cuts off what follows; in a longer one a hole could lie between changes.
 _MANIFEST_BYTES = 16 << 10
