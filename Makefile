@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 
-.PHONY: help setup demo test check lint simulate bench bench-scale faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale faults soak lock clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source
 
@@ -37,6 +37,10 @@ simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
+
+PEERS ?= ../shared/peers
+bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=folder of it and its harness; Maven), in turn, three times
+	$(BIN)/python -m tests.bench.peers --peers $(PEERS)
 
 bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale

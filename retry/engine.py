@@ -77,7 +77,7 @@ class Engine:
             self._letters.stop(self._recent.trouble)
         # A due time that a wrong clock has made would be wrong for good.
         deadline = clock.Deadline(_CLOCK_S)
-        while (now_ms := self._skew.known_ms()) is None and not deadline.passed():
+        while (now_ms := self._skew.known_ms()) is None and not deadline.passed() and not self._letters.closing():
             clock.pause(_AGAIN_S)
         return self._letters.settle(batch, now_ms)
 

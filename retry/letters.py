@@ -137,6 +137,10 @@ class Letters:
             self._reached.pop(partition, None)
             self._committed.pop(partition, None)
 
+    def closing(self) -> bool:
+        """Whether it is being closed: what was not settled by then is read again by whoever comes next."""
+        return self._closing.is_set()
+
     def parts(self) -> list[Part]:
         """What must go on here; nothing, once it is being closed. Takes no lock, since whoever hangs may hold it."""
         if self._closing.is_set():
@@ -165,7 +169,7 @@ class Letters:
         Args:
           now_ms: the time to decide by, where the wall clock is not to be asked.
         """
-        if batch.epoch == self._epoch:
+        if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
             return Decided(batch, self._deciding(batch).settle(_handed_over(batch.messages), now_ms))
         self._done()

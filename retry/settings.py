@@ -82,12 +82,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"Settings({plain}, kafka={shown})"
 
 
+_LEAST_CACHE = 8 << 20
 _BOUNDS = (
     ("shards", 1, 1_000),
     ("sweep_interval_ms", 1, 60_000),
     ("batch_records", 1, 100_000),
     ("batch_bytes", 1 << 10, 1 << 30),
-    ("table_cache_bytes", 8 << 20, 1 << 40),
+    ("table_cache_bytes", _LEAST_CACHE, 1 << 40),
     ("lineages", 1_000, 100_000_000),
     ("stalled_s", 5, 3_600),
     ("standby", 0, 1),
@@ -107,6 +108,20 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     for variable, text in plain.items():
         values[variable.removeprefix(_PREFIX).lower()] = _typed(variable, text)
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
+    """This process's environment for each of several workers: what one worker needs of its own differs, memory is shared out."""
+    share = max(_LEAST_CACHE, settings.table_cache_bytes // processes)
+    return [
+        {
+            **os.environ,
+            "RETRY_DATA_DIR": str(settings.data_dir / str(n)),
+            "RETRY_INSTANCE": settings.instance and f"{settings.instance}-{n}",
+            "RETRY_TABLE_CACHE_BYTES": str(share),
+        }
+        for n in range(processes)
+    ]
 
 
 def cache_dir() -> Path:

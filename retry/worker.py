@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterable, Callable
@@ -21,6 +22,7 @@ from mode import Service
 
 from retry import allocator
 from retry.control.http import Http
+from retry.control.logs import LOGGING
 from retry.engine import Engine
 from retry.settings import Settings
 from retry.shard import Shard
@@ -78,13 +80,16 @@ class _Feed(Service):
 class _Endpoint(Service):
     """Health, metrics and SIGHUP; stopped last, so that a worker that is closing can be looked at."""
 
-    def __init__(self, http: Http, host: str, port: int, hang_up: Callable[[], None]) -> None:
+    def __init__(
+        self, http: Http, host: str, port: int, hang_up: Callable[[], None], listening: socket.socket | None = None
+    ) -> None:
         super().__init__()
         self._http, self._host, self._port, self._hang_up = http, host, port, hang_up
+        self._listening = listening
 
     async def on_start(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
-        await self._http.start(self._host, self._port)
+        await self._http.start(self._host, self._port, self._listening)
 
     async def on_stop(self) -> None:
         await self._http.stop()
@@ -121,8 +126,8 @@ class _Threads:
                 self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
 
 
-def assemble(engine: Engine, settings: Settings) -> faust.App:
-    """The Faust app around an engine."""
+def assemble(engine: Engine, settings: Settings, listening: socket.socket | None = None) -> faust.App:
+    """The Faust app around an engine; health and metrics on `listening` where that is given."""
     app = _App(
         settings.app_id,
         broker="kafka://unused",
@@ -159,7 +164,9 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
         await threads.run(engine.look, None)
 
     services: list[Any] = [
-        _Endpoint(Http(engine.health, engine.metrics.text), *settings.http_host_port(), engine.ask_for_policies),
+        _Endpoint(
+            Http(engine.health, engine.metrics.text), *settings.http_host_port(), engine.ask_for_policies, listening
+        ),
         _Feed(engine.read_lineages, engine.close_lineages, letters),
         _Feed(engine.read_letters, engine.close_letters, letters),
         _Feed(engine.read_changelog, engine.close_shards, changelog),
@@ -169,22 +176,16 @@ def assemble(engine: Engine, settings: Settings) -> faust.App:
     return app
 
 
-def run(engine: Engine, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT, then hand over; ends the process."""
+def run(engine: Engine, settings: Settings, listening: socket.socket | None = None) -> None:
+    """Run until SIGTERM or SIGINT, then hand over; ends the process.
+
+    Args:
+      listening: where health and metrics are served; else on the address of the settings.
+    """
     allocator.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
     faust.Worker(
-        assemble(engine, settings), loglevel="INFO", logging_config=_LOGGING, redirect_stdouts=False
+        assemble(engine, settings, listening), loglevel="INFO", logging_config=LOGGING, redirect_stdouts=False
     ).execute_from_commandline()
-
-
-_LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"level": "INFO", "handlers": ["stderr"]},
-    "loggers": {"faust": {"level": "WARNING"}, "mode": {"level": "WARNING"}, "aiohttp": {"level": "WARNING"}},
-}

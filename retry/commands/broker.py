@@ -19,7 +19,7 @@ def broker(port: int, data_dir: Path, heap_mb: int) -> None:
     """Run a real one-node Kafka broker on 127.0.0.1 until it is told to stop."""
     from retry.kafka.broker import LocalBroker
 
-    local = LocalBroker(data_dir, port, heap_mb)
+    local = LocalBroker(data_dir, port, heap_mb, brief=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         with local:

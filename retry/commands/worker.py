@@ -1,10 +1,15 @@
-"""`retry worker`: one process of the service."""
+"""`retry worker`: one process of the service, or several under one."""
 
 from __future__ import annotations
 
+import asyncio
+import logging.config
+import socket
 import sys
 
 import click
+
+_PROCESSES_MAX = 64
 
 
 @click.command()
@@ -12,19 +17,47 @@ import click
     "--adopt-empty-changelog", "adopt", is_flag=True,
     help="Begin with a changelog that was deleted and made anew; what waited in the old one is gone. Once, not for good.",
 )
-def worker(*, adopt: bool) -> None:
+@click.option(
+    "--processes", type=click.IntRange(1, _PROCESSES_MAX), default=1, show_default=True,
+    help="So many workers on this machine under one supervisor: one for each core or two. Each has a directory of its own "
+    "in RETRY_DATA_DIR; health and metrics of all are at RETRY_HTTP_ADDR.",
+)
+@click.option("--supervised", type=int, hidden=True, help="Inherited socket for health and metrics.")
+def worker(*, adopt: bool, processes: int, supervised: int | None) -> None:
     """Run one worker until it is told to stop. Settings come from the environment, RETRY_*; see the README."""
+    from retry.errors import RetryError
+
+    try:
+        if processes > 1:
+            sys.exit(_together(processes, adopt=adopt))
+        _alone(adopt=adopt, listening=supervised)
+    except RetryError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+
+
+def _alone(*, adopt: bool, listening: int | None) -> None:
     from retry import allocator
     from retry import settings as environment
     from retry import worker as shell
     from retry.app import build
-    from retry.errors import RetryError
+    from retry.processes import end_with_supervisor
 
-    try:
-        settings = environment.from_environment()
-        allocator.settle()
-        engine = build(settings, adopt=adopt)
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
-    shell.run(engine, settings)
+    settings = environment.from_environment()
+    if listening is not None:
+        end_with_supervisor()
+    allocator.settle()
+    engine = build(settings, adopt=adopt)
+    shell.run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
+
+
+def _together(processes: int, *, adopt: bool) -> int:
+    from retry import settings as environment
+    from retry.control.logs import LOGGING
+    from retry.processes import Processes
+
+    settings = environment.from_environment()
+    logging.config.dictConfig(LOGGING)
+    options = ["--adopt-empty-changelog"] if adopt else []
+    supervisor = Processes(environment.environments(settings, processes), options)
+    return asyncio.run(supervisor.run(*settings.http_host_port()))

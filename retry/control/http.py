@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from socket import socket
 from typing import Any
 
 import orjson
@@ -33,13 +34,14 @@ class Http:
         ])  # fmt: skip
         self._runner = web.AppRunner(app, access_log=None)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; 0 picks a free one."""
+    async def start(self, host: str, port: int, listening: socket | None = None) -> int:
+        """Listen, and return the port; 0 picks a free one, and a socket that listens already takes the place of both."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.SockSite(self._runner, listening) if listening else web.TCPSite(self._runner, host, port)
         await site.start()
         bound = int(self._runner.addresses[0][1])
-        log.info("http on %s:%d", host, bound)
+        if not listening:
+            log.info("http on %s:%d", host, bound)
         return bound
 
     async def stop(self) -> None:

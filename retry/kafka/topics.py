@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -138,25 +139,27 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
 
 
 def describe(admin: AdminClient, topics: Iterable[str]) -> dict[str, Described]:
-    """What the cluster says of those of `topics` that exist."""
-    wanted = sorted(set(topics))
-    described = {}
-    for topic, found in admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S).items():
+    """What the cluster says of those of `topics` that exist: of which both brokers know that are asked."""
+    wanted = TopicCollection(sorted(set(topics)))
+    described = dict(_known(admin.describe_topics(wanted, request_timeout=_ASK_S)))
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in described]
+    found = _known(admin.describe_configs(asked, request_timeout=_ASK_S) if asked else {})
+    configs = {resource.name: {name: entry.value for name, entry in told.items()} for resource, told in found}
+    return {
+        t: Described(str(about.topic_id), len(about.partitions), configs[t])
+        for t, about in described.items()
+        if t in configs
+    }
+
+
+def _known(answers: Mapping[Any, Future[Any]]) -> Iterator[tuple[Any, Any]]:
+    """The answers, less those that say that there is no such topic."""
+    for asked, done in answers.items():
         try:
-            about = found.result(_ASK_S)
+            yield asked, done.result(_ASK_S)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                continue
-            raise
-        described[topic] = (str(about.topic_id), len(about.partitions))
-    configs = _configs(admin, described)
-    return {t: Described(topic_id, n, configs[t]) for t, (topic_id, n) in described.items()}
-
-
-def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    answers = admin.describe_configs(asked, request_timeout=_ASK_S) if asked else {}
-    return {r.name: {n: e.value for n, e in done.result(_ASK_S).items()} for r, done in answers.items()}
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
 
 
 def record_bytes_max(described: Described) -> int:

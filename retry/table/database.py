@@ -123,8 +123,8 @@ class Database:
         try:
             self._handle.close()
         except Exception as error:
-            # It is behind the changelog now, and no worse.
-            log.warning("%s: not written to the end: %s", self.path, error)
+            # It is behind the changelog now, and no worse. Told as text: an error that somebody keeps would keep the lock.
+            log.warning("%s: not written to the end: %s", self.path, str(error))
         finally:
             # One that could not be closed keeps its lock as long as anybody holds it.
             del self._handle

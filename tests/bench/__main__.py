@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _measured(asked: argparse.Namespace, work: Path) -> _Bench:
-    with _started(LocalBroker(work / "broker", heap_mb=_HEAP_MB)) as broker:
+    with _started(LocalBroker(work / "broker", heap_mb=_HEAP_MB, brief=False)) as broker:
         bench = _Bench(broker, work, asked.letters, dict(asked.set), [], [])
         # A broker that has just begun is slow, and the first copy would make the limit look low.
         copy(broker, asked.letters)

@@ -41,7 +41,10 @@ def main() -> int:
     adapters = {PEER: _built(asked.peers), US: _HERE / "adapter.json"}
     asked.keep.parent.mkdir(parents=True, exist_ok=True)
     asked.keep.touch()
-    with tempfile.TemporaryDirectory(prefix="retry-peers-") as work, LocalBroker(Path(work) / "broker", heap_mb=1_024) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="retry-peers-") as work,
+        LocalBroker(Path(work) / "broker", heap_mb=1_024, brief=False) as broker,
+    ):
         for turn in range(asked.times):
             for name in asked.only:
                 for system in (PEER, US) if turn % 2 == 0 else (US, PEER):
@@ -101,7 +104,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, required=True, metavar="DIRECTORY")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--letters", type=int, default=200_000)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(_TESTS), metavar="NAME,...", help=",".join(_TESTS))
+    names = ",".join(_TESTS)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(_TESTS), metavar="NAME,...", help=names)
     parser.add_argument("--keep", type=Path, default=_BUILT / "runs.jsonl", metavar="FILE")
     return parser.parse_args()
 

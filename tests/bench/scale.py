@@ -48,7 +48,7 @@ def main() -> int:
     print(about, flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="retry-scale-") as folder,
-        LocalBroker(Path(folder) / "broker", heap_mb=_HEAP_MB) as broker,
+        LocalBroker(Path(folder) / "broker", heap_mb=_HEAP_MB, brief=False) as broker,
     ):
         for part in asked.only:
             columns: Columns = {}

@@ -90,7 +90,7 @@ def main(letters: int, bootstrap: str | None) -> None:
             fill(bootstrap, letters)
         print(measure(bootstrap))
         return
-    with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder)) as broker:
+    with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder), brief=False) as broker:
         main(letters, broker.bootstrap_servers)
 
 

@@ -32,7 +32,10 @@ def main() -> int:
     print(f"seed {asked.seed}", flush=True)
     # A broker that is killed every few minutes is no news.
     QUIET.setLevel("CRITICAL")
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder, LocalBroker(Path(folder) / "broker", heap_mb=768) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="soak-") as folder,
+        LocalBroker(Path(folder) / "broker", heap_mb=768, brief=False) as broker,
+    ):
         return soak(asked, Path(folder), broker)
 
 
