@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 
-.PHONY: help setup demo test check lint simulate bench bench-peers faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ bench: setup  ## rates, lateness and memory beside the machine's own limit
 PEERS ?= ../shared/peers
 bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=folder of it and its harness; Maven), in turn, three times
 	$(BIN)/python -m tests.bench.peers --peers $(PEERS)
+
+bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
+	$(BIN)/python -m tests.bench.scale
 
 # Most of these tests wait most of the time: for sessions to end, clocks, brokers.
 PROCESSES ?= 3

@@ -26,7 +26,7 @@ def step(table: Table, writer: Writer, changelog: Changelog, rows_max: int, byte
       TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
       TransactionFailed: nothing is known to be moved; merely aborted, the same batch is moved again.
     """
-    rows = table.due(DUE_MS_MAX, rows_max, bytes_max, LANELESS) if LANELESS in table.lanes() else []
+    rows = table.due(DUE_MS_MAX, rows_max, bytes_max, LANELESS)
     if not rows:
         return 0
     told: list[dict[str, bytes | None]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from retry.entry import LANE_BYTES, due_bound, lane_end
 
@@ -26,10 +27,12 @@ class Lane:
 
 
 class Lanes:
-    """The watermarks of every lane that ever had a row."""
+    """The watermarks of every lane that ever had a row; which of them may have something due costs no look at the others."""
 
     def __init__(self) -> None:
         self._lanes: dict[bytes, Lane] = {}
+        # Every lane that waits is here with its watermark, or with one that it had before: those only rise, unless rows are put.
+        self._first: list[tuple[bytes, bytes]] = []
 
     def waiting(self) -> list[bytes]:
         """Lanes that have rows, or may have."""
@@ -41,7 +44,10 @@ class Lanes:
             known = self._lanes.get(lane)
             if known is None:
                 self._lanes[lane] = Lane(key, key, due_bound(-(1 << 63), lane))
+                heappush(self._first, (key[LANE_BYTES:], lane))
             else:
+                if key < known.low:
+                    heappush(self._first, (key[LANE_BYTES:], lane))
                 known.low, known.lowest_put = min(known.low, key), min(known.lowest_put, key)
 
     def low(self, lane: bytes) -> bytes:
@@ -56,9 +62,13 @@ class Lanes:
 
     def due(self, now_ms: int) -> list[bytes]:
         """Lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
-        bound = due_bound(now_ms + 1, b"")
-        low = {lane: self._lanes[lane].low for lane in self.waiting()}
-        return sorted((lane for lane in low if low[lane][LANE_BYTES:] < bound), key=lambda lane: low[lane][LANE_BYTES:])
+        bound, met, first = due_bound(now_ms + 1, b""), set[bytes](), self._first
+        while first and first[0][0] < bound:
+            met.add(heappop(first)[1])
+        low = {lane: known.low[LANE_BYTES:] for lane in met if (known := self._lanes[lane]).low[:LANE_BYTES] == lane}
+        for lane, at in low.items():
+            heappush(first, (at, lane))
+        return sorted((lane for lane, at in low.items() if at < bound), key=low.__getitem__)
 
     def scanned(self, lane: bytes, to: bytes, following: bytes | None) -> None:
         """A scan of the lane saw all rows below `to`; `following`, where nothing was due, is the first row of all."""

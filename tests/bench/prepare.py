@@ -1,4 +1,7 @@
-"""Policy file and topics for one run of a benchmark: `prepare.py <policy file> <dead-letter topic> <retry topic>`."""
+"""Policy file and topics of a benchmark: `prepare.py <policy file> <dead-letter topic> <retry topic> [<team>=<topic>]...`.
+
+A dead-letter topic may be a pattern as the policy file has it. More teams retry to the same topic, by the default policy.
+"""
 
 import os
 import subprocess
@@ -21,9 +24,13 @@ teams:
 """
 
 
-def main(file: str, dead_letters: str, retry_to: str) -> None:
+TEAM = "  {team}: {{topics: [{{dead_letters: {dead_letters}, retry_to: {retry_to}}}]}}\n"
+
+
+def main(file: str, dead_letters: str, retry_to: str, *more: str) -> None:
+    teams = (TEAM.format(team=team, dead_letters=topic, retry_to=retry_to) for team, _, topic in (m.partition("=") for m in more))
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    Path(file).write_text(POLICY.format(dead_letters=dead_letters, retry_to=retry_to))
+    Path(file).write_text(POLICY.format(dead_letters=dead_letters, retry_to=retry_to) + "".join(teams))
     create = [sys.executable, "-m", "retry", "topics", "create"]
     subprocess.run(create, check=True, env={**os.environ, "RETRY_POLICIES": file})
 

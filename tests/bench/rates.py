@@ -56,12 +56,16 @@ def intake_of_spring(service: Service, letters: int) -> list[Figure]:
 
 def sweep(service: Service, letters: int) -> list[Figure]:
     """All letters wait for one moment."""
-    service.warmed()
+    return due_together(service.warmed(), letters)
+
+
+def due_together(service: Service, letters: int, beside: int = 0) -> list[Figure]:
+    """The same with a warm worker in which so many other entries wait, and wait on."""
     lead_s = 3 + letters / _TAKEN_IN_PER_S
     for _ in range(_TRIES):
         due_s = time.time() + lead_s
         service.fill(letters, int(due_s * 1_000))
-        if _all_wait(service, letters, due_s - 0.5):
+        if _all_wait(service, beside + letters, due_s - 0.5):
             return _swept(service, letters, due_s)
         service.reader.await_count(letters, _PATIENCE_S, service.worker.running)
         service.check_retries(letters)
@@ -71,7 +75,7 @@ def sweep(service: Service, letters: int) -> list[Figure]:
 
 
 def _all_wait(service: Service, letters: int, until_s: float) -> bool:
-    while (found := service.worker.waiting()) < letters and time.time() < until_s:
+    while (found := service.waiting()) < letters and time.time() < until_s:
         service.worker.running()
         time.sleep(0.2)
     return found == letters and time.time() < until_s

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,7 +19,7 @@ from retry.kafka.broker import LocalBroker
 from retry.kafka.topics import names
 
 from . import check
-from .letters import PARTITIONS, PLAIN, WARM, Incorrect, Reader, admin, fill
+from .letters import PARTITIONS, PLAIN, WARM, Incorrect, Reader, admin, fill, flush, producer, write
 from .machine import Usage
 from .worker import ROOT, Worker
 
@@ -32,13 +32,22 @@ class Service:
 
     Args:
       more: settings of the worker beside what it needs here.
+      topics: how many dead-letter topics there are; several have one partition each, and the policy file has a pattern.
+      teams: further teams, each with a dead-letter topic of its own.
+      workers: how many share the work; `worker` is the first of them.
+
+    Attributes:
+      read: the dead-letter topics of the first team, which `fill` and `warmed` write to.
     """
 
-    def __init__(self, broker: LocalBroker, work: Path, more: Mapping[str, str]) -> None:
+    def __init__(
+        self, broker: LocalBroker, work: Path, more: Mapping[str, str],
+        topics: int = 1, teams: Sequence[str] = (), workers: int = 1,
+    ) -> None:  # fmt: skip
         tag = uuid.uuid4().hex[:8]
         self.headers = PLAIN
         self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
-        self.bootstrap, self._broker = broker.bootstrap_servers, broker
+        self.bootstrap, self.broker_pid = broker.bootstrap_servers, broker.pid
         self.folder, self._admin = work / tag, admin(broker.bootstrap_servers)
         self.data_dir = self.folder / "data"
         self.folder.mkdir(parents=True)
@@ -51,19 +60,25 @@ class Service:
             "RETRY_DATA_DIR": str(self.data_dir),
             **more,
         }
+        self.read = [f"{self.letters}-{n}" for n in range(topics)] if topics > 1 else [self.letters]
+        self.of_team = {team: f"{self.letters}-of-{team}" for team in teams}
+        self.shards = int(environment["RETRY_SHARDS"])
         self._make_topics(environment)
-        self.worker = Worker(environment, self.folder / "worker.log")
+        places = [self.data_dir, *(self.folder / f"data-{n}" for n in range(1, workers))]
+        self.workers = [Worker({**environment, "RETRY_DATA_DIR": str(at)}, self.folder / f"{at.name}.log") for at in places]
+        self.worker = self.workers[0]
         self.reader = Reader(self.bootstrap, self.retries)
 
     def _make_topics(self, environment: dict[str, str]) -> None:
         stamped = {"message.timestamp.type": "LogAppendTime"}
-        new = [NewTopic(self.letters, PARTITIONS, 1), NewTopic(self.retries, PARTITIONS, 1, config=stamped)]
+        one = [NewTopic(topic, 1, 1) for topic in (*(self.read if len(self.read) > 1 else ()), *self.of_team.values())]
+        new = [NewTopic(self.letters, PARTITIONS, 1), NewTopic(self.retries, PARTITIONS, 1, config=stamped), *one]
         for made in self._admin.create_topics(new).values():
             made.result(_ASK_S)
         prepare = [sys.executable, str(Path(__file__).with_name("prepare.py")), environment["RETRY_POLICIES"]]
-        subprocess.run(
-            [*prepare, self.letters, self.retries], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-        )
+        letters = self.letters if len(self.read) == 1 else f"{{pattern: '{self.letters}-[0-9]+'}}"
+        arguments = [letters, self.retries, *(f"{team}={topic}" for team, topic in self.of_team.items())]
+        subprocess.run([*prepare, *arguments], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
     def fill(self, letters: int, due_ms: int) -> None:
         """Write that many letters, all due at one time."""
@@ -73,17 +88,32 @@ class Service:
         """Start the worker, and send letters through the whole of it until code and connections are warm."""
         self.worker.start()
         self.worker.ready()
-        fill(self.bootstrap, self.letters, range(_WARM_LETTERS), now_ms() - 1_000, WARM, self.headers)
+        return self.warm()
+
+    def warm(self, beside: int = 0) -> Service:
+        """The same with workers that run, while so many entries wait."""
+        to = producer(self.bootstrap)
+        for number in range(_WARM_LETTERS):
+            write(to, self.read[number % len(self.read)], number, now_ms() - 1_000, WARM, self.headers)
+        flush(to)
         self.reader.await_count(_WARM_LETTERS, 120, self.worker.running)
-        self.worker.until_waiting(0, 30)
+        self.until_waiting(beside, 30)
         time.sleep(0.5)
         check.retries(self.reader.batches, _WARM_LETTERS, WARM)
         self.reader.forget()
         return self
 
+    def waiting(self) -> int:
+        """How many entries wait, in all workers."""
+        return sum(worker.waiting() for worker in self.workers)
+
+    def until_waiting(self, entries: int, timeout_s: float) -> float:
+        """When so many wait in all workers."""
+        return self.worker.until(f"{entries:,} waiting entries", lambda: self.waiting() == entries, timeout_s, 0.05)
+
     def usage(self) -> Usage:
         """What the worker uses from here on."""
-        return Usage(self.worker.pid, self._broker.pid)
+        return Usage(self.worker.pid, self.broker_pid)
 
     def until_committed(self, timeout_s: float) -> float:
         """When the intake group has committed the ends of all dead-letter partitions."""
@@ -115,11 +145,13 @@ class Service:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.worker.kill()
-        if error is not None:
-            error.add_note(self.worker.log_tail())
+        for worker in self.workers:
+            worker.kill()
+            if error is not None:
+                error.add_note(worker.log_tail())
         self.reader.close()
-        for gone in self._admin.delete_topics([self.letters, self.retries, *self.names[:-2]]).values():
+        made = [*{self.letters, *self.read}, self.retries, *self.of_team.values(), *self.names[:-2]]
+        for gone in self._admin.delete_topics(made).values():
             gone.exception(_ASK_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 

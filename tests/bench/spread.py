@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import Message
 
 from .figures import Figure
 from .letters import Incorrect, flush, parsed, producer, write
@@ -23,11 +26,11 @@ def lateness(service: Service, _letters: int) -> list[Figure]:
     service.warmed()
     usage = service.usage()
     letters = _PER_S * _SECONDS
-    behind_s = _trickle(service, letters)
+    behind_s = trickle(service.bootstrap, [service.letters], letters, _PER_S)
     service.reader.await_count(letters, _PATIENCE_S, service.worker.running)
     usage.stop()
     service.check_retries(letters)
-    appended, received = _late_ms(service)
+    appended, received = late_ms(service.reader.batches)
     if appended[0] < 0:
         raise Incorrect(f"{sum(ms < 0 for ms in appended):,} letters came back early, the first {-appended[0]} ms")
     return [
@@ -38,25 +41,27 @@ def lateness(service: Service, _letters: int) -> list[Figure]:
     ]
 
 
-def _trickle(service: Service, letters: int) -> float:
-    """Write the letters at their rate, and say by how much that failed at worst."""
-    to, draw = producer(service.bootstrap), random.Random(11)
+def trickle(
+    bootstrap: str, topics: Sequence[str], letters: int, per_s: int, delay_ms: tuple[int, int] = _DELAY_MS, start: int = 0
+) -> float:
+    """Write letters at a rate, to the topics in turn, numbered from `start` on; say by how many seconds that failed at worst."""
+    to, draw = producer(bootstrap), random.Random(11 + start)
     began, behind_s = time.time(), 0.0
     for first in range(0, letters, _AT_ONCE):
-        early_s = began + first / _PER_S - time.time()
+        early_s = began + first / per_s - time.time()
         behind_s = max(behind_s, -early_s)
         time.sleep(max(0.0, early_s))
-        for number in range(first, first + _AT_ONCE):
-            write(to, service.letters, number, int(time.time() * 1_000 + draw.uniform(*_DELAY_MS)))
+        for number in range(first, min(first + _AT_ONCE, letters)):
+            write(to, topics[number % len(topics)], start + number, int(time.time() * 1_000 + draw.uniform(*delay_ms)))
         to.poll(0)
     flush(to)
     return behind_s
 
 
-def _late_ms(service: Service) -> tuple[list[float], list[float]]:
+def late_ms(batches: Iterable[tuple[float, list[Message]]]) -> tuple[list[float], list[float]]:
     """Sorted lateness of all letters, by the broker's append time and by the time of receipt."""
     appended, received = [], []
-    for at_s, batch in service.reader.batches:
+    for at_s, batch in batches:
         for message in batch:
             due_ms = parsed(message.value() or b"")[2]
             appended.append(float(message.timestamp()[1] - due_ms))
@@ -65,11 +70,13 @@ def _late_ms(service: Service) -> tuple[list[float], list[float]]:
 
 
 def _percentiles(name: str, late_ms: list[float]) -> list[Figure]:
-    def at(share: float) -> float:
-        return late_ms[min(len(late_ms) - 1, int(share * len(late_ms)))]
-
     return [
-        Figure(f"{name}, p50", at(0.5), "ms"),
-        Figure(f"{name}, p99", at(0.99), "ms", most=_P99_MS),
-        Figure(f"{name}, max", at(1), "ms"),
+        Figure(f"{name}, p50", at(late_ms, 0.5), "ms"),
+        Figure(f"{name}, p99", at(late_ms, 0.99), "ms", most=_P99_MS),
+        Figure(f"{name}, max", at(late_ms, 1), "ms"),
     ]
+
+
+def at(ordered: Sequence[float], share: float) -> float:
+    """The value that this share of some sorted values does not exceed."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -82,14 +82,18 @@ class Worker:
         """Its last words."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:]) if self._log.exists() else ""
 
-    def ready(self) -> float:
+    def ready(self, timeout_s: float = _READY_S) -> float:
         """When it first says that it is ready."""
-        return self.until("readiness", lambda: self._get("/health/ready") is not None, _READY_S, 0.01)
+        return self.until("readiness", lambda: self._get("/health/ready") is not None, timeout_s, 0.01)
 
     def waiting(self) -> int:
         """How many entries wait, as its metrics have it; -1 where it does not answer."""
+        return self.metric("retry_entries_waiting")
+
+    def metric(self, name: str) -> int:
+        """One of its metrics; -1 where it does not answer."""
         for line in (self._get("/metrics") or "").splitlines():
-            if line.startswith("retry_entries_waiting "):
+            if line.startswith(f"{name} "):
                 return int(float(line.split()[1]))
         return -1
 

@@ -1,0 +1,27 @@
+"""Tables that share a budget for unwritten rows use what their rows need of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from retry import entry as entries
+from retry.table.base import Identity
+from retry.table.rocks import Memory, RocksTable
+
+TABLES, ROWS = 64, 20
+# Before a table would be written to a file for its age.
+NOW_MS = 1_000
+
+
+def test_a_few_rows_in_each_of_many_tables_make_no_files(tmp_path: Path) -> None:
+    memory = Memory(64 << 20)
+    with ExitStack() as opened:
+        identities = [Identity("cluster", "topic", n) for n in range(TABLES)]
+        tables = [opened.enter_context(closing(RocksTable(tmp_path / str(i.partition), i, memory))) for i in identities]
+        for number in range(ROWS):
+            key = entries.key(number, entries.key_stem("letters", 0), number)
+            for table in tables:
+                table.fold([(key, b"v" * 600)], number + 1, NOW_MS)
+        assert [table.waiting for table in tables] == [ROWS] * TABLES
+        assert not list(tmp_path.rglob("*.sst"))
