@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 from retry import entry as entries
 from retry.table.base import Table
 
-# Where several teams wait, one gets at most this part of a batch: the next turn of the others is that much sooner.
-_PARTS = 8
+# Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
+# that much sooner.
+_PARTS, _SOON_MS = 8, 1_000
 
 Row = tuple[bytes, bytes]
 
@@ -57,12 +58,12 @@ def gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: in
     due = [lane for lane in table.due_lanes(now_ms) if lane != entries.LANELESS]
     if not due:
         return []
-    waiting = {whose.team for lane in table.lanes() if (whose := _whose(table, gate, lane))}
+    soon = {whose.team for lane in table.due_lanes(now_ms + _SOON_MS) if (whose := _whose(table, gate, lane))}
     lanes: dict[str, list[tuple[bytes, Lane]]] = {}
     for lane in due:
         if (whose := _whose(table, gate, lane)) is not None:
             lanes.setdefault(whose.team, []).append((lane, whose))
-    parts = 1 if len(waiting) < 2 else max(_PARTS, len(lanes))
+    parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     found: list[Row] = []
     for of_team in lanes.values():
         rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)

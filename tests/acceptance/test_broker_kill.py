@@ -34,7 +34,7 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, 
         load = Thread(target=send, args=(sender, deployment, LETTERS, LOAD_S, DELAY_MS))
         load.start()
         for letters in KILLS_AFTER:
-            await_that(f"{letters} letters are acknowledged", lambda letters=letters: len(sender.sent) >= letters, 120)
+            await_that(f"{letters} letters are acknowledged", lambda letters=letters: sender.acknowledged() >= letters, 60)
             own.kill()
             runs.add()
             own.start()

@@ -86,6 +86,11 @@ class Sender:
                 pause(0.005)
             send(n)
 
+    def acknowledged(self) -> int:
+        """How many were, until now."""
+        self._producer.poll(0)
+        return len(self.sent)
+
     def finish(self) -> dict[str, Letter]:
         """Wait until all are acknowledged, and return them by their coordinates."""
         left = self._producer.flush(_FLUSH_S)

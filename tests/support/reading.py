@@ -10,10 +10,8 @@ from typing import NamedTuple
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
-    KafkaException,
     Message,
     TopicPartition,
 )
@@ -114,20 +112,6 @@ def _ends(client: AdminClient, wanted: list[TopicPartition]) -> Ends:
         isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
     )  # fmt: skip
     return {(p.topic, p.partition): done.result(_ASK_S).offset for p, done in asked.items()}
-
-
-def standing(client: AdminClient, group: str) -> str:
-    """Members of a consumer group with what they own, and how far its committed offsets are from the ends."""
-    try:
-        about = client.describe_consumer_groups([group], request_timeout=_ASK_S)[group].result(_ASK_S)
-        asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_S)
-        offsets = asked[group].result(_ASK_S).topic_partitions
-        ends = _ends(client, offsets) if offsets else {}
-    except (KafkaException, TimeoutError) as error:
-        return repr(error)
-    owned = {m.member_id: sorted((p.topic, p.partition) for p in m.assignment.topic_partitions) for m in about.members}
-    lag = [f"{p.topic} {p.partition}: {p.offset} of {ends[p.topic, p.partition]}" for p in offsets]
-    return "\n".join([str(about.state), *(f"{member} owns {places}" for member, places in owned.items()), *lag])
 
 
 class Tail:

@@ -182,6 +182,15 @@ def test_a_team_with_much_that_is_due_leaves_room_for_the_others(bench: Bench) -
     assert bench.agrees()
 
 
+def test_others_whose_entries_are_due_much_later_need_no_room(bench: Bench) -> None:
+    for n in range(200):
+        bench.put(NOW_MS - 1_000 + n, team="flood")
+    bench.put(NOW_MS + 60_000, team="later")
+    assert len(bench.sweep(rows_max=80).sent) == 80
+    bench.put(NOW_MS + 900, team="soon")
+    assert len(bench.sweep(rows_max=80).sent) == 10
+
+
 def test_a_team_with_large_letters_leaves_room_for_the_others(bench: Bench) -> None:
     for n in range(20):
         bench.put(NOW_MS - 1_000 + n, b"x" * 1_000, team="flood")
