@@ -12,7 +12,7 @@ from retry.policies.target import ORIGIN
 from retry.sources.dead_letter import NO_TIME, Letter
 from retry.trace import Trace
 
-_DRAWS = 1 << 32
+DRAWS = 1 << 32
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +87,7 @@ def decide(
 
 def draw(source: bytes) -> float:
     """What jitter depends on, in [0, 1): of a letter's coordinates, so that it always gets the same."""
-    return zlib.crc32(source) / _DRAWS
+    return zlib.crc32(source) / DRAWS
 
 
 def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str | None) -> str | None:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from retry import lineages
+from retry.columns import Columns, Rows
 from retry.decide import Case, decide
 from retry.fill import Fetch, fill
 from retry.pack import Packed, Packer
@@ -28,13 +29,11 @@ from retry.policies.registry import Registry
 from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
-from retry.usual import Done, Usual
+from retry.usual import Usual
 
 # A record of lineages stays well below what every broker takes.
 _LINEAGES_A_RECORD = 20_000
 _TOGETHER = 512
-
-Rows = list[dict[str, Any]]
 
 
 class Writer(Protocol):
@@ -92,53 +91,34 @@ class Intake:
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        shards: list[Rows] = [[] for _ in range(self._shards)]
-        outcomes: Rows = []
-        traces: list[lineages.Row] = []
-        decided: list[tuple[str, str]] = []
-        families: list[str] = []
-        came_back: list[str] = []
-        for shard, entry, outcome, lineage, decision, family, target in self._done(messages, now_ms):
-            shards[shard].append(entry)
-            outcomes.append(outcome)
-            traces.append(lineage)
-            decided.append(decision)
-            families.append(family)
-            if target:
-                came_back.append(target)
-        return Settled(
-            {n: rows for n, rows in enumerate(shards) if rows},
-            outcomes,
-            [{"key": None, "value": packed} for packed in _packed(traces)],
-            Counter(decided),
-            Counter(families),
-            Counter(came_back),
-        )
-
-    def _done(self, messages: Iterable[Any], now_ms: int) -> Iterator[Done]:
-        """Letter by letter, in their order; a few hundred go through one step together, see `decided`."""
-        form, settle, waiting = self._usual.form, self._usual.settle, iter(messages)
+        columns, waiting = Columns(self._shards), iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
-            done = [settle(at, m, now_ms) if (at := form(m.topic(), m.partition())) else None for m in some]
-            closer = [message for message, known in zip(some, done, strict=True) if known is None] if None in done else []
+            others = self._usual.settle(some, now_ms, columns)
             some.clear()
-            others = (self._done_with(case, packed, now_ms) for case, packed in self._decided(closer, now_ms))
-            for known in done:
-                yield known or next(others)
-
-    def _done_with(self, case: Case, packed: Packed, now_ms: int) -> Done:
-        letter, trace, reason = case.letter, case.trace, packed.reason
-        sent = 0 if reason else case.attempt
-        return Done(
-            self._shard(letter),
-            {"key": packed.key, "value": packed.envelope},
-            {"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))},
-            lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched),
-            (case.route.team, "park" if reason else "retry"),
-            letter.failure.family,
-            (case.plan.fixed_target if reason else packed.destination) if trace.made else None,
+            for case, packed in self._decided(others, now_ms):
+                self._add(case, packed, now_ms, columns)
+        return Settled(
+            {n: rows for n, rows in enumerate(columns.entries) if rows},
+            columns.outcomes,
+            [{"key": None, "value": packed} for packed in _packed(columns.lineages)],
+            columns.decided,
+            columns.families,
+            columns.came_back,
         )
+
+    def _add(self, case: Case, packed: Packed, now_ms: int, to: Columns) -> None:
+        letter, trace, reason = case.letter, case.trace, packed.reason
+        to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
+        to.outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
+        sent = 0 if reason else case.attempt
+        to.lineages.append(
+            lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
+        )
+        to.decided[case.route.team, "park" if reason else "retry"] += 1
+        to.families[letter.failure.family] += 1
+        if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
+            to.came_back[target] += 1
 
     def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.

@@ -76,19 +76,13 @@ class Tracer:
             made, first_ms = known.attempts, known.first_failed_ms
         return Trace(lineages.to_header(lineage), number, print_, made, first_ms, False)
 
-    def new(
-        self, topic: str, key: bytes | None, value: bytes | None, now_ms: int, window_ms: int
-    ) -> tuple[bytes, int, int] | None:
-        """Of a letter without origin and without headers of ours: id, number and print, as `trace` has them.
+    def new(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[int, bytes, int] | None:
+        """Of a letter without origin and without headers of ours: print, id and number, as `trace` has them.
 
-        None where a send is known that it may come back from.
+        None where it may come back from a send that is on record.
         """
-        payload = lineages.payload(key, value)
-        print_ = lineages.fingerprint(topic, payload)
-        if print_ in self._matched or self._recent.returned(print_, now_ms, window_ms):
-            return None
-        lineage = lineages.unnamed(payload)
-        return lineages.to_header(lineage), lineages.counted(lineage, topic), print_
+        print_, lineage, number = lineages.silent(topic, key, value)
+        return (print_, b"%016x" % lineage, number) if self._recent.unheard(print_) else None
 
     def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> Trace | None:
         matched = self._matched.get(print_, 0)

@@ -16,12 +16,13 @@ does not change on the way: dead-letter topic, key and value.
 
 from __future__ import annotations
 
-from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, to_header, unnamed
-from retry.lineages.packed import MATCHED, Row, pack, row, unpack
+from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, silent, to_header
+from retry.lineages.packed import MATCHED, SECOND_MAX, Row, pack, row, unpack
 from retry.lineages.record import Known, Lineages
 
 __all__ = [
     "MATCHED",
+    "SECOND_MAX",
     "Known",
     "Lineages",
     "Row",
@@ -33,7 +34,7 @@ __all__ = [
     "pack",
     "payload",
     "row",
+    "silent",
     "to_header",
-    "unnamed",
     "unpack",
 ]

@@ -50,13 +50,23 @@ def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
-        return unnamed(of_payload)
+        return of_payload | _OF_PAYLOAD
     return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
 
 
-def unnamed(of_payload: int) -> int:
-    """The lineage of a letter that says nothing."""
-    return of_payload | _OF_PAYLOAD
+def silent(topic: str, key: bytes | None, value: bytes | None) -> tuple[int, int, int]:
+    """Fingerprint, lineage and the number that it is counted under, of a letter that says nothing.
+
+    >>> print_, lineage, number = silent("t", b"k", b"v")
+    >>> whole = payload(b"k", b"v")
+    >>> print_ == fingerprint("t", whole), lineage == identity("c", Failure(), whole), number == counted(lineage, "t")
+    (True, True, True)
+    """
+    of_topic = _of_topic(topic)
+    seed = _NO_KEY if key is None else xxh3_64_intdigest(key, _KEY)
+    of_payload = seed ^ _NO_VALUE if value is None else xxh3_64_intdigest(value, seed)
+    lineage = of_payload | _OF_PAYLOAD
+    return of_payload ^ of_topic, lineage, lineage ^ of_topic & ~_OF_PAYLOAD
 
 
 def counted(lineage_id: int, topic: str) -> int:

@@ -19,7 +19,7 @@ MATCHED = 1
 ATTEMPT_MAX = (1 << 16) - 1
 _VERSION = versions.LINEAGE.writes.to_bytes(1, "big")
 _ROW = Struct("<QQIIHB")
-_SECOND_MAX = (1 << 32) - 1
+SECOND_MAX = (1 << 32) - 1
 
 
 def row(
@@ -36,10 +36,10 @@ def row(
       matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
     """
     due_s, first_s = due_ms // 1_000, first_failed_ms // 1_000
-    if not 0 < due_s <= _SECOND_MAX:
-        due_s = max(1, min(due_s, _SECOND_MAX))
-    if not 0 <= first_s <= _SECOND_MAX:
-        first_s = max(0, min(first_s, _SECOND_MAX))
+    if not 0 < due_s <= SECOND_MAX:
+        due_s = max(1, min(due_s, SECOND_MAX))
+    if not 0 <= first_s <= SECOND_MAX:
+        first_s = max(0, min(first_s, SECOND_MAX))
     return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
 
 

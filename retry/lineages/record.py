@@ -86,6 +86,10 @@ class Lineages:
             return None
         return _known(self._ring.names(number)[0], due_s, first_s, attempts)
 
+    def unheard(self, fingerprint: int) -> bool:
+        """Whether nothing at all is known of a fingerprint: `returned` is None, whatever else is asked."""
+        return fingerprint not in self._equal and not self._ring.of_fingerprint(fingerprint)
+
     def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
         if fingerprint in self._equal:
