@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from retry import clock
@@ -94,8 +94,17 @@ class Engine:
             shard.fold(messages)
 
     def shards(self) -> list[Shard]:
-        """Those to sweep."""
+        """Those that are owned."""
         return self._shards.shards()
+
+    def to_sweep(self, busy: Collection[Shard]) -> list[Shard]:
+        """Those in which something may be to be done, less those that are busy; a glance at each costs microseconds."""
+        now_ms = self._skew.now_ms()
+        if now_ms is None:
+            for shard in self.shards():
+                shard.rest()
+            return []
+        return [shard for shard in self.shards() if shard not in busy and not shard.idle(now_ms)]
 
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Message
@@ -29,12 +29,17 @@ _LOOK_EVERY_S = 4.0
 
 
 class Batch(NamedTuple):
-    """Letters in the order in which they were read, and where reading goes on after them."""
+    """Letters in the order in which they were read, and where reading goes on after them.
+
+    Attributes:
+      made_anew: tells which of their topics were deleted and made again before the letters were read; see `Member.ask_anew`.
+    """
 
     epoch: int
     messages: list[Message]
     positions: list[Any]
     topics: frozenset[str]
+    made_anew: Callable[[], list[str]]
 
 
 class Decided(NamedTuple):
@@ -74,7 +79,8 @@ class Letters:
         self._closing = threading.Event()
         # Where reading goes on, by partition: what comes from before that was read already.
         self._reached: dict[Partition, int] = {}
-        self._committed: dict[Partition, int] = {}
+        # What this member committed last, with the id of the topic: only what has moved since is told again.
+        self._committed: dict[Partition, tuple[int, str]] = {}
         self._reads = self._tries = self._commits = 0
         self._failing = ""
         self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
@@ -119,14 +125,16 @@ class Letters:
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
-        return Batch(self._read_epoch, messages, positions, frozenset(topic for topic, _ in first))
+        topics = frozenset(topic for topic, _ in first)
+        # Answered while the batch is settled.
+        return Batch(self._read_epoch, messages, positions, topics, self._member.ask_anew(topics))
 
     def _look(self) -> None:
         """Now and then; a topic that was made anew and has no more letters than were read of it says nothing by itself."""
         if clock.monotonic_s() >= self._look_at_s:
             self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
             try:
-                others = self._member.made_anew()
+                others = self._member.ask_anew()()
             except (KafkaException, TimeoutError):
                 return
             if others:
@@ -152,7 +160,7 @@ class Letters:
         ]
         committed, ended = self._committed, self._member.ended
         for place in list(self._member.owned):
-            done = committed.get(place, 0), ended.get(place, 0)
+            done = committed.get(place, (0, ""))[0], ended.get(place, 0)
             found.append(Part(f"letters of {place[0]}/{place[1]}", done, place=place, offset=max(done)))
         return found
 
@@ -195,7 +203,7 @@ class Letters:
             self._done()
 
     def _commit(self, decided: Decided) -> bool:
-        positions = decided.batch.positions
+        positions = [p for p in decided.batch.positions if self._committed.get((p.topic, p.partition)) != (p.offset, p.metadata)]
         try:
             member = self._member.metadata()
             # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
@@ -203,7 +211,7 @@ class Letters:
             owned = self._member.owned
             if not all((p.topic, p.partition) in owned for p in positions):
                 raise TransactionAborted("partitions were given up")
-            self._confirm(decided.batch.topics)
+            _confirm(decided.batch)
             self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
@@ -213,17 +221,9 @@ class Letters:
             self._writer.close()
             self._writer = self._opened()
             return False
-        self._committed |= {(p.topic, p.partition): p.offset for p in positions}
+        self._committed |= {(p.topic, p.partition): (p.offset, p.metadata) for p in positions}
         self._commits, self._failing = self._commits + 1, ""
         return True
-
-    def _confirm(self, topics: frozenset[str]) -> None:
-        try:
-            others = self._member.made_anew(topics)
-        except (KafkaException, TimeoutError) as error:
-            raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
-        if others:
-            raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
 
     def _done(self) -> None:
         self._tries += 1
@@ -282,6 +282,15 @@ class Letters:
             self._under_way = 0
         self._member.close()
         self._writer.close()
+
+
+def _confirm(batch: Batch) -> None:
+    try:
+        others = batch.made_anew()
+    except (KafkaException, TimeoutError) as error:
+        raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
+    if others:
+        raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
 
 
 def _handed_over(messages: list[Message]) -> Iterator[Message]:

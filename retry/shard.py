@@ -39,6 +39,9 @@ from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
 
+# Of so many glances at an idle shard one is a closer look: at older entries that are to be moved, say.
+_LOOK_EVERY = 20
+
 
 class Phase(Enum):
     """Where a shard is between opening and closing."""
@@ -71,7 +74,7 @@ class Shard:
         self._current_at_ms, self._readable = clock.wall_ms(), end_offset
         self._begin(writer, end_offset)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
-        self._tries = self._turns = 0
+        self._tries = self._turns = self._glances = 0
 
     def _begin(self, writer: Writer | None, end_offset: int) -> None:
         self._writer, self._rescheduling, self.end_offset = writer, Rescheduling(), end_offset
@@ -243,6 +246,16 @@ class Shard:
             self._tries += 1
             self._sweeping.release()
         return None
+
+    def idle(self, now_ms: int) -> bool:
+        """Whether nothing is to be done here, as far as a glance tells; now and then it says no, for a closer look."""
+        self._glances += 1
+        if self._glances % _LOOK_EVERY == 0:
+            return False
+        if self.phase is Phase.READY and (self.table.controls or self.table.due_lanes(now_ms)):
+            return False
+        self.rest()
+        return True
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""

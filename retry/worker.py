@@ -107,6 +107,7 @@ class _Threads:
         self._app, self._engine = app, engine
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
         self._sweeps: dict[Shard, asyncio.Future[None]] = {}
+        self._looking: asyncio.Future[None] | None = None
 
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
         """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
@@ -118,12 +119,15 @@ class _Threads:
             raise
 
     def sweep(self) -> None:
-        """Begin a sweep of every shard but those that are still busy: a slow one holds up nobody but itself."""
-        for shard in [shard for shard, done in self._sweeps.items() if done.done()]:
-            del self._sweeps[shard]
-        for shard in self._engine.shards():
-            if shard not in self._sweeps:
-                self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
+        """Look for shards to sweep, unless that is being done."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._app.add_future(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Begin a sweep of each shard that has something due but those that are still busy: a slow one holds up itself only."""
+        self._sweeps = {shard: sweeping for shard, sweeping in self._sweeps.items() if not sweeping.done()}
+        for shard in await self.run(self._engine.to_sweep, self._sweeps.keys()):
+            self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
 
 
 def assemble(engine: Engine, settings: Settings, listening: socket.socket | None = None) -> faust.App:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from retry import clock
 from retry.errors import ChangelogReplaced, TopicsInvalid
@@ -28,21 +29,28 @@ class Identities:
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
-    def now(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of those of `topics` that exist.
+    def ask(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
+        """Ask now for the ids of those of `topics` that exist, and be told them later, when they are wanted.
 
-        Raises:
+        Being told raises:
           KafkaException, TimeoutError: nobody answered within 5 s.
         """
-        wanted, found = sorted(set(topics)), {}
+        wanted = sorted(set(topics))
         answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S) if wanted else {}
-        for topic, answer in answers.items():
-            try:
-                found[topic] = str(answer.result(_ASK_S).topic_id)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-        return found
+        return lambda: dict(_found(answers))
+
+    def now(self, topics: Iterable[str]) -> dict[str, str]:
+        """The same at once."""
+        return self.ask(topics)()
+
+
+def _found(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[str, str]]:
+    for topic, answer in answers.items():
+        try:
+            yield topic, str(answer.result(_ASK_S).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
 
 
 class Changelog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -152,19 +152,19 @@ class Member:
             self._consumer.seek(TopicPartition(partition.topic, partition.partition, start))
         self._ids = ids
 
-    def made_anew(self, topics: Iterable[str] = ()) -> list[str]:
-        """Those of some topics, or of all that are read, that are no longer what they were when reading of them began.
+    def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
+        """Ask which of some topics, or of all that are read, are no longer what they were when reading of them began.
 
         A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
         What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread.
+        Safe in any thread. The answer comes while other things are done, and is told when it is wanted.
 
-        Raises:
+        Being told raises:
           KafkaException, TimeoutError: nobody answered.
         """
         known = self._ids
-        now = self._identities.now(topics or known)
-        return sorted(topic for topic, topic_id in now.items() if topic_id != known.get(topic))
+        told = self._identities.ask(topics or known)
+        return lambda: sorted(topic for topic, topic_id in told().items() if topic_id != known.get(topic))
 
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from retry import controls
 from retry import entry as entries
+from retry.controls import Reschedule
 from retry.entry import Entry
 from retry.gate import Gate
 from retry.gather import Lane
@@ -111,3 +113,20 @@ def test_a_shard_that_is_to_be_opened_again_has_no_parts_and_one_that_is_restore
     assert not bench.parts()["sweeping"].busy
     bench.shard.phase = Phase.BROKEN
     assert bench.parts() == {}
+
+
+def test_a_shard_that_has_nothing_to_do_is_let_alone_and_looked_at_closely_now_and_then(bench: Bench) -> None:
+    assert not bench.shard.idle(NOW_MS)
+    bench.sweep()
+    tries = bench.parts()["sweeping"].done
+    glances = [bench.shard.idle(NOW_MS) for _ in range(40)]
+    assert (glances.count(False), glances.count(True)) == (2, 38)
+    # The watchdog sees each of them.
+    assert bench.parts()["sweeping"].done == tries + 38
+
+
+def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
+    bench.sweep()
+    request = controls.reschedule_key(1)
+    bench.shard.table.fold([(request, controls.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
+    assert not bench.shard.idle(NOW_MS)

@@ -144,8 +144,8 @@ class SteppedMember:
 
     def __init__(self, world: World, member: MemoryMember) -> None:
         self._world, self._member = world, member
-        self.subscribe, self.positions, self.metadata, self.close, self.ended, self.made_anew = (
-            member.subscribe, member.positions, member.metadata, member.close, member.ended, member.made_anew,
+        self.subscribe, self.positions, self.metadata, self.close, self.ended, self.ask_anew = (
+            member.subscribe, member.positions, member.metadata, member.close, member.ended, member.ask_anew,
         )  # fmt: skip
 
     @property

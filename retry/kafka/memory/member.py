@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -95,9 +95,9 @@ class MemoryMember:
         self._next |= committed
         self._reached.clear()
 
-    def made_anew(self, topics: Iterable[str] = ()) -> list[str]:  # noqa: ARG002
+    def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:  # noqa: ARG002
         """None: topics in memory are never made anew."""
-        return []
+        return list
 
     def close(self) -> None:
         """Let go; `leaving` is told of everything that is still owned."""
