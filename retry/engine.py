@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 Ends = Callable[[Iterable[Place]], dict[Place, int]]
 _WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
+# A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
+_FULL = 8
 # A shard that has more due gives way to the others after this many batches.
 _BATCHES_MAX = 10
 # Whoever waits longer for the brokers' time could not commit either.
@@ -121,6 +123,9 @@ class Engine:
             if swept.put_back:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
+            if len(swept.sent) < self._shards.around.rows_max // _FULL:
+                # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
+                return
 
     def look(self, _now: None = None) -> None:
         """Use another policy file if there is one, and whatever else is looked at now and then."""

@@ -22,7 +22,8 @@ from retry.watchdog import Part
 
 logger = logging.getLogger(__name__)
 
-_LINGER_S = 0.02
+# Few letters make small batches, and every transaction costs the brokers the same.
+_LINGER_S = 0.05
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
 _LOOK_EVERY_S = 4.0
@@ -94,7 +95,7 @@ class Letters:
         self._former, self._intake, self._subscription = self._intake, intake, subscription
 
     def read(self) -> Batch | None:
-        """The next batch, or None if there is none within a few milliseconds."""
+        """The next batch, or None if there is none within some milliseconds."""
         self._reads += 1
         if self.stopped:
             # Its partitions go to workers that can do something with them.

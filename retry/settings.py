@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     instance: str = ""
     shards: int = 8
     http_addr: str = "127.0.0.1:8080"
-    sweep_interval_ms: int = 50
+    sweep_interval_ms: int = 25
     batch_records: int = 5_000
     batch_bytes: int = 16 << 20
     table_cache_bytes: int = 64 << 20

@@ -64,6 +64,8 @@ def _run(asked: argparse.Namespace, name: str, system: str, adapter: Path, broke
     out = work / "line.jsonl"
     out.unlink(missing_ok=True)
     options = ["--test", test, "--partitions", str(partitions), "--isolation", "read_committed", "--out", str(out)]
+    # Only to place the time at which all are due: late enough for either.
+    options += ["--est-rate", "12000"]
     if test != "trickle":
         options += ["--n", str(asked.letters)]
     if system == PEER:
