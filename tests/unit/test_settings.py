@@ -16,7 +16,7 @@ def test_an_empty_environment_gives_the_defaults_of_the_readme() -> None:
     found = from_environment({})
     assert found == Settings()
     assert (found.bootstrap_servers, found.app_id, found.shards) == ("127.0.0.1:9092", "retry", 8)
-    assert (found.http_addr, found.sweep_interval_ms, found.policies) == ("127.0.0.1:8080", 50, None)
+    assert (found.http_addr, found.sweep_interval_ms, found.policies) == ("127.0.0.1:8080", 25, None)
 
 
 def test_every_field_is_a_variable() -> None:
