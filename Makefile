@@ -47,9 +47,10 @@ bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics
 
 # Most of these tests wait most of the time: for sessions to end, clocks, brokers.
 PROCESSES ?= 3
+SPREAD := --numprocesses $(PROCESSES) --dist worksteal
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m "slow or fault" --numprocesses $(PROCESSES) --faults-table build/faults.txt tests
-	$(BIN)/python -m pytest -q --hypothesis-profile=thorough tests/unit
+	$(BIN)/python -m pytest -q -m "slow or fault" $(SPREAD) --faults-table build/faults.txt tests
+	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(SPREAD) tests/unit
 
 MINUTES ?= 60
 soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/soak.md
