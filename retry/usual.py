@@ -17,14 +17,14 @@ from backoff import Policy
 from retry import entry as entries
 from retry.columns import Columns
 from retry.decide import DRAWS
-from retry.entry import Entry, Header
+from retry.entry import Entry, Header, Headers
 from retry.failure import UNKNOWN
 from retry.lineages import SECOND_MAX
 from retry.pack import Packer
 from retry.policies.registry import Registry
 from retry.sources import dialects
 from retry.sources import headers as names
-from retry.sources.dead_letter import LIKELY_MS, moment
+from retry.sources.dead_letter import LIKELY_MS, Untold, moment
 from retry.telemetry import outcomes
 from retry.trace import Tracer
 
@@ -87,7 +87,15 @@ class Usual:
             if place not in forms:
                 forms[place] = self.form(*place)
             form = forms[place]
-            if form is not None and self._settle(form, message, now_ms, taken, into):
+            if form is None:
+                others.append(message)
+                continue
+            try:
+                headers = message.headers() or []
+            except SystemError:
+                others.append(Untold(message))
+                continue
+            if self._settle(form, message, headers, now_ms, taken, into):
                 counted[form.team] += 1
             else:
                 others.append(message)
@@ -96,12 +104,8 @@ class Usual:
             into.families[UNKNOWN] += letters
         return others
 
-    def _settle(self, form: Form, message: Any, now_ms: int, taken: bytes, into: Columns) -> bool:
+    def _settle(self, form: Form, message: Any, kept: Headers, now_ms: int, taken: bytes, into: Columns) -> bool:
         """Whether this letter was usual; called for nearly every one, so what can be is done here and not in functions."""
-        try:
-            kept = message.headers() or []
-        except SystemError:
-            return False
         wish_ms = None
         for header in kept:
             if header[0] not in _TELLING:

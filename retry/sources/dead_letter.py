@@ -158,6 +158,18 @@ def filled(pointer: Letter, record: Message | Any) -> Letter:
     return msgspec.structs.replace(whole, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
 
 
+class Untold:
+    """A record whose headers the client could not tell; asked for once more, it tells rubbish or ends the process."""
+
+    def __init__(self, record: Message) -> None:
+        self.topic, self.partition, self.offset = record.topic, record.partition, record.offset
+        self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
+
+    def headers(self) -> Headers:
+        """Raises SystemError, as the client did."""
+        raise SystemError("headers that cannot be told")
+
+
 class _Filled:
     """A record as if its framework had copied it: its own headers, then the pointer's.
 

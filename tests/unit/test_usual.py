@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retry import lineages
 from retry.columns import Columns
-from retry.entry import Entry
+from retry.entry import Entry, Headers
 from retry.intake import Intake, Settled
 from retry.kafka.memory import MemoryRecord
 from retry.kafka.topics import Names
@@ -113,3 +113,17 @@ def test_a_plain_letter_goes_the_short_way() -> None:
 @pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "back.DLT", "parks", "nobody's"])
 def test_topics_whose_letters_need_a_closer_look_have_no_short_way(topic: str) -> None:
     assert intake(Lineages(100), 1_000_000)._usual.form(topic, 0) is None
+
+
+def test_headers_that_cannot_be_told_are_asked_for_once() -> None:
+    asked = []
+
+    class Broken(MemoryRecord):
+        def headers(self) -> Headers | None:
+            asked.append(self)
+            raise SystemError("returned a result with an exception set")
+
+    letter = Broken(Entry("plain", b"key", b"value", [], None, ""), 1, 2, NOW_MS)
+    settled = intake(Lineages(100), 1_000_000).settle([letter], NOW_MS)
+    assert settled.decided == {('a%b"c', "park"): 1}
+    assert asked == [letter]
