@@ -44,8 +44,7 @@ def test_a_foreign_record_stops_its_shard_and_no_other(deploy: Deploy, kind: str
     assert (status, shards["1"]) == (503, "ready")
     assert shards["0"].startswith("halted: ")
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    await_that("the other shard's letters come back", lambda: bool(tail.read()) or bool(tail.seen))
-    await_that("the others wait", lambda: worker.metric("retry_entries_waiting") + len(tail.seen | set(tail.read())) > 0)
+    await_that("the other shard's letters come back", lambda: tail.read())
     tail.quiet(1.0)
     assert 0 < len(tail.seen) < letters
     assert len(tail.records) == len(tail.seen)

@@ -67,7 +67,7 @@ def test_teams_and_targets_keep_to_their_limits_and_hold_up_nobody(deploy: Deplo
     assert max(freely) - min(freely) < 2_500
     held = json.loads(worker.get("/health/ready")[1])["held"]
     assert held == {f"thrifty {thrifty} {deployment.retry_of(thrifty)}": "the limit is used up for now"}
-    assert worker.metric("retry_entries_waiting") == BUDGET + 10
+    await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == BUDGET + 10)
     # What is aligned waits for the quarter of the hour, and is sent with that as its due time.
     rows = [json.loads(line) for line in deployment.command("entries", "--topic", aligned, "--json").stdout.splitlines()]
     assert len(rows) == 10
@@ -104,7 +104,7 @@ def test_a_breaker_opens_while_retries_come_back_and_closes_when_they_do_not(dep
     consumer.fails = False
     await_that("the next probe is under way", lambda: why() == f"{opened}; a probe is under way", 15.0)
     await_that("everything flows", lambda: why() == "" and len(consumer.done) == letters, 30.0)
-    assert worker.metric("retry_entries_waiting") == 0
+    await_that("nothing waits", lambda: worker.metric("retry_entries_waiting") == 0)
     consumer.close()
     worker.terminate()
 

@@ -56,7 +56,7 @@ def test_entries_of_a_missing_target_wait_and_flow_when_it_is_there(deploy: Depl
     tail = Tail(deployment.bootstrap_servers, [deployment.retry_of(same), deployment.retry_of(other)])
     tail.await_seen(2 * LETTERS, 20.0)
     tail.close()
-    assert worker.metric("retry_entries_waiting") == LETTERS
+    await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
     await_that("health says why", lambda: set(held(worker)) == {f"a {missing} {target}"})
     assert held(worker)[f"a {missing} {target}"].startswith(f"{target}: ")
     assert worker.metric("retry_lanes_held") == 1
@@ -95,7 +95,7 @@ def test_records_that_their_target_finds_too_large_are_put_back_alone(deploy: De
     sender.finish()
     tail.await_seen(2 * LETTERS - len(too_large), 20.0)
     await_that("the rest is put back", lambda: worker.metric("retry_entries_put_back_total") == len(too_large))
-    assert worker.metric("retry_entries_waiting") == len(too_large)
+    await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == len(too_large))
     sender.send(name, b"later", b"v")
     sender.finish()
     tail.await_seen(2 * LETTERS - len(too_large) + 1, 20.0)
@@ -143,7 +143,7 @@ def test_a_letter_may_choose_among_the_targets_that_are_allowed(deploy: Deploy) 
     assert {record.topic: record.key for record in tail.records} == {blue: b"blue", origin: origin.encode()}
     why = f"the policy file does not allow team a to send to {red} any more"
     await_that("health says why", lambda: held(worker) == {f"a {orders} {red}": why})
-    assert worker.metric("retry_entries_waiting") == 1
+    await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == 1)
     deployment.policy_file.write_text(file(red))
     worker.signal(signal.SIGHUP)
     tail.await_seen(3, 20.0)

@@ -168,7 +168,7 @@ def test_entries_of_a_team_that_is_gone_wait_until_it_is_back(deploy: Deploy) ->
     tail.await_seen(20, 20.0)
     why = "team gone is not in the policy file"
     await_that("health says why", lambda: health(worker)["held"] == {f"gone {gone} {deployment.retry_of(gone)}": why})
-    assert worker.metric("retry_entries_waiting") == 20
+    await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == 20)
     listed = deployment.command("entries", "--json").stdout.splitlines()
     assert Counter(json.loads(line)["team"] for line in listed) == {"gone": 20}
     change(deployment, worker, both)
