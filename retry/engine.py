@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from retry import clock
-from retry.letters import Batch, Decided, Letters
+from retry.batch import Batch, Decided
+from retry.letters import Letters
 from retry.reasons import Reason
 from retry.recent import Recent
 from retry.reload import PolicyFile, Use

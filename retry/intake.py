@@ -15,24 +15,21 @@ leaves the service leaves it by one way. Nothing here reads a clock or draws a n
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from retry import lineages
-from retry.columns import Columns, Rows
 from retry.decide import Case, decide
 from retry.fill import Fetch, fill
 from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
+from retry.settled import Settled
 from retry.sources.dead_letter import Letter, read
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
 from retry.usual import Usual
 
-# A record of lineages stays well below what every broker takes.
-_LINEAGES_A_RECORD = 20_000
 _TOGETHER = 512
 
 
@@ -43,26 +40,6 @@ class Writer(Protocol):
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def read_to(self, positions: list[Any], member: object) -> None: ...
     def commit(self) -> None: ...
-
-
-class Settled(NamedTuple):
-    """What to write for one batch of letters.
-
-    Attributes:
-      entries: changelog rows by shard.
-      outcomes: one row a letter.
-      lineages: rows for the record of lineages.
-      decided: letters by (team, decision).
-      families: letters by who wrote them.
-      came_back: letters that had been retried, by the topic that they had been sent to.
-    """
-
-    entries: dict[int, Rows]
-    outcomes: Rows
-    lineages: Rows
-    decided: Counter[tuple[str, str]]
-    families: Counter[str]
-    came_back: Counter[str]
 
 
 class Intake:
@@ -91,28 +68,22 @@ class Intake:
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
-        columns, waiting = Columns(self._shards), iter(messages)
+        settled, waiting = Settled(), iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
-            others = self._usual.settle(some, now_ms, columns)
+            others = self._usual.settle(some, now_ms, settled)
             some.clear()
             for case, packed in self._decided(others, now_ms):
-                self._add(case, packed, now_ms, columns)
-        return Settled(
-            {n: rows for n, rows in enumerate(columns.entries) if rows},
-            columns.outcomes,
-            [{"key": None, "value": packed} for packed in _packed(columns.lineages)],
-            columns.decided,
-            columns.families,
-            columns.came_back,
-        )
+                self._add(case, packed, now_ms, settled)
+        settled.pack()
+        return settled
 
-    def _add(self, case: Case, packed: Packed, now_ms: int, to: Columns) -> None:
+    def _add(self, case: Case, packed: Packed, now_ms: int, to: Settled) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
         to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
         to.outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
         sent = 0 if reason else case.attempt
-        to.lineages.append(
+        to.traces.append(
             lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
         )
         to.decided[case.route.team, "park" if reason else "retry"] += 1
@@ -170,11 +141,6 @@ class Intake:
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
-
-
-def _packed(traces: list[lineages.Row]) -> list[bytes]:
-    rows = iter(traces)
-    return [lineages.pack(part) for part in iter(lambda: list(islice(rows, _LINEAGES_A_RECORD)), [])]
 
 
 def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcome:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 
 from retry import clock
+from retry.batch import Batch, Decided
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
-from retry.intake import Intake, Settled
+from retry.intake import Intake
 from retry.kafka.log import Log, Partition, Writer
 from retry.watchdog import Part
 
@@ -27,27 +27,6 @@ _LINGER_S = 0.05
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
 _LOOK_EVERY_S = 4.0
-
-
-class Batch(NamedTuple):
-    """Letters in the order in which they were read, and where reading goes on after them.
-
-    Attributes:
-      made_anew: tells which of their topics were deleted and made again before the letters were read; see `Member.ask_anew`.
-    """
-
-    epoch: int
-    messages: list[Message]
-    positions: list[Any]
-    topics: frozenset[str]
-    made_anew: Callable[[], list[str]]
-
-
-class Decided(NamedTuple):
-    """A batch and what is to be written for it."""
-
-    batch: Batch
-    settled: Settled
 
 
 class Letters:
@@ -180,7 +159,7 @@ class Letters:
         """
         if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
-            return Decided(batch, self._deciding(batch).settle(_handed_over(batch.messages), now_ms))
+            return Decided(batch, self._deciding(batch).settle(batch.handed_over(), now_ms))
         self._done()
         return None
 
@@ -212,7 +191,7 @@ class Letters:
             owned = self._member.owned
             if not all((p.topic, p.partition) in owned for p in positions):
                 raise TransactionAborted("partitions were given up")
-            _confirm(decided.batch)
+            decided.batch.confirm()
             self._intake.commit(decided.settled, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
@@ -283,19 +262,3 @@ class Letters:
             self._under_way = 0
         self._member.close()
         self._writer.close()
-
-
-def _confirm(batch: Batch) -> None:
-    try:
-        others = batch.made_anew()
-    except (KafkaException, TimeoutError) as error:
-        raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
-    if others:
-        raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
-
-
-def _handed_over(messages: list[Message]) -> Iterator[Message]:
-    """The messages, of which none is kept: what was just read is at hand, and later costs far more to touch and let go."""
-    messages.reverse()
-    while messages:
-        yield messages.pop()

@@ -15,13 +15,13 @@ from zlib import crc32
 
 from backoff import Policy
 from retry import entry as entries
-from retry.columns import Columns
 from retry.decide import DRAWS
 from retry.entry import Entry, Header, Headers
 from retry.failure import UNKNOWN
 from retry.lineages import SECOND_MAX
 from retry.pack import Packer
 from retry.policies.registry import Registry
+from retry.settled import Settled
 from retry.sources import dialects
 from retry.sources import headers as names
 from retry.sources.dead_letter import LIKELY_MS, Untold, moment
@@ -79,7 +79,7 @@ class Usual:
             outcomes.parts(team=route.team, topic=topic, policy=plan.name, target=plan.retry_to),
         )
 
-    def settle(self, messages: Iterable[Any], now_ms: int, into: Columns) -> list[Any]:
+    def settle(self, messages: Iterable[Any], now_ms: int, into: Settled) -> list[Any]:
         """Put down what is to be written for the usual letters among these; the others, in their order."""
         others, counted, forms, taken = [], Counter[str](), self._forms, b"%d" % now_ms
         for message in messages:
@@ -104,7 +104,7 @@ class Usual:
             into.families[UNKNOWN] += letters
         return others
 
-    def _settle(self, form: Form, message: Any, kept: Headers, now_ms: int, taken: bytes, into: Columns) -> bool:
+    def _settle(self, form: Form, message: Any, kept: Headers, now_ms: int, taken: bytes, into: Settled) -> bool:
         """Whether this letter was usual; called for nearly every one, so what can be is done here and not in functions."""
         wish_ms = None
         for header in kept:
@@ -136,5 +136,5 @@ class Usual:
         entry_key = entries.key(due_ms, form.stem, offset, form.lane)
         into.entries[(draw if key is None else crc32(key)) % self._shards].append({"key": entry_key, "value": envelope})
         into.outcomes.append({"key": lineage, "value": outcome})
-        into.lineages.append((number, print_, due_ms // 1_000, failed_ms // 1_000, 1, 0))
+        into.traces.append((number, print_, due_ms // 1_000, failed_ms // 1_000, 1, 0))
         return True

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from retry.errors import BrokerNotStarted
 from retry.kafka.broker import LocalBroker
 
-from . import machine, rates, spread, stock
+from . import arguments, machine, rates, spread, stock
 from .figures import Figure, Line, lines, table
 from .limit import copy
 from .service import Service
@@ -122,21 +122,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="One worker beside the copy limit.")
     parser.add_argument("--letters", type=int, default=200_000)
     parser.add_argument("--runs", type=int, default=1, help="medians of so many, the copy limit between them")
-    parser.add_argument("--only", type=_names, default=_NAMES, metavar="NAME,...", help=",".join(_NAMES))
-    parser.add_argument("--set", action="append", type=_setting, default=[], metavar="NAME=VALUE", help="of the worker")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments.add(parser, _NAMES)
     return parser.parse_args()
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
-
-
-def _names(text: str) -> list[str]:
-    if unknown := set(text.split(",")) - set(_NAMES):
-        raise argparse.ArgumentTypeError(f"no such figure: {', '.join(sorted(unknown))}")
-    return text.split(",")
 
 
 def _say(*told: str) -> None:

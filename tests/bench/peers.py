@@ -24,6 +24,7 @@ from typing import Any
 from retry.kafka.broker import LocalBroker
 
 from . import machine
+from .arguments import some
 from .ratios import PEER, US, compared, table
 
 _HERE = Path(__file__).parent
@@ -107,7 +108,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--letters", type=int, default=200_000)
     names = ",".join(_TESTS)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(_TESTS), metavar="NAME,...", help=names)
+    parser.add_argument("--only", type=some(list(_TESTS)), default=list(_TESTS), metavar="NAME,...", help=names)
     parser.add_argument("--keep", type=Path, default=_BUILT / "runs.jsonl", metavar="FILE")
     return parser.parse_args()
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from retry.kafka.broker import LocalBroker
 
-from . import machine
+from . import arguments, machine
 from .curve import TEAMS, curve
 from .figures import Figure, number
 from .herd import TEAM, herd
@@ -125,7 +125,6 @@ def _plain(told: Mapping[str, Columns]) -> dict[str, object]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.scale", description="What grows with what.")
-    parser.add_argument("--only", type=_parts, default=list(_PARTS), metavar="PART,...", help=",".join(_PARTS))
     parser.add_argument("--sizes", type=_numbers, default=[10**4, 10**5, 10**6, 10**7], metavar="N,...", help="waiting entries")
     parser.add_argument("--due", type=int, default=50_000, help="letters due at one moment beside them")
     parser.add_argument("--topics", type=_numbers, default=[1, 1_000], metavar="N,...", help="dead-letter topics")
@@ -133,24 +132,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--herd", type=int, default=10**6, help="entries due within one second")
     parser.add_argument("--per-s", type=int, default=1_000, help="letters a second where lateness is measured")
     parser.add_argument("--seconds", type=float, default=15.0, help="and for how long")
-    parser.add_argument("--set", action="append", type=_setting, default=[], metavar="NAME=VALUE", help="of the workers")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments.add(parser, _PARTS)
     return parser.parse_args()
 
 
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
-
-
-def _parts(text: str) -> list[str]:
-    if unknown := set(text.split(",")) - set(_PARTS):
-        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}")
-    return text.split(",")
 
 
 if __name__ == "__main__":

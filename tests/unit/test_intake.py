@@ -13,11 +13,12 @@ from retry import entry as entries
 from retry import lineages
 from retry.entry import Entry, Headers
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
-from retry.intake import Intake, Settled
+from retry.intake import Intake
 from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransactions
 from retry.kafka.topics import Names
 from retry.lineages import Lineages
 from retry.pack import Packer
+from retry.settled import Settled
 from retry.sources import headers as names
 from retry.trace import Tracer
 from tests.support.plans import registry_of

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry import lineages
-from retry.columns import Columns
 from retry.entry import Entry, Headers
-from retry.intake import Intake, Settled
+from retry.intake import Intake
 from retry.kafka.memory import MemoryRecord
 from retry.kafka.topics import Names
 from retry.lineages import Lineages
 from retry.pack import Packer
+from retry.settled import Settled
 from retry.trace import Tracer
 from retry.usual import Usual
 from tests.support.plans import registry_of
@@ -103,11 +103,11 @@ def test_what_is_written_is_the_same_by_the_short_way_and_by_the_long_one(
 
 
 def test_a_plain_letter_goes_the_short_way() -> None:
-    usual, columns = intake(Lineages(100), 1_000_000)._usual, Columns(4)
+    usual, settled = intake(Lineages(100), 1_000_000)._usual, Settled()
     plain = MemoryRecord(Entry("plain", b"key", b"value", [("retry-at-ms", b"%d" % NOW_MS)], None, ""), 1, 2, NOW_MS)
     telling = MemoryRecord(Entry("plain", b"key", b"value", [("retry-attempt", b"2")], None, ""), 1, 3, NOW_MS)
-    assert usual.settle([plain, telling], NOW_MS, columns) == [telling]
-    assert len(columns.outcomes) == 1
+    assert usual.settle([plain, telling], NOW_MS, settled) == [telling]
+    assert len(settled.outcomes) == 1
 
 
 @pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "back.DLT", "parks", "nobody's"])

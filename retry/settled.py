@@ -1,0 +1,46 @@
+"""What a batch of letters comes to, column by column: what is to be written, and what is to be counted."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import islice
+from typing import Any
+
+from retry import lineages
+
+Rows = list[dict[str, Any]]
+
+# A record of lineages stays well below what every broker takes.
+_LINEAGES_A_RECORD = 20_000
+
+
+class Settled:
+    """What to write and count for one batch of letters.
+
+    Attributes:
+      entries: changelog rows by shard, of those shards that have any.
+      outcomes: one row a letter.
+      traces: what is to be remembered of each letter, until they are packed.
+      lineages: rows for the topic of lineages, once they are.
+      decided: letters by (team, decision).
+      families: letters by who wrote them.
+      came_back: letters that had been retried, by the topic that they had been sent to.
+    """
+
+    __slots__ = ("came_back", "decided", "entries", "families", "lineages", "outcomes", "traces")
+
+    def __init__(self) -> None:
+        self.entries: defaultdict[int, Rows] = defaultdict(list)
+        self.outcomes: Rows = []
+        self.traces: list[lineages.Row] = []
+        self.lineages: Rows = []
+        self.decided: Counter[tuple[str, str]] = Counter()
+        self.families: Counter[str] = Counter()
+        self.came_back: Counter[str] = Counter()
+
+    def pack(self) -> None:
+        """Put all that is to be remembered into few records."""
+        traces = iter(self.traces)
+        while part := list(islice(traces, _LINEAGES_A_RECORD)):
+            self.lineages.append({"key": None, "value": lineages.pack(part)})
+        self.traces.clear()
