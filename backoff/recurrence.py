@@ -101,7 +101,8 @@ def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
     until_ms = now_ms if plan.end_ms is None else min(now_ms, plan.end_ms)
     if plan.cron:
         after_ms = due_ms - _jitter_ms(plan, plan.run) + 1
-        return _planned(plan, _caught_up(plan, after_ms, until_ms, kept) if missed else _match(plan, after_ms), plan.run + 1, due_ms)
+        at_ms = _caught_up(plan, after_ms, until_ms, kept) if missed else _match(plan, after_ms)
+        return _planned(plan, at_ms, plan.run + 1, due_ms)
     if not plan.every_ms:
         return None
     run = plan.run + 1
