@@ -11,6 +11,7 @@ import pytest
 from retry import entry as entries
 from retry.plan import Plan
 from retry.table import rocks as on_disk
+from retry.table import superseded as of_names
 from retry.table.base import Row, Table
 from retry.table.memory import MemoryTable
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
@@ -130,6 +131,6 @@ def test_what_counts_fires_and_nothing_else_whoever_dies(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_same_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    for often in ("_RECLAIM_EVERY", "_RECLAIM_SUPERSEDED"):
-        monkeypatch.setattr(on_disk, often, 2)
+    for module in (on_disk, of_names):
+        monkeypatch.setattr(module, "_RECLAIM_EVERY", 2)
     lived(tmp_path, 1_000 + seed)
