@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -117,9 +118,12 @@ def sweep(
     rows = gathered(table, gate, now_ms, rows_max, bytes_max)
     # After what is due: whatever was superseded by that is found here.
     ended = table.superseded(rows_max + 1)
-    if len(ended) > rows_max:
-        give_back(gate, [row for row in rows if row[0][0] == NAMED])
-        ended, rows = ended[:rows_max], [row for row in rows if row[0][0] != NAMED]
+    if ended:
+        # What was replaced since it was handed out does not go either.
+        gone, every = set(ended), len(ended) > rows_max
+        goes = [not (row[0] in gone or (every and row[0][0] == NAMED)) for row in rows]
+        give_back(gate, [row for row, go in zip(rows, goes, strict=True) if not go])
+        ended, rows = ended[:rows_max], list(compress(rows, goes))
     if not rows and not ended:
         return NOTHING
     try:

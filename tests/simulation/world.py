@@ -46,7 +46,7 @@ class WatchedLog(MemoryLog):
             record, world = transaction.records[-1], self._world
             about = (header(record, SOURCE) or b"").decode()
             world.happened["fired"] += 1
-            shard = int(transaction.id.rsplit("-", 1)[1])
+            shard = int(transaction.id.removeprefix(f"{APP}-shard-").split("-")[0])
             rows = world.ledger.changelog.get(shard, [])
             world.ledger.schedules.appended(about, process.handed[about], rows, process.clock_ms_max, world.now_ms)
 

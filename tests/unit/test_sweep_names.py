@@ -100,6 +100,24 @@ def test_what_is_superseded_while_a_batch_is_gathered_ends_with_it(bench: Bench,
     assert ages(bench)
 
 
+def test_what_is_replaced_while_it_is_handed_out_does_not_go(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, third = bench.named(NOW_MS - 9, 1, b"1"), bench.named(NOW_MS - 9, 1, b"3", name=b"other")
+    bench.named(NOW_MS + 9, 2, b"2", fold=False)
+    due = bench.table.due
+
+    def folded_then(*asked: Any) -> list[tuple[bytes, bytes]]:
+        found = due(*asked)
+        bench.fold()
+        return found
+
+    monkeypatch.setattr(bench.table, "due", folded_then)
+    bench.sweep()
+    assert (bench.delivered(), nulls(bench)) == ([b"3"], [first, third])
+    bench.sweep(NOW_MS + 9)
+    assert bench.delivered() == [b"3", b"2"]
+    assert ages(bench)
+
+
 def test_what_goes_beside_a_delivery_is_in_its_transaction_and_at_its_partition(bench: Bench) -> None:
     tombstone = Also("schedules", 3, b"key", None, headers=[("why", b"fired")])
     copy = Also("history", None, b"key", None, whole=True)
