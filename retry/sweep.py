@@ -101,8 +101,12 @@ class Batch(NamedTuple):
 
     def passed_over(self, now_ms: int) -> set[int]:
         """Runs that were missed and are not made up for: nothing is published, and the next one is put."""
-        planned = ((n, _plan(e)) for n, e in enumerate(self.sending))
-        return {n for n, plan in planned if plan and passed_over(plan, entries.due_at_ms(self.rows[n][0]), now_ms)}
+        rows = self.rows
+        return {n for n, plan in self.planned() if passed_over(plan, entries.due_at_ms(rows[n][0]), now_ms)}
+
+    def planned(self) -> list[tuple[int, Plan]]:
+        """What recurs, by position."""
+        return [(n, e.plan) for n, e in enumerate(self.sending) if isinstance(e, Named) and e.plan is not None]
 
 
 def sweep(
@@ -182,7 +186,7 @@ def _deliver(batch: Batch, writer: Writer, changelog: Changelog, now_ms: int) ->
     """Publish all but those that are to be put back; what was put in the place of these, and of what recurs."""
     unsent = batch.alone.keys() | batch.passed_over(now_ms)
     again = [(entries.postponed(batch.rows[n][0], now_ms + PUT_BACK_MS), batch.rows[n][1]) for n in batch.alone]
-    again += [row for n in range(len(batch.rows)) if n not in batch.alone and (row := _next_run(batch, n, now_ms))]
+    again += [row for n, _ in batch.planned() if n not in batch.alone and (row := _next_run(batch, n, now_ms))]
     writer.begin()
     _write(writer, changelog, [(key, None) for key in batch.ended])
     sending = [e for n, e in enumerate(batch.sending) if n not in unsent] if unsent else batch.sending
@@ -196,10 +200,6 @@ def _deliver(batch: Batch, writer: Writer, changelog: Changelog, now_ms: int) ->
 
 def _write(writer: Writer, changelog: Changelog, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
     writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in rows])
-
-
-def _plan(e: Entry) -> Plan | None:
-    return e.plan if isinstance(e, Named) else None
 
 
 def _next_run(batch: Batch, n: int, now_ms: int) -> Row | None:
