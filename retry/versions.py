@@ -2,10 +2,10 @@
 
 | format | told by | N, written and read | N−1, read | N+1 |
 | --- | --- | --- | --- | --- |
-| key | its first byte, the kind | 1 plain, 2 ordered | kind 1 without a lane: moved under a key with one | shard read-only |
+| key | its first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under one with | shard read-only |
 | envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
 | control | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | 1 | shard read-only |
-| table | `format` of the state | 2 | wiped, restored | wiped, restored |
+| table | `format` of the state | 3 | 2: used as it is | wiped, restored |
 | lineage record | first byte | 1 | 1 | no letter is taken in |
 | outcome | `v` of the JSON object | 1 | 1 | not counted, and said so |
 
@@ -45,10 +45,10 @@ class Format(NamedTuple):
         return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
 
 
-KEY = Format("key kind", 2, frozenset({1, 2}))
+KEY = Format("key kind", 3, frozenset({1, 2, 3}))
 ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
-TABLE = Format("table format", 2, frozenset({2}))
+TABLE = Format("table format", 3, frozenset({2, 3}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 1, frozenset({1}))
 FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)

@@ -35,6 +35,8 @@ from retry.errors import DataDirUnusable, TableUnreadable
 log = logging.getLogger(__name__)
 
 _FILES_MAX = 128
+# Beyond whatever may come behind a prefix.
+_LAST = b"\xff" * 300
 # A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of
 # thirty tables use up what all of them share, and further writes make one small sorted file after another.
 _ARENA_BYTES = 64 << 10
@@ -93,9 +95,13 @@ class Database:
             found: Any = self._handle.get(list[Any](keys))
             return list(found)
 
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
+        return self.scan(prefix, prefix + _LAST, 1 << 62, 1 << 62)[0]
+
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
-        found = self.scan(start, prefix + b"\xff" * 300, 1, 1)[0]
+        found = self.scan(start, prefix + _LAST, 1, 1)[0]
         return found[0] if found else None
 
     def scan(
@@ -114,6 +120,15 @@ class Database:
                 following()
                 at = key() if valid() else end
         return found, at if at >= stop else None
+
+    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+        """Keys of rows from `start` to before `end`, whatever lies there."""
+        found: list[bytes] = []
+        with self._iterator(start, end) as rows:
+            while rows.valid() and len(found) < rows_max:
+                found.append(rows.key())
+                rows.next()
+        return found
 
     def write(self, batch: Batch) -> None:
         """Apply changes."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, due_bound
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_bound
 from retry.errors import TableUnreadable
-from retry.table import queues
+from retry.table import names, queues
 from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
 
 _NEVER_FOLDED_MS = 1 << 62
+# Beyond whatever may come behind a prefix.
+_LAST = b"\xff" * 300
+_KNOWN_AHEAD = (ORDERED, NAMED)
 
 
 class MemoryTable:
@@ -38,11 +41,16 @@ class MemoryTable:
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
         self._readable()
-        self._change([row for row in checked(rows) if row[0][0] != ORDERED or self._ahead.news(*row)])
+        self._change([row for row in checked(rows) if row[0][0] not in _KNOWN_AHEAD or self._ahead.news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
 
     def _change(self, rows: Sequence[Row]) -> None:
+        named = [row for row in rows if row[0][0] == NAMED]
+        for effect in names.effects(self, names.by_name(named)):
+            self._apply(queues.Effect(effect.changes, effect.waiting))
         for key, value in rows:
+            if key[0] == NAMED:
+                continue
             if key[0] == ORDERED:
                 self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
             else:
@@ -85,14 +93,14 @@ class MemoryTable:
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        # What keeps no order is put by the fold: one that is due at once would be sent before it was told, and then again.
+        # Plain ones are put by the fold: one that is due at once would be sent before it was told, and then again.
         self._readable()
-        ordered = [row for row in again if row[0][0] == ORDERED]
-        for key, _ in ordered:
+        known = [row for row in again if row[0][0] in _KNOWN_AHEAD]
+        for key, _ in known:
             self._ahead.put(key)
         for key in keys:
             self._ahead.dropped(key)
-        self._change([*ordered, *((key, None) for key in keys)])
+        self._change([*known, *((key, None) for key in keys)])
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
@@ -115,6 +123,19 @@ class MemoryTable:
         """See `Table.get`; rows of queues too."""
         found = self._rows.get(key)
         return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.superseded`."""
+        self._readable()
+        return [names.key_of(row) for row in self._between(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)[:rows_max]]
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
+        return [self._rows.get(key) for key in keys]
+
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
+        return [(key, self._rows[key]) for key in self._between(prefix, prefix + _LAST)]
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""

@@ -13,6 +13,9 @@
 | doubt-is-success | a commit in doubt counts as one that was made |
 | no-epochs | batches that were read before a failure are taken in after it |
 | back-to-life | what was put back ahead of the fold, and sent, is put again by the fold |
+| superseded-stay | what was replaced or cancelled gets no null |
+| superseded-later | more of it than a batch ends keeps nothing from being delivered |
+| runs-told-late | the next run of what recurs is known only by the fold |
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from typing import Any
 from unittest.mock import patch
 
 from retry import opening, sweep
+from retry.entry import ORDERED
 from retry.errors import CommitInDoubt
 from retry.kafka.log import Bounds
 from retry.kafka.memory import MemoryTransactions
 from retry.letters import Letters
+from retry.table import memory
 from retry.table.ahead import Ahead
 from retry.table.base import Row
 from retry.table.memory_tables import MemoryTables
@@ -52,18 +57,20 @@ def _no_wait_for_end() -> Patches:
 
 
 def _two_transactions() -> Patches:
-    def deliver(rows: Any, batch: Any, alone: Any, writer: Any, changelog: Any, now_ms: int) -> list[Row]:
-        writer.begin()
-        writer.publish([e for n, e in enumerate(batch) if n not in alone], now_ms)
-        writer.commit()
-        again = [(sweep.entries.postponed(rows[n][0], now_ms + sweep.PUT_BACK_MS), rows[n][1]) for n in alone]
-        writer.begin()
-        told = [*({"key": k, "value": v} for k, v in again), *({"key": k, "value": None} for k, _ in rows)]
-        writer.write(changelog.topic, changelog.partition, told)
-        writer.commit()
-        return again
+    class Late:
+        """Commits what is published before anything is deleted."""
 
-    return [patch.object(sweep, "_deliver", deliver)]
+        def __init__(self, writer: Any) -> None:
+            self._writer = writer
+            self.begin, self.write, self.commit, self.rehearse = writer.begin, writer.write, writer.commit, writer.rehearse
+
+        def publish(self, *records: Any) -> None:
+            self._writer.publish(*records)
+            self._writer.commit()
+            self._writer.begin()
+
+    deliver = sweep._deliver
+    return [patch.object(sweep, "_deliver", lambda batch, writer, *rest: deliver(batch, Late(writer), *rest))]
 
 
 def _forget_before_commit() -> Patches:
@@ -82,8 +89,8 @@ def _forget_before_commit() -> Patches:
             self._table.forget(self._keys)
             self._writer.commit()
 
-    def swept(rows: Any, table: Any, writer: Any, *rest: Any) -> Any:
-        return original(rows, table, Early(writer, table), *rest)
+    def swept(batch: Any, table: Any, writer: Any, *rest: Any) -> Any:
+        return original(batch, table, Early(writer, table), *rest)
 
     return [patch.object(sweep, "_swept", swept)]
 
@@ -150,6 +157,11 @@ def _back_to_life() -> Patches:
     return [patch.object(Ahead, "news", lambda *_: True)]
 
 
+def _superseded_later() -> Patches:
+    superseded = SteppedTable.superseded
+    return [patch.object(SteppedTable, "superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
+
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-fencing": _no_fencing,
     "no-wait-for-end": _no_wait_for_end,
@@ -162,6 +174,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "doubt-is-success": _doubt_is_success,
     "no-epochs": _no_epochs,
     "back-to-life": _back_to_life,
+    "superseded-stay": lambda: [patch.object(SteppedTable, "superseded", lambda _table, _rows_max: [])],
+    "superseded-later": _superseded_later,
+    "runs-told-late": lambda: [patch.object(memory, "_KNOWN_AHEAD", (ORDERED,))],
 }
 
 

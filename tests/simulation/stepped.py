@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from retry import entry as entries
+from retry.entry import NAMED
 from retry.errors import CommitInDoubt
 from retry.kafka.log import Bounds, Told
 from retry.kafka.memory import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
@@ -66,14 +68,14 @@ class SteppedWriter:
         """See `Writer.write`."""
         self._do("write", self._writer.write, topic, partition, rows)
 
-    def publish(self, entries: Iterable[Any], now_ms: int) -> None:
+    def publish(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """See `Writer.publish`."""
-        self._do("publish", self._writer.publish, entries, now_ms)
+        self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
-    def rehearse(self, entries: Iterable[Any], now_ms: int) -> Any:
+    def rehearse(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> Any:
         """See `Writer.rehearse`."""
         self._world.happened["rehearsal"] += 1
-        return self._do("rehearse", self._writer.rehearse, entries, now_ms)
+        return self._do("rehearse", self._writer.rehearse, entries, now_ms, partitions)
 
     def read_to(self, positions: list[Any], member: object) -> None:
         """See `Writer.read_to`."""
@@ -197,7 +199,20 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.due = table.due
+
+    def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
+        """See `Table.due`; of what has a name it is noted what the table knew then."""
+        found = self.table.due(*asked)
+        for key, _ in found:
+            if key[0] == NAMED and self._world.current is not None:
+                where = entries.source(key)
+                about = f"{where.topic}/{where.partition}/{where.offset}"
+                self._world.current.handed[about] = key, self.table.next_offset
+        return found
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.superseded`."""
+        return _around(self._world, "table superseded", self.table.superseded, rows_max)
 
     @property
     def next_offset(self) -> int:

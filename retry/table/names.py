@@ -1,0 +1,133 @@
+"""Entries with a name: of those of one name the greatest counts and waits in its lane, every other one is superseded.
+
+Rows beside those of the entries:
+
+    0x06 | name                                     → whether any of it is superseded, 0 or 1, and the key of the one that counts
+    0x07 | name | version | due | lane | source     → envelope of one that is superseded; a null is to be written for its key
+
+Greatest is who has the greatest version, then the latest due time: the order of the second kind of rows. A cancel counts as
+any other, and lies among the superseded. All rows follow from which keys stand in the changelog, and from nothing else. So
+what is told twice changes nothing the second time, and the order in which it is told does not matter.
+
+Whoever counts must not end before those that it superseded: with its null alone in the changelog the next one would count.
+The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left; see `retry.sweep`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from retry.entry import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
+
+_COUNTS, _SUPERSEDED = b"\x06", b"\x07"
+_ALONE, _WITH_OTHERS = b"\0", b"\1"
+_NAME_AT = LANE_BYTES + 8
+_SOURCE_AT = _NAME_AT + NAME_BYTES + VERSION_BYTES
+_DUE_AT = 1 + NAME_BYTES + VERSION_BYTES
+_LANE_AT = _DUE_AT + 8
+_REST_AT = _LANE_AT + LANE_BYTES
+
+News = Mapping[bytes, bytes | None]
+Live = Mapping[bytes, bytes | None]
+
+
+class Rows(Protocol):
+    """Where rows are read."""
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
+        ...
+
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
+        ...
+
+
+class Effect(NamedTuple):
+    """What changelog records of one name do.
+
+    Attributes:
+      changes: rows to put, and to delete (None).
+      waiting, superseded: by how much more or fewer there are.
+    """
+
+    changes: dict[bytes, bytes | None]
+    waiting: int
+    superseded: int
+
+
+def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[bytes, bytes | None]]:
+    """Records with the names that they are of."""
+    found: defaultdict[bytes, dict[bytes, bytes | None]] = defaultdict(dict)
+    for key, value in rows:
+        found[name_of(key)][key] = value
+    return found
+
+
+def effects(rows: Rows, told: Mapping[bytes, News]) -> Iterator[Effect]:
+    """What records do, name by name.
+
+    Args:
+      told: by name, the last record of each key; None is a null.
+    """
+    pointers = rows.get_many([_COUNTS + name for name in told])
+    known = [(name, pointer) for name, pointer in zip(told, pointers, strict=True) if pointer is not None]
+    envelopes = rows.get_many([pointer[1:] for _, pointer in known])
+    live: dict[bytes, Live] = {}
+    for (name, pointer), envelope in zip(known, envelopes, strict=True):
+        others = rows.under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
+        counts = {} if pointer.startswith(CANCEL, 1) else {pointer[1:]: envelope}
+        live[name] = {**counts, **{key_of(row): value for row, value in others}}
+    for name, news in told.items():
+        yield _fold(name, live.get(name, {}), news)
+
+
+def _fold(name: bytes, before: Live, news: News) -> Effect:
+    after = {key: value for key, value in {**before, **news}.items() if value is not None}
+    if not before and len(after) == 1:
+        # Nearly every name is new, and has one entry.
+        ((key, envelope),) = after.items()
+        if not key.startswith(CANCEL):
+            return Effect({_COUNTS + name: _ALONE + key, key: envelope}, 1, 0)
+    was, now = _rows(name, before), _rows(name, after)
+    changes = {row: now.get(row) for row in (*was, *now) if was.get(row) != now.get(row)}
+    return Effect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
+
+
+def place(key: bytes) -> bytes:
+    """The row of a superseded entry; of one name they sort as they count."""
+    return _SUPERSEDED + key[_NAME_AT:_SOURCE_AT] + key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
+
+
+def key_of(place: bytes) -> bytes:
+    """The key of a superseded entry, from that of its row."""
+    return place[_LANE_AT:_REST_AT] + place[_DUE_AT:_LANE_AT] + place[1:_DUE_AT] + place[_REST_AT:]
+
+
+def pointer(key: bytes) -> bytes:
+    """The row that tells which entry of this one's name counts."""
+    return _COUNTS + name_of(key)
+
+
+def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
+    """The rows of a name, of which these keys stand in the changelog: what a table is."""
+    if not live:
+        return {}
+    counts = max(live, key=place)
+    waits = not counts.startswith(CANCEL)
+    found: dict[bytes, bytes | None] = {key if key == counts and waits else place(key): each for key, each in live.items()}
+    found[_COUNTS + name] = (_ALONE if len(live) == 1 and waits else _WITH_OTHERS) + counts
+    return found
+
+
+def _waiting(rows: Iterable[bytes]) -> int:
+    return sum(row[:1] not in (_COUNTS, _SUPERSEDED) for row in rows)
+
+
+def _others(rows: Iterable[bytes]) -> int:
+    return sum(row[:1] == _SUPERSEDED for row in rows)
+
+
+FIRST_SUPERSEDED, END_SUPERSEDED = _SUPERSEDED, bytes([_SUPERSEDED[0] + 1])
