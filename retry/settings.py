@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
-      registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`; `url` first of all. Empty where there is none.
+      registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"

@@ -66,7 +66,8 @@ class Schemas:
             return schema.schema_type or "AVRO", (*texts.values(), schema.schema_str or "")
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
-                self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s} | {number: now_s + _AGAIN_S}
+                self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s}
+                self._missing[number] = now_s + _AGAIN_S
                 raise SchemaUnavailable(f"the registry has no schema {number}: {error.error_message:.200}") from error
             raise self._quiet(number, error) from error
         except Exception as error:  # whatever the client's own client meets on the way

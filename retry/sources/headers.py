@@ -9,9 +9,14 @@ DUE_MS = "retry-due-ms"
 POLICY = "retry-policy"
 FIRST_FAILED_MS = "retry-first-failed-ms"
 PARKED_REASON = "retry-parked-reason"
+PARKED_FAULT = "retry-parked-fault"
 RETRY_AT_MS = "retry-at-ms"
 
 # Written by the service: replaced on every pass, never stacked. RETRY_AT_MS is a wish, and consumed.
-OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, RETRY_AT_MS})
+OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, PARKED_FAULT, RETRY_AT_MS})
 # What a record must keep for its attempts to be counted; the rest of ours is dropped where it would not fit otherwise.
 ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
+
+# Which run of a task a record is, and when that was due.
+TASK_RUN, TASK_DUE_MS = "task-run", "task-due-ms"
+OF_TASKS = frozenset({TASK_RUN, TASK_DUE_MS})

@@ -13,10 +13,9 @@ import fastavro
 
 from retry.errors import TaskInvalid
 
-NAMESPACE = "org.cbenaveen.task.scheduling"
-# Each may name those before it.
-FILES = ("frequency-timeunit.avsc", "task-config.avsc", "task-frequency.avsc", "task-definition.avsc", "task-definition-key.avsc")
-KEY, DEFINITION = f"{NAMESPACE}.TaskDefinitionKey", f"{NAMESPACE}.TaskDefinition"
+# The files of a schema: each may name those before it, the last is the one that is meant.
+KEY = ("task-definition-key.avsc",)
+DEFINITION = ("frequency-timeunit.avsc", "task-config.avsc", "task-frequency.avsc", "task-definition.avsc")
 
 
 def written(file: str) -> str:
@@ -25,28 +24,23 @@ def written(file: str) -> str:
 
 
 @cache
-def own(name: str) -> Any:
-    """A schema of this package by its full name, ready to read and write."""
-    return parsed([written(file) for file in FILES], name)
+def own(files: tuple[str, ...]) -> Any:
+    """A schema of this package, KEY or DEFINITION, ready to read and write."""
+    return parsed([written(file) for file in files])
 
 
-def parsed(texts: Sequence[str], name: str | None = None) -> Any:
-    """A schema, ready to read and write.
-
-    Args:
-      texts: JSON, each of which may name those before it.
-      name: of the one that is meant; None for the last.
+def parsed(texts: Sequence[str]) -> Any:
+    """The last of some schemas in JSON, each of which may name those before it, ready to read and write.
 
     Raises:
       TaskInvalid: one is no Avro schema.
     """
     known: dict[str, Any] = {}
     try:
-        for text in texts:
-            last = fastavro.parse_schema(json.loads(text), known, expand=False)
+        found = [fastavro.parse_schema(json.loads(text), known) for text in texts]
     except Exception as error:  # the library's own kinds, those of json, and whatever a strange schema runs into
         raise TaskInvalid("no_schema", f"not an Avro schema: {error!r:.200}") from error
-    return last if name is None else known[name]
+    return found[-1]
 
 
 def decode(payload: bytes, schema: Any) -> Any:

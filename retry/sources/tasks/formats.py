@@ -63,20 +63,20 @@ class Reader:
         """
         return self._mapping(payload, form, avro.DEFINITION)
 
-    def _mapping(self, payload: bytes, form: str, name: str) -> dict[str, Any]:
+    def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
         found = form_of(payload)
         if form not in (AUTO, found):
             raise TaskInvalid("bad_task", f"it is {found}, not {form} as the policy file says")
-        value = self._value(payload, found, name)
+        value = self._value(payload, found, own)
         if not isinstance(value, dict):
             raise TaskInvalid("bad_task", f"{type(value).__name__} is no mapping")
         return value
 
-    def _value(self, payload: bytes, form: str, name: str) -> Any:
+    def _value(self, payload: bytes, form: str, own: tuple[str, ...]) -> Any:
         if form == JSON:
             return _json(payload)
         if form == AVRO:
-            return avro.decode(payload, avro.own(name))
+            return avro.decode(payload, avro.own(own))
         if len(payload) < _ID_END:
             raise TaskInvalid("bad_task", f"{len(payload)} bytes are too few for the number of a schema")
         schema = self._registered(int.from_bytes(payload[1:_ID_END], "big"))
