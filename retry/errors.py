@@ -143,11 +143,7 @@ class OutcomeNewer(RetryError):
 
 
 class TaskInvalid(RetryError):
-    """A record is no definition of a task, or of one that is not allowed.
-
-    Attributes:
-      reason: why it parks: one word.
-    """
+    """A record is no definition of a task, or of one that is not allowed."""
 
     def __init__(self, reason: str, fault: str) -> None:
         super().__init__(fault)

@@ -22,12 +22,14 @@ def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | 
     admin(settings)
     refused: list[str] = []
     # As the Java client does: whoever else writes the same keys finds the same partitions.
-    producer = Producer({**asking_config(settings), "linger.ms": 5, "partitioner": "murmur2_random", "message.timeout.ms": 20_000})
+    own = {"linger.ms": 5, "partitioner": "murmur2_random", "message.timeout.ms": 20_000}
+    producer = Producer({**asking_config(settings), **own})
     count = 0
     try:
-        for count, (key, value) in enumerate(records, 1):
+        for key, value in records:
             producer.produce(topic, value, key, on_delivery=lambda error, _: refused.append(error.str()) if error else None)
             producer.poll(0)
+            count += 1
         left = producer.flush(_WITHIN_S)
     except (KafkaException, BufferError) as error:
         raise BrokersUnreachable(settings.bootstrap_servers, str(error)) from error

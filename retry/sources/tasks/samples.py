@@ -15,7 +15,9 @@ from retry.sources.tasks.formats import AVRO, JSON
 _NAMES = ("send-invoices", "check-balances", "purge-carts", "renew-licences", "poll-sensors", "rotate-keys")
 _CRONS = (("*/15 * * * *", "UTC"), ("0 6 * * MON-FRI", "Europe/Berlin"), ("@daily", "America/New_York"))
 # Long enough that a sample does not flood anybody.
-_TIMES = {"MILLISECONDS": (500, 5_000), "SECONDS": (1, 30), "MINUTES": (1, 30), "HOURS": (1, 12), "DAYS": (1, 14), "WEEKS": (1, 8)}
+_TIMES = {
+    "MILLISECONDS": (500, 5_000), "SECONDS": (1, 30), "MINUTES": (1, 30), "HOURS": (1, 12), "DAYS": (1, 14), "WEEKS": (1, 8),
+}  # fmt: skip
 
 
 class Sample(NamedTuple):

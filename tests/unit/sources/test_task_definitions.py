@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -31,7 +32,8 @@ reader = Reader(no_registry)
 
 
 def defined(frequency=None, configurations=None, **more):
-    return {**KEY, "frequency": frequency, "config": {"outputTopic": "bills", "configurations": configurations}, "data": None, **more}
+    config = {"outputTopic": "bills", "configurations": configurations}
+    return {**KEY, "frequency": frequency, "config": config, "data": None, **more}
 
 
 def through_avro(value):
@@ -44,7 +46,8 @@ def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
     text = {"type": "map", "values": "string"}
     assert {schema["namespace"] for schema in found.values()} == {NAMESPACE}
     assert found.pop("TaskFrequencyTimeUnits")["symbols"] == ["MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS"]
-    assert {name: [(f["name"], f["type"], f.get("default", "-")) for f in schema["fields"]] for name, schema in found.items()} == {
+    fields = {name: [(f["name"], f["type"], f.get("default", "-")) for f in each["fields"]] for name, each in found.items()}
+    assert fields == {
         "TaskConfiguration": [("outputTopic", "string", "-"), ("configurations", ["null", text], None)],
         "TaskFrequency": [("frequencyTimeUnit", "TaskFrequencyTimeUnits", "-"), ("time", "int", "-")],
         "TaskDefinition": [
@@ -60,9 +63,9 @@ def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
 def test_0_5_all_six_units(unit, form):
     value = defined({"frequencyTimeUnit": unit, "time": 3})
     payload = json.dumps(value).encode() if form == JSON else avro.encode(value, avro.own(avro.DEFINITION))
-    lengths_ms = {"MILLISECONDS": 3, "SECONDS": 3_000, "MINUTES": 180_000, "HOURS": 10_800_000, "DAYS": 259_200_000, "WEEKS": 1_814_400_000}
+    lengths_s = {"MILLISECONDS": 0.003, "SECONDS": 3, "MINUTES": 180, "HOURS": 10_800, "DAYS": 259_200, "WEEKS": 1_814_400}
     assert form_of(payload) == form
-    assert read(KEY, reader.definition(payload)).every_ms == lengths_ms[unit]
+    assert read(KEY, reader.definition(payload)).every_ms == 1_000 * lengths_s[unit]
 
 
 def test_json_may_leave_the_names_to_the_key_and_call_the_unit_a_unit():
@@ -72,7 +75,8 @@ def test_json_may_leave_the_names_to_the_key_and_call_the_unit_a_unit():
 
 def test_cron_stands_in_the_frequency_or_in_the_configurations():
     by_json = read(KEY, defined({"cron": "0 6 * * *", "timeZone": "Europe/Berlin"}))
-    by_avro = read(KEY, through_avro(defined(None, {"schedule.cron": "0 6 * * *", "schedule.timeZone": "Europe/Berlin", "theirs": "x"})))
+    own = {"schedule.cron": "0 6 * * *", "schedule.timeZone": "Europe/Berlin", "theirs": "x"}
+    by_avro = read(KEY, through_avro(defined(None, own)))
     assert by_json == by_avro
     assert (by_json.cron, by_json.zone, by_json.every_ms) == ("0 6 * * *", "Europe/Berlin", 0)
 
@@ -83,11 +87,11 @@ def test_0_14_without_a_frequency_it_is_once():
 
 
 def test_everything_that_a_task_may_say_of_itself():
-    said = {
+    own = {
         "schedule.timeZone": "Europe/Berlin", "schedule.start": "2026-05-01T06:00", "schedule.end": "2026-06-01T00:00:00Z",
         "schedule.jitter": "5s", "schedule.misfire": "all", "schedule.late": "2m", "schedule.catchUp": "7",
     }  # fmt: skip
-    found = read(KEY, through_avro(defined({"frequencyTimeUnit": "MINUTES", "time": 5}, said)))
+    found = read(KEY, through_avro(defined({"frequencyTimeUnit": "MINUTES", "time": 5}, own)))
     assert (found.start_ms, found.end_ms) == (1_777_608_000_000, 1_780_272_000_000)
     assert (found.jitter_ms, found.misfire, found.late_ms, found.catch_up_max) == (5_000, "all", 120_000, 7)
 
@@ -135,7 +139,7 @@ def test_what_cannot_be_done_is_refused_and_said(value, told):
     assert caught.value.reason == "bad_task" and len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("key", [{}, {"customerId": "acme"}, {"customerId": "", "taskName": "x"}, {"customerId": 1, "taskName": "x"}])
+@pytest.mark.parametrize("key", [{}, {"customerId": "acme"}, {"customerId": "", "taskName": "x"}, {"customerId": 1}])
 def test_a_key_that_names_no_task_is_refused(key):
     with pytest.raises(TaskInvalid, match="the key's"):
         read(key, defined())
@@ -145,7 +149,7 @@ SECONDLY = avro.encode(defined(SECOND), avro.own(avro.DEFINITION))
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\x06", b"{", b"{]", b"[1]", b"\0", b"\0\0\0", SECONDLY[:-1], SECONDLY + b"!", b"\xff" * 40, b"{" * 100_000],
+    "payload", [b"", b"\x06", b"{", b"{]", b"[1]", b"\0", b"\0\0\0", SECONDLY[:-1], SECONDLY + b"!", b"\xff" * 40, b"{" * 10**5],
     ids=str.split("nothing short brace bracket list magic magic+2 cut more ones deep"),
 )  # fmt: skip
 def test_bytes_that_are_no_definition_are_refused(payload):
@@ -156,10 +160,8 @@ def test_bytes_that_are_no_definition_are_refused(payload):
 @given(st.binary(max_size=300))
 def test_whatever_bytes_come_they_are_read_or_refused(payload):
     for ask in (reader.key, reader.definition):
-        try:
+        with suppress(TaskInvalid, SchemaUnavailable):
             assert isinstance(ask(payload), dict)
-        except (TaskInvalid, SchemaUnavailable):
-            pass
 
 
 @given(st.integers(0, 2**16), st.integers(0, 7), st.binary(min_size=1, max_size=3))
@@ -168,26 +170,20 @@ def test_a_damaged_definition_is_read_or_refused(place, number, damage):
     for form in (AVRO, JSON):
         whole = encoded(sample, form)[1]
         at = place % len(whole)
-        try:
+        with suppress(TaskInvalid, SchemaUnavailable):
             read(sample.key, reader.definition(whole[:at] + damage + whole[at + len(damage) :]))
-        except (TaskInvalid, SchemaUnavailable):
-            pass
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from([*defined(), "outputTopic", "configurations", "cron", "time", "schedule.cron", "schedule.start"]), inner),
-)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+said = st.sampled_from(["outputTopic", "configurations", "cron", "timeZone", "time", "unit", "schedule.cron", "schedule.start"])
+values = leaves | st.lists(leaves, max_size=2) | st.dictionaries(said, leaves, max_size=3)
 
 
 @given(st.dictionaries(st.sampled_from(list(defined())), values), values, values)
 def test_whatever_a_definition_says_it_is_read_or_refused(value, frequency, configurations):
     for each in (value, defined(frequency, configurations)):
-        try:
-            read(KEY, each)
-        except TaskInvalid as fault:
-            assert str(fault)
+        with suppress(TaskInvalid):
+            assert read(KEY, each).task_name == "bill"
 
 
 @pytest.mark.parametrize("form", FORMATS[1:])
@@ -233,12 +229,11 @@ def test_json_with_a_schema_in_the_registry_is_json():
     assert own.definition(b'\0\0\0\0\x01{"config": {}}') == {"config": {}}
 
 
-@pytest.mark.parametrize(
-    "schema", [Schema("PROTOBUF", ("",)), Schema("AVRO", ("no JSON",)), Schema("AVRO", ('"NoSuchType"',)), Schema("AVRO", ('{"type": 5}',))]
-)
-def test_a_schema_that_is_of_no_use_is_a_reason(schema):
+@pytest.mark.parametrize("text", ["", "no JSON", '"NoSuchType"', '{"type": 5}'])
+@pytest.mark.parametrize("kind", ["PROTOBUF", "AVRO"])
+def test_a_schema_that_is_of_no_use_is_a_reason(kind, text):
     with pytest.raises(TaskInvalid) as caught:
-        Reader(lambda _: schema).definition(b"\0\0\0\0\x07abc")
+        Reader(lambda _: Schema(kind, (text,))).definition(b"\0\0\0\0\x07abc")
     assert caught.value.reason == "no_schema"
 
 
