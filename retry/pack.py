@@ -51,11 +51,11 @@ class Packer:
             target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
         )
         envelope = entries.encode(whole)
-        if len(envelope) <= self.safe_bytes or len(envelope) <= self.limit(target):
+        if len(envelope) <= self.safe_bytes or len(envelope) <= self._limit(target):
             return Packed(_key(case, target), envelope, target, case.reason)
         essential = [header for header in ours if header[0] in names.ESSENTIAL]
         envelope = entries.encode(msgspec.structs.replace(whole, headers=letter.kept + essential))
-        if len(envelope) <= self.limit(target):
+        if len(envelope) <= self._limit(target):
             return Packed(_key(case, target), envelope, target, case.reason)
         if case.reason is None:
             case = msgspec.structs.replace(case, reason="too_large", target=case.plan.park_to)
@@ -68,8 +68,7 @@ class Packer:
         reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
         return Packed(_key(case, target), entries.encode(reference), target, case.reason)
 
-    def limit(self, topic: str) -> int:
-        """The largest entry that a topic and the changelog take."""
+    def _limit(self, topic: str) -> int:
         return min(self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES))
 
 

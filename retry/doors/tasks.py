@@ -12,16 +12,17 @@ An entry has the definition's own bytes, key and value, so runs come in the form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from backoff.recurrence import first
 from retry import entry as entries
+from retry.doors import Place
 from retry.entry import Entry, Named
 from retry.errors import SchemaUnavailable, TaskInvalid
-from retry.plan import Plan
+from retry.plan import Plan, told
 from retry.policies.tasks import TEAM, Tasks
 from retry.settled import Settled
 from retry.sources import headers as names
@@ -32,6 +33,8 @@ from retry.sources.tasks.formats import Reader
 
 _FAULT_CHARS_MAX = 500
 _KEY_BYTES_MAX = 1_024
+# For the entry's key: a topic's name and 50 bytes.
+_ROOM = 512
 
 Row = dict[str, Any]
 
@@ -43,22 +46,27 @@ class TasksDoor:
       tasks: what the policy file says.
       reader: of keys and definitions.
       parked: the topic to park in where the policy file names none.
-      shards: of the changelog.
-      bytes_max: of a topic, the largest entry for it that the changelog and the topic take.
     """
 
-    def __init__(
-        self, tasks: Tasks, reader: Reader, parked: str, shards: int, bytes_max: Callable[[str], int]
-    ) -> None:
-        self._tasks, self._reader, self._shards, self._bytes_max = tasks, reader, shards, bytes_max
+    def __init__(self, tasks: Tasks, reader: Reader, parked: str, place: Place) -> None:
+        self._tasks, self._reader, self._place = tasks, reader, place
         self._park_to = tasks.park_to or parked
 
+    @property
+    def topics(self) -> Sequence[str]:
+        """See `retry.doors.Door`."""
+        return sorted(self._tasks.topics)
+
     def reads(self, topic: str) -> bool:
-        """Whether messages of this topic come in here."""
+        """See `retry.doors.Door`."""
         return topic in self._tasks.topics
 
-    def settle(self, messages: Iterable[Any], now_ms: int, into: Settled) -> None:
-        """Add what is to be written for these messages."""
+    def permits(self, team: str, destination: str) -> bool:
+        """See `retry.doors.Door`."""
+        return team == TEAM and destination in self._tasks.permitted()
+
+    def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
+        """See `retry.doors.Door`."""
         for message in messages:
             record = read(message)
             try:
@@ -78,7 +86,7 @@ class TasksDoor:
             raise TaskInvalid("bad_task", "it has no key")
         key = self._reader.key(record.key, self._tasks.format)
         name = entries.name(TEAM, record.topic, "\0".join(definition.names(key)).encode())
-        shard, stem = entries.shard_of(name, self._shards), entries.key_stem(record.topic, record.partition)
+        shard, stem = entries.shard_of(name, self._place.shards), entries.key_stem(record.topic, record.partition)
         if record.value is not None:
             found = definition.read(key, self._reader.definition(record.value, self._tasks.format))
             self._check(found)
@@ -117,11 +125,10 @@ class TasksDoor:
         )
 
     def _envelope(self, record: Letter, found: Definition, plan: Plan, due_at_ms: int) -> bytes:
-        headers = [header for header in record.kept if header[0] not in names.OF_TASKS]
-        headers += [(names.TASK_RUN, b"%d" % plan.run), (names.TASK_DUE_MS, b"%d" % due_at_ms)]
+        headers = told(record.kept, due_at_ms, plan.run)
         envelope = entries.encode(Named(found.output_topic, record.key, record.value, headers, None, TEAM, plan=plan))
-        if len(envelope) > self._bytes_max(found.output_topic):
-            raise TaskInvalid("too_large", f"{len(envelope)} bytes do not fit {found.output_topic} or the changelog")
+        if len(envelope) > self._place.bytes_max - _ROOM:
+            raise TaskInvalid("too_large", f"{len(envelope)} bytes do not fit the changelog")
         return envelope
 
     def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, Row, str]:
@@ -134,12 +141,12 @@ class TasksDoor:
         kept = record.kept if record.copyable() else []
         whole = Entry(self._park_to, record.key, record.value, kept + ours, record.timestamp_ms, TEAM, now_ms)
         envelope = entries.encode(whole)
-        if len(envelope) > self._bytes_max(self._park_to):
+        if len(envelope) > self._place.bytes_max - _ROOM:
             key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
             envelope = entries.encode(Entry(self._park_to, key, None, ours, record.timestamp_ms, TEAM, now_ms))
         stem, lane = entries.key_stem(record.topic, record.partition), entries.lane(TEAM, record.topic, self._park_to)
         entry_key = entries.key(now_ms, stem, record.offset, lane)
-        return record.partition % self._shards, {"key": entry_key, "value": envelope}, "park"
+        return record.partition % self._place.shards, {"key": entry_key, "value": envelope}, "park"
 
 
 def _began_ms(record: Letter, now_ms: int) -> int:

@@ -61,8 +61,8 @@ class Registry:
         return route if route is not None else self._find(topic)
 
     def reads(self, topic: str) -> bool:
-        """Whether letters, or tasks, are read from this topic. The service's own topics must not be among them."""
-        return self.route(topic) is not self.default or self.defines(topic)
+        """Whether letters are read from this topic. The service's own topics must not be among them."""
+        return self.route(topic) is not self.default
 
     def defines(self, topic: str) -> bool:
         """Whether definitions of tasks are read from this topic."""
@@ -81,9 +81,8 @@ class Registry:
         return [*self.exact.values(), *(route for _, route in self.patterns)]
 
     def subscription(self) -> list[str]:
-        """What librdkafka subscribes to: topic names, and patterns as `^…$`."""
-        defining = sorted(self.tasks.topics) if self.tasks else []
-        return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns), *defining]
+        """What librdkafka subscribes to for letters: topic names, and patterns as `^…$`."""
+        return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns)]
 
     def targets(self) -> set[str]:
         """Every topic that a letter or a task may go to, to be retried, to be done, or to rest."""

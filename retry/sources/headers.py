@@ -16,7 +16,3 @@ RETRY_AT_MS = "retry-at-ms"
 OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, PARKED_FAULT, RETRY_AT_MS})
 # What a record must keep for its attempts to be counted; the rest of ours is dropped where it would not fit otherwise.
 ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
-
-# Which run of a task a record is, and when that was due.
-TASK_RUN, TASK_DUE_MS = "task-run", "task-due-ms"
-OF_TASKS = frozenset({TASK_RUN, TASK_DUE_MS})

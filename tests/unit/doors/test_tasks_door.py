@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from retry import entry as entries
+from retry.doors import Place
 from retry.doors.tasks import TasksDoor
 from retry.errors import SchemaUnavailable
 from retry.policies.file import parse
@@ -39,7 +40,9 @@ def no_registry(number):
 
 
 def settled(*messages, bytes_max=1_000_000):
-    door, into = TasksDoor(parse(TASKS, "p").tasks, Reader(no_registry), "retry-parked", SHARDS, lambda _: bytes_max), Settled()
+    into = Settled()
+    door = TasksDoor(parse(TASKS, "p").tasks, Reader(no_registry), "retry-parked", Place(SHARDS, bytes_max))
+    assert list(door.topics) == ["more", "task-schedules"] and door.permits("tasks", "bills") and not door.permits("pay", "bills")
     door.settle(messages, NOW_MS, into)
     return into
 
@@ -186,7 +189,7 @@ def test_what_cannot_be_used_is_parked_as_it_is_with_the_reason(message, reason,
 def test_a_period_shorter_than_allowed_is_parked():
     tasks = parse(TASKS.replace("1ms", "1m"), "p").tasks
     into = Settled()
-    TasksDoor(tasks, Reader(no_registry), "retry-parked", SHARDS, lambda _: 10**6).settle([task(SECOND)], NOW_MS, into)
+    TasksDoor(tasks, Reader(no_registry), "retry-parked", Place(SHARDS, 10**6)).settle([task(SECOND)], NOW_MS, into)
     ((_, (row,)),) = into.entries.items()
     assert b"shorter than tasks.shortest" in dict(entries.decode(row["value"]).headers)["retry-parked-fault"]
 

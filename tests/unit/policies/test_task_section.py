@@ -30,8 +30,7 @@ def test_what_is_left_out_has_a_usual_value():
     assert (tasks.topics, tasks.allowed, tasks.park_to) == ({"task-schedules"}, {"bills", "mails"}, None)
     assert (tasks.format, tasks.misfire, tasks.late_ms) == ("auto", "once", 60_000)
     assert (tasks.catch_up_max, tasks.shortest_ms) == (100, 100)
-    assert registry.reads("task-schedules") and registry.defines("task-schedules") and not registry.defines("pay.DLT")
-    assert registry.subscription() == ["pay.DLT", "^old\\..*$", "task-schedules"]
+    assert registry.defines("task-schedules") and not registry.defines("pay.DLT")
     assert registry.targets() == {"pay.retry", "bills", "mails"}
     assert registry.permits("tasks", "bills")
     assert not registry.permits("tasks", "pay.retry") and not registry.permits("pay", "bills")
