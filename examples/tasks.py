@@ -98,9 +98,7 @@ def _show(runs: Consumer, screen: Screen, count: int, stage: Stage, deadline: De
         stage.check()
         if deadline.passed():
             raise DemoFailed(f"time is up after {seen}")
-        for message in runs.consume(1, 0.2):
-            if message.error() is None:
-                seen.append(_told(message, screen))
+        seen += [_told(message, screen) for message in runs.consume(1, 0.2) if message.error() is None]
     return seen
 
 

@@ -134,7 +134,7 @@ class TasksDoor:
     def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, Row, str]:
         """The record as it is, or where it does not fit its coordinates alone."""
         ours = [
-            (names.SOURCE, record.source),
+            (names.TASK_SOURCE, record.source),
             (names.PARKED_REASON, reason.encode()),
             (names.PARKED_FAULT, fault[:_FAULT_CHARS_MAX].encode(errors="replace")),
         ]
@@ -144,9 +144,11 @@ class TasksDoor:
         if len(envelope) > self._place.bytes_max - _ROOM:
             key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
             envelope = entries.encode(Entry(self._park_to, key, None, ours, record.timestamp_ms, TEAM, now_ms))
-        stem, lane = entries.key_stem(record.topic, record.partition), entries.lane(TEAM, record.topic, self._park_to)
-        entry_key = entries.key(now_ms, stem, record.offset, lane)
-        return record.partition % self._place.shards, {"key": entry_key, "value": envelope}, "park"
+        # A name that nothing else has: it is no letter, and nobody shall look for one.
+        name = entries.name(f"{TEAM} parked", record.topic, record.source)
+        stem, lane = entries.key_stem(record.topic, record.partition), entries.named_lane(TEAM, record.topic, self._park_to)
+        entry_key = entries.named_key(now_ms, name, record.offset, stem, record.offset, lane)
+        return entries.shard_of(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
 
 
 def _began_ms(record: Letter, now_ms: int) -> int:

@@ -10,6 +10,8 @@ POLICY = "retry-policy"
 FIRST_FAILED_MS = "retry-first-failed-ms"
 PARKED_REASON = "retry-parked-reason"
 PARKED_FAULT = "retry-parked-fault"
+# Of a definition that was parked: `retry-source` is of letters alone.
+TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"
 
 # Written by the service: replaced on every pass, never stacked. RETRY_AT_MS is a wish, and consumed.

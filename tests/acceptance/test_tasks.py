@@ -131,10 +131,12 @@ def test_0_8_0_11_runs_have_the_bytes_that_came_in(deploy: Deploy, form: str) ->
     parked = tasks.parked()
     assert sorted((r.key or b"-", r.value or b"-") for r in parked) == sorted((k or b"-", v or b"-") for k, v in bad)
     assert {r.header("retry-parked-reason") for r in parked} <= {"bad_task", "no_schema"}
-    assert all(r.header("retry-parked-fault") and r.header("retry-source").startswith(tasks.topic) for r in parked)
+    assert all(r.header("retry-parked-fault") and r.header("task-source").startswith(tasks.topic) for r in parked)
     assert worker.running()
     worker.terminate()
     registry.close()
+    found = tasks.deployment.command("verify", "--json", timeout_s=120)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def _records(tasks: Tasks) -> list[Record]:
@@ -164,6 +166,8 @@ def test_0_2_0_3_0_4_another_worker_goes_on_and_no_run_is_lost_or_doubled(deploy
     for worker in workers:
         worker.terminate(20.0)
     assert len(tasks.waiting()) == len(ours)
+    found = tasks.deployment.command("verify", "--json", timeout_s=120)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_0_14_misfire_policies_after_downtime(deploy: Deploy) -> None:

@@ -182,8 +182,15 @@ def test_what_cannot_be_used_is_parked_as_it_is_with_the_reason(message, reason,
     headers = dict(entry.headers)
     assert (entry.destination, entry.key, entry.value) == ("retry-parked", message.key(), message.value())
     assert headers["retry-parked-reason"] == reason.encode() and fault in headers["retry-parked-fault"].decode()
-    assert headers["retry-source"] == b"task-schedules/2/7"
-    assert entries.source(key) == (NOW_MS, "task-schedules", 2, 7) and key[0] == entries.PLAIN
+    assert headers["task-source"] == b"task-schedules/2/7" and "retry-source" not in headers
+    assert entries.source(key) == (NOW_MS, "task-schedules", 2, 7)
+    # It is nobody's definition: what was defined before stays.
+    assert entries.name_of(key) != entries.name("tasks", "task-schedules", b"acme\0bill")
+
+
+def test_two_records_that_are_parked_do_not_replace_each_other():
+    rows = [row for rows in settled(Message(b"?", None), Message(b"?", None, offset=8)).entries.values() for row in rows]
+    assert len({entries.name_of(row["key"]) for row in rows}) == 2
 
 
 def test_a_period_shorter_than_allowed_is_parked():
@@ -191,7 +198,7 @@ def test_a_period_shorter_than_allowed_is_parked():
     into = Settled()
     TasksDoor(tasks, Reader(no_registry), "retry-parked", Place(SHARDS, 10**6)).settle([task(SECOND)], NOW_MS, into)
     ((_, (row,)),) = into.entries.items()
-    assert b"shorter than tasks.shortest" in dict(entries.decode(row["value"]).headers)["retry-parked-fault"]
+    assert b"shorter than tasks.shortest" in dict(entries.decode_named(row["value"]).headers)["retry-parked-fault"]
 
 
 def test_a_definition_that_fits_nowhere_is_parked_by_reference():
