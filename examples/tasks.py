@@ -40,6 +40,10 @@ def main() -> int:
                 "RETRY_HTTP_ADDR": "127.0.0.1:0",
             }
             with Stage(Path(folder), settings) as stage:
+                create_topics(broker.bootstrap_servers)
+                stage.run("topics", "create", deadline=deadline)
+                stage.start("worker", "retry", "worker")
+                stage.await_ready("worker", deadline)
                 play(stage, broker.bootstrap_servers, screen, deadline)
                 stage.stop()
     except (DemoFailed, RetryError, KafkaException) as failed:
@@ -48,15 +52,16 @@ def main() -> int:
     return 0
 
 
-def play(stage: Stage, servers: str, screen: Screen, deadline: Deadline) -> None:
-    """Define tasks, change one, end one, and show what comes of it."""
+def create_topics(servers: str) -> None:
+    """The topics of definitions and of runs."""
     admin = AdminClient({"bootstrap.servers": servers})
     new = [NewTopic(DEFINITIONS, 3, 1, config={"cleanup.policy": "compact"}), *(NewTopic(topic, 1, 1) for topic in RUNS)]
     for done in admin.create_topics(new).values():
         done.result(20)
-    stage.run("topics", "create", deadline=deadline)
-    stage.start("worker", "retry", "worker")
-    stage.await_ready("worker", deadline)
+
+
+def play(stage: Stage, servers: str, screen: Screen, deadline: Deadline) -> None:
+    """Define tasks, change one, end one, and show what comes of it; a worker runs that reads `tasks.yaml`, or as much."""
     runs = Consumer({"bootstrap.servers": servers, "group.id": "example", "isolation.level": "read_committed",
                      "auto.offset.reset": "earliest"})  # fmt: skip
     runs.subscribe([*RUNS, PARKED])
