@@ -85,7 +85,7 @@ class TasksDoor:
         if record.key is None:
             raise TaskInvalid("bad_task", "it has no key")
         key = self._reader.key(record.key, self._tasks.format)
-        name = entries.name(TEAM, record.topic, "\0".join(definition.names(key)).encode())
+        name = entries.name(TEAM, record.topic, msgspec.json.encode(definition.names(key)))
         shard, stem = entries.shard_of(name, self._place.shards), entries.key_stem(record.topic, record.partition)
         if record.value is not None:
             found = definition.read(key, self._reader.definition(record.value, self._tasks.format))

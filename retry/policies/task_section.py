@@ -8,7 +8,7 @@ from msgspec import UnsetType
 
 from backoff import PolicyInvalid, duration_ms
 from backoff.limit import Limit
-from backoff.recurrence import MISFIRES
+from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from retry.policies import shape
 from retry.policies.document import Document, meant
 from retry.policies.limits import limits_of
@@ -43,7 +43,7 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
         park_to=None if isinstance(written.park_to, UnsetType) else written.park_to,
         format=written.format,
         misfire=written.misfire,
-        late_ms=_span_ms(document, written.late, "tasks.late"),
+        late_ms=_late_ms(document, written.late),
         catch_up_max=written.catch_up,
         shortest_ms=max(1, _span_ms(document, written.shortest, "tasks.shortest")),
     )
@@ -68,6 +68,12 @@ def _targets(written: shape.Tasks) -> Iterable[tuple[str, str]]:
         yield f"tasks.allowed_targets[{n}]", target
     if not isinstance(written.park_to, UnsetType):
         yield "tasks.park_to", written.park_to
+
+
+def _late_ms(document: Document, value: object) -> int:
+    if (late_ms := _span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
+        document.refuse("tasks.late", f"{value} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
+    return late_ms
 
 
 def _span_ms(document: Document, value: object, path: str) -> int:

@@ -65,6 +65,15 @@ def test_a_registry_that_fails_is_left_alone_for_a_while(server):
     assert len(server.asked) <= 2
 
 
+def test_a_slow_registry_does_not_take_all_the_time(server):
+    """Everything else that is taken in waits for it."""
+    server.slow_s, own = 0.8, reader(server.url)
+    for number in range(1_000):
+        with pytest.raises(SchemaUnavailable):
+            own.definition(confluent(number, b""))
+    assert len(server.asked) <= 8
+
+
 def test_a_registry_that_is_not_there_is_an_error_and_no_end(server):
     server.close()
     with pytest.raises(SchemaUnavailable, match="did not answer"):

@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from retry.clock import pause
+
 
 class RegistryServer:
     """Keeps schemas by number and by subject and version; 404 for all others.
@@ -14,6 +16,7 @@ class RegistryServer:
     Attributes:
       asked: the paths, in their order.
       broken: answers everything with this status where it is not 0.
+      slow_s: how long each answer takes.
     """
 
     def __init__(self) -> None:
@@ -21,6 +24,7 @@ class RegistryServer:
         self.versions: dict[tuple[str, int], dict[str, Any]] = {}
         self.asked: list[str] = []
         self.broken = 0
+        self.slow_s = 0.0
         ours = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,6 +60,8 @@ class RegistryServer:
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
         """Status and body."""
         self.asked.append(path)
+        if self.slow_s:
+            pause(self.slow_s)
         parts = path.partition("?")[0].strip("/").split("/")
         if self.broken:
             return self.broken, {"error_code": self.broken, "message": "broken"}

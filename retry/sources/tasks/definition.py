@@ -26,7 +26,7 @@ import msgspec
 from backoff import Cron, PolicyInvalid, duration_ms
 from backoff.duration import DURATION_MS_MAX
 from backoff.errors import shown
-from backoff.recurrence import MISFIRES
+from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from backoff.wall import END_MS
 from backoff.wall import zone as zone_named
 from retry.errors import TaskInvalid
@@ -179,6 +179,17 @@ def misfire(text: object, path: str) -> str:
     return text
 
 
+def late_ms(text: object, path: str) -> int:
+    """From when on a run counts as missed: longer than it takes to make one.
+
+    Raises:
+      PolicyInvalid: it is no duration, or too short.
+    """
+    if (found_ms := duration_ms(text, path)) < LATE_MS_MIN:
+        raise PolicyInvalid(path, f"{text} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
+    return found_ms
+
+
 def _count(text: str, path: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= CATCH_UP_MAX or len(text) > 9:
         raise PolicyInvalid(path, f"{shown(text)} is not a whole number from 1 to {CATCH_UP_MAX:,}")
@@ -192,6 +203,6 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "schedule.end": ("end_ms", _as_is),
     "schedule.jitter": ("jitter_ms", duration_ms),
     "schedule.misfire": ("misfire", misfire),
-    "schedule.late": ("late_ms", duration_ms),
+    "schedule.late": ("late_ms", late_ms),
     "schedule.catchUp": ("catch_up_max", _count),
 }

@@ -77,7 +77,7 @@ def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_byte
     else:
         payloads = as_json(KEY), as_json(defined(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
-    name = entries.name("tasks", "task-schedules", b"acme\0bill")
+    name = entries.name("tasks", "task-schedules", b'["acme","bill"]')
     assert (entries.name_of(key), entries.version_of(key), shard) == (name, 7, entries.shard_of(name, SHARDS))
     assert entries.source(key) == (NOW_MS + 500, "task-schedules", 2, 7)
     assert entries.lane_of(key) == entries.named_lane("tasks", "task-schedules", "bills")
@@ -101,7 +101,8 @@ def test_0_9_customers_have_tasks_of_the_same_name_each_of_its_own():
         return entries.name_of(one(Message(as_json(key), as_json(defined(SECOND, key=key)), topic=topic))[0])
 
     found = [name("acme", "bill"), name("bcme", "bill"), name("acme", "mail"), name("acme", "bill", "more"), name("acmeb", "ill")]
-    assert len(set(found)) == 5 and name("acme", "bill") == found[0]
+    found += [name("a\0b", "c"), name("a", "b\0c"), name('a","b', "c"), name("a", 'b","c')]
+    assert len(set(found)) == 9 and name("acme", "bill") == found[0]
 
 
 def test_0_9_a_task_has_one_name_whatever_the_form_of_its_key():
@@ -152,8 +153,8 @@ def test_a_time_that_cannot_be_is_now(at_ms):
 
 
 def test_what_a_task_says_of_itself_goes_before_the_policy_file():
-    _, entry, _ = one(task(SECOND, {"schedule.misfire": "all", "schedule.late": "0s", "schedule.catchUp": "9"}))
-    assert (entry.plan.misfire, entry.plan.late_ms, entry.plan.catch_up_max) == ("all", 0, 9)
+    _, entry, _ = one(task(SECOND, {"schedule.misfire": "all", "schedule.late": "1s", "schedule.catchUp": "9"}))
+    assert (entry.plan.misfire, entry.plan.late_ms, entry.plan.catch_up_max) == ("all", 1_000, 9)
 
 
 class Unreadable(Message):
@@ -185,7 +186,7 @@ def test_what_cannot_be_used_is_parked_as_it_is_with_the_reason(message, reason,
     assert headers["task-source"] == b"task-schedules/2/7" and "retry-source" not in headers
     assert entries.source(key) == (NOW_MS, "task-schedules", 2, 7)
     # It is nobody's definition: what was defined before stays.
-    assert entries.name_of(key) != entries.name("tasks", "task-schedules", b"acme\0bill")
+    assert entries.name_of(key) != entries.name("tasks", "task-schedules", b'["acme","bill"]')
 
 
 def test_two_records_that_are_parked_do_not_replace_each_other():

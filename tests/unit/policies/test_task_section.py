@@ -70,6 +70,7 @@ REFUSED = [
     (TASKS + "  format: xml\n", 4, "tasks.format", "auto, avro, confluent, json"),
     (TASKS + "  misfire: twice\n", 4, "tasks.misfire", "once, skip, all"),
     (TASKS + "  late: 5\n", 4, "tasks.late", "write it like"),
+    (TASKS + "  late: 0s\n", 4, "tasks.late", "shorter than 1s"),
     (TASKS + "  catch_up: 0\n", 4, "tasks.catch_up", ">= 1"),
     (TASKS + "  shortest: fast\n", 4, "tasks.shortest", "write it like"),
     (TASKS + "  rate: fast\n", 4, "tasks.rate", "write it like"),

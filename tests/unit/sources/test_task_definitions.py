@@ -120,6 +120,7 @@ REFUSED = [
     (defined(SECOND, {"schedule.catchUp": "0"}), "from 1 to 10,000"),
     (defined(SECOND, {"schedule.catchUp": "9" * 5_000}), "from 1 to 10,000"),
     (defined(SECOND, {"schedule.catchUp": "²"}), "from 1 to 10,000"),
+    (defined(SECOND, {"schedule.late": "999ms"}), "shorter than 1s"),
     (defined(SECOND, {"schedule.jiter": "1s"}), "no such key"),
     (defined(SECOND, {"schedule.jitter": 5}), "not text"),
     (defined(SECOND, ["schedule.jitter"]), "config.configurations"),
