@@ -26,6 +26,8 @@ from backoff.wall import END_MS
 
 ONCE, SKIP, ALL = "once", "skip", "all"
 MISFIRES = (ONCE, SKIP, ALL)
+# So late a run may be without anything being wrong; a plan whose `late_ms` is less would miss runs for ever.
+LATE_MS_MIN = 1_000
 _HOUR_MS = 3_600_000
 
 Run = tuple[int, int]

@@ -134,7 +134,7 @@ def _check(settings: Settings, registry: Registry) -> None:
     """Refuse a policy file that reads from or sends to the service's own topics."""
     internal = topics.internal(settings.app_id)
     parked = topics.names(settings.app_id).parked
-    if read := sorted(topic for topic in internal | {parked} if registry.reads(topic)):
+    if read := sorted(topic for topic in internal | {parked} if registry.reads(topic) or registry.defines(topic)):
         reason = f"the file reads letters from the service's own topics {', '.join(read)}"
         raise SettingsInvalid("RETRY_POLICIES", reason)
     if sent := sorted(registry.targets() & internal):

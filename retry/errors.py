@@ -18,6 +18,8 @@ RetryError
 ├── LineageUnreadable      find who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
+├── TaskInvalid            send a definition as the message says; this one is parked
+├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
 └── TransactionFailed      nothing: the batch is read or swept again
     ├── TransactionAborted     the broker undid it; nothing was written
     ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
@@ -138,6 +140,18 @@ class LineageNewer(LineageUnreadable):
 
 class OutcomeNewer(RetryError):
     """An outcome was written by a newer version of this service."""
+
+
+class TaskInvalid(RetryError):
+    """A record is no definition of a task, or of one that is not allowed."""
+
+    def __init__(self, reason: str, fault: str) -> None:
+        super().__init__(fault)
+        self.reason = reason
+
+
+class SchemaUnavailable(RetryError):
+    """The schema registry does not have a schema, or gave no answer."""
 
 
 class TransactionFailed(RetryError):

@@ -8,7 +8,10 @@ from backoff import PolicyInvalid, recurrence
 from backoff.recurrence import ONCE, Run, passed_over
 from retry.errors import EntryUnreadable
 
-__all__ = ["Plan", "following", "passed_over"]
+__all__ = ["DUE_MS", "RUN", "Plan", "following", "passed_over", "told"]
+
+# Headers of what recurs: which run a record is, and when that was due.
+RUN, DUE_MS = "task-run", "task-due-ms"
 
 
 class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -25,6 +28,12 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
     late_ms: int = 60_000
     misfire: str = ONCE
     catch_up_max: int = 1
+
+
+def told(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
+    """Headers that say which run it is, in the place of those that said so of another."""
+    own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
+    return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
 
 
 def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:

@@ -12,7 +12,7 @@ import msgspec
 from retry.errors import SettingsInvalid
 
 _PREFIX = "RETRY_"
-_KAFKA_PREFIX = "RETRY_KAFKA_"
+_KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
+      registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -52,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stalled_s: int = 60
     standby: int = 0
     kafka: dict[str, str] = {}
+    registry: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
@@ -78,8 +80,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __repr__(self) -> str:
         shown = {name: "***" if _SECRET.search(name) else value for name, value in self.kafka.items()}
-        plain = ", ".join(f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if n != "kafka")
-        return f"Settings({plain}, kafka={shown})"
+        plain = ", ".join(f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if n not in ("kafka", "registry"))
+        # A URL may hold a password.
+        return f"Settings({plain}, kafka={shown}, registry={dict.fromkeys(self.registry, '***')})"
 
 
 _LEAST_CACHE = 8 << 20
@@ -102,9 +105,12 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
       SettingsInvalid: a variable that begins with RETRY_ is unknown, or its value cannot be used.
     """
     found = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(_PREFIX)}
-    kafka = {_property(k): v for k, v in found.items() if k.startswith(_KAFKA_PREFIX)}
-    plain = {k: v for k, v in found.items() if not k.startswith(_KAFKA_PREFIX) and v != ""}
-    values: dict[str, object] = {"kafka": kafka}
+    kafka = {_property(k, _KAFKA_PREFIX): v for k, v in found.items() if k.startswith(_KAFKA_PREFIX)}
+    registry = {_property(k, _REGISTRY_PREFIX): v for k, v in found.items() if k.startswith(_REGISTRY_PREFIX) and v != ""}
+    if registry and "url" not in registry:
+        raise SettingsInvalid("RETRY_REGISTRY_URL", f"not set, but {', '.join(sorted(registry))} of the registry's client is")
+    plain = {k: v for k, v in found.items() if not k.startswith(_PROPERTIES) and v != ""}
+    values: dict[str, object] = {"kafka": kafka, "registry": registry}
     for variable, text in plain.items():
         values[variable.removeprefix(_PREFIX).lower()] = _typed(variable, text)
     return Settings(**values)  # type: ignore[arg-type]
@@ -129,16 +135,16 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
 
 
-def _property(variable: str) -> str:
-    return variable.removeprefix(_KAFKA_PREFIX).lower().replace("_", ".")
+def _property(variable: str, prefix: str) -> str:
+    return variable.removeprefix(prefix).lower().replace("_", ".")
 
 
 def _typed(variable: str, text: str) -> object:
-    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name != "kafka"}
+    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in ("kafka", "registry")}
     name = variable.removeprefix(_PREFIX).lower()
     if name not in fields:
         known = ", ".join(_PREFIX + f.upper() for f in fields)
-        raise SettingsInvalid(variable, f"no such setting; known are {known} and RETRY_KAFKA_*")
+        raise SettingsInvalid(variable, f"no such setting; known are {known}, RETRY_KAFKA_* and RETRY_REGISTRY_*")
     if fields[name] is int:
         try:
             return int(text)

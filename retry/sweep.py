@@ -32,7 +32,7 @@ from retry import entry as entries
 from retry.entry import NAMED, Entry, Named
 from retry.errors import TransactionAborted
 from retry.gather import Gate, Row, gathered, give_back
-from retry.plan import Plan, following, passed_over
+from retry.plan import Plan, following, passed_over, told
 from retry.table.base import Table
 
 PUT_BACK_MS = 30_000
@@ -208,7 +208,8 @@ def _next_run(batch: Batch, n: int, now_ms: int) -> Row | None:
     if not isinstance(e, Named) or e.plan is None or (run := following(e.plan, entries.due_at_ms(key), now_ms)) is None:
         return None
     due_at_ms, number = run
-    planned = msgspec.structs.replace(e, plan=msgspec.structs.replace(e.plan, run=number))
+    plan = msgspec.structs.replace(e.plan, run=number)
+    planned = msgspec.structs.replace(e, plan=plan, headers=told(e.headers, due_at_ms, number))
     return entries.postponed(key, due_at_ms), entries.encode(planned)
 
 

@@ -12,6 +12,7 @@ from retry.kafka import topics
 from retry.policies.document import meant
 from retry.policies.file import load
 from retry.policies.registry import Registry
+from retry.policies.tasks import TEAM
 from retry.settings import Settings
 
 
@@ -36,7 +37,7 @@ def check(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) 
         return
     for scope, name in named:
         known = _known(registry, settings)[scope]
-        if name not in known and not (scope == "topic" and registry.reads(name)):
+        if name not in known and not (scope == "topic" and (registry.reads(name) or registry.defines(name))):
             click.echo(f"{settings.policies} knows no {_WORDS[scope]} {name}{meant(name, known)}", err=True)
             if not force:
                 click.echo("nothing was done; --force does it all the same", err=True)
@@ -48,7 +49,7 @@ _WORDS = {"team": "team", "topic": "dead-letter topic", "target": "target"}
 
 def _known(registry: Registry, settings: Settings) -> dict[str, set[str]]:
     return {
-        "team": {route.team for route in registry.routes()},
-        "topic": set(registry.exact),
+        "team": {route.team for route in registry.routes()} | ({TEAM} if registry.tasks else set()),
+        "topic": {*registry.exact, *(registry.tasks.topics if registry.tasks else ())},
         "target": registry.targets() | {topics.names(settings.app_id).parked},
     }

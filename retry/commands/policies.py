@@ -26,9 +26,11 @@ def policies() -> None:
 @click.argument("file")
 def check(file: str) -> None:
     """Say whether FILE can be used; if not, the first mistake with its line, and exit code 1."""
-    routes = _loaded(file).routes()
+    registry = _loaded(file)
+    routes = registry.routes()
     teams, topics = len({route.team for route in routes}), len(routes)
-    click.echo(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}: OK")
+    tasks = f", {_count(len(registry.tasks.topics), 'topic')} of tasks" if registry.tasks else ""
+    click.echo(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}{tasks}: OK")
 
 
 class Duration(click.ParamType):

@@ -41,13 +41,17 @@ def _alone(*, adopt: bool, listening: int | None) -> None:
     from retry import settings as environment
     from retry import worker as shell
     from retry.app import build
+    from retry.doors.opening import opened
+    from retry.errors import SettingsInvalid
     from retry.processes import end_with_supervisor
 
     settings = environment.from_environment()
     if listening is not None:
         end_with_supervisor()
     allocator.settle()
-    engine = build(settings, adopt=adopt)
+    if settings.policies is None:
+        raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
+    engine = build(settings, adopt=adopt, opened=opened(settings))
     shell.run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
 
 

@@ -5,10 +5,13 @@ A key is looked for in the rule that matches, then in the topic, the team, `defa
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import UNSET
 
 from retry.errors import PolicyFileInvalid
 from retry.policies.assemble import Routes
@@ -18,6 +21,8 @@ from retry.policies.limits import target_limits, team_limits
 from retry.policies.registry import Registry
 from retry.policies.route import Route
 from retry.policies.shape import File, Team, shaped
+from retry.policies.task_section import tasks
+from retry.policies.tasks import TEAM
 
 # Thousands of topics fit; more is not a policy file.
 _BYTES_MAX = 1 << 20
@@ -69,17 +74,22 @@ def parse(text: str, name: str, digest: str = "") -> Registry:
         MappingProxyType(team_limits(document, teams)),
         MappingProxyType(rates),
         MappingProxyType(breakers),
-        digest,
+        digest=digest,
     )
+    if whole.tasks is not UNSET:
+        section, limits = tasks(document, whole.tasks, registry)
+        registry = dataclasses.replace(registry, tasks=section, team_limits={**registry.team_limits, TEAM: limits})
     targets = registry.targets()
     for topic in whole.targets:
         if topic not in targets:
-            document.refuse(f"targets.{topic}", f"no letter of any team may go there{meant(topic, targets)}")
+            document.refuse(f"targets.{topic}", f"no letter of any team, and no task, may go there{meant(topic, targets)}")
     return registry
 
 
 def _team(document: Document, team: str, section: object) -> Team:
     if not team.strip() or not team.isprintable() or len(team) > 100:
         document.refuse(f"teams.{team}", "a team's name is 1 to 100 printable characters")
+    if team == TEAM:
+        document.refuse(f"teams.{team}", f"{TEAM} is what recurring tasks are called; give the team another name")
     found: Team = shaped(document, section, Team, f"teams.{team}")
     return found

@@ -28,15 +28,18 @@ def team_limits(document: Document, teams: Mapping[str, shape.Team]) -> dict[str
     Raises:
       PolicyFileInvalid: one is not a rate.
     """
-    found = {
-        name: tuple(
-            _limit(document, value, f"teams.{name}.{key}")
-            for key, value in (("rate", team.rate), ("budget", team.budget))
-            if value is not UNSET
-        )
-        for name, team in teams.items()
-    }
+    found = {name: limits_of(document, team, f"teams.{name}") for name, team in teams.items()}
     return {name: limits for name, limits in found.items() if limits}
+
+
+def limits_of(document: Document, section: shape.Team | shape.Tasks, path: str) -> tuple[Limit, ...]:
+    """The `rate` and the `budget` of one section, as far as it has them.
+
+    Raises:
+      PolicyFileInvalid: one is not a rate.
+    """
+    written = (("rate", section.rate), ("budget", section.budget))
+    return tuple(_limit(document, value, f"{path}.{key}") for key, value in written if value is not UNSET)
 
 
 def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, Breaker]]:

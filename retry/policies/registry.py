@@ -13,6 +13,7 @@ from backoff.parse import DEFAULT
 from retry.policies.limits import Breaker
 from retry.policies.plan import Plan
 from retry.policies.route import Route
+from retry.policies.tasks import TEAM, Tasks
 
 # When the cache is full it is emptied, which costs a few microseconds per entry once.
 _ROUTES_MAX = 10_000
@@ -33,6 +34,7 @@ class Registry:
       default: for every other topic.
       team_limits: by team, what its retries may not exceed together; teams without limits are left out.
       target_limits, breakers: by topic, whoever sends there.
+      tasks: of recurring tasks; None where there are none.
       digest: SHA-256 of the file's bytes in hexadecimal; empty where there is no file.
     """
 
@@ -42,6 +44,7 @@ class Registry:
     team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     target_limits: Mapping[str, Limit] = field(default_factory=dict)
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
+    tasks: Tasks | None = None
     digest: str = ""
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)
     _permitted: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
@@ -49,6 +52,8 @@ class Registry:
     def __post_init__(self) -> None:
         for route in self.routes():
             self._permitted.setdefault(route.team, set()).update(route.permitted())
+        if self.tasks:
+            self._permitted[TEAM] = self.tasks.permitted()
 
     def route(self, topic: str) -> Route:
         """The route of a topic: by its exact name, else by the first pattern that matches, else the default."""
@@ -59,12 +64,16 @@ class Registry:
         """Whether letters are read from this topic. The service's own topics must not be among them."""
         return self.route(topic) is not self.default
 
+    def defines(self, topic: str) -> bool:
+        """Whether definitions of tasks are read from this topic."""
+        return self.tasks is not None and topic in self.tasks.topics
+
     def knows(self, team: str) -> bool:
         """Whether a team has any topic here."""
         return team in self._permitted
 
     def permits(self, team: str, target: str) -> bool:
-        """Whether any letter of a team may go to a topic; asked again before each record is sent."""
+        """Whether any letter of a team, or a task, may go to a topic; asked again before each record is sent."""
         return target in self._permitted.get(team, ())
 
     def routes(self) -> list[Route]:
@@ -72,11 +81,11 @@ class Registry:
         return [*self.exact.values(), *(route for _, route in self.patterns)]
 
     def subscription(self) -> list[str]:
-        """What librdkafka subscribes to: topic names, and patterns as `^…$`."""
+        """What librdkafka subscribes to for letters: topic names, and patterns as `^…$`."""
         return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns)]
 
     def targets(self) -> set[str]:
-        """Every topic that a letter may go to, to be retried or to rest."""
+        """Every topic that a letter or a task may go to, to be retried, to be done, or to rest."""
         return set().union(*self._permitted.values())
 
     def retry_targets(self) -> set[str]:
@@ -85,7 +94,8 @@ class Registry:
 
     def parking(self) -> set[str]:
         """Every topic that the file names to park in."""
-        return {plan.park_to for route in self.routes() for plan in route.plans() if plan.park_to}
+        named = {plan.park_to for route in self.routes() for plan in route.plans()}
+        return {topic for topic in (*named, self.tasks and self.tasks.park_to) if topic}
 
     def _find(self, topic: str) -> Route:
         route = self.exact.get(topic)

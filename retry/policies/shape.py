@@ -102,11 +102,27 @@ class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     breaker: Breaker | UnsetType = UNSET
 
 
+class Tasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Recurring tasks; read by `retry.policies.tasks`."""
+
+    topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
+    allowed_targets: _Names
+    park_to: _Text | UnsetType = UNSET
+    format: _Text = "auto"
+    misfire: _Text = "once"
+    late: object = "1m"
+    catch_up: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    shortest: object = "100ms"
+    rate: object = UNSET
+    budget: object = UNSET
+
+
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file. What has names of its own is read one by one, so that a message can tell the name."""
 
     defaults: Defaults = Defaults()
     targets: dict[str, object] = {}
+    tasks: object = UNSET
     teams: dict[str, object] = {}
 
 
@@ -129,5 +145,5 @@ def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
 
 
 def _unknown(key: str) -> str:
-    shapes = (File, Team, Topic, Rule, Pattern, TargetLimits, Breaker)
+    shapes = (File, Team, Topic, Rule, Pattern, TargetLimits, Breaker, Tasks)
     return f"no such key here{meant(key, {name for shape in shapes for name in shape.__struct_fields__})}"

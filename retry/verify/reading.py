@@ -47,6 +47,7 @@ class Reading:
       targets: topics that outcomes name.
       outcome_first_ms: by partition of the outcomes topic, when its first letter was taken in.
       letter_stop: by dead-letter topic and partition, the offset behind the last that has an outcome.
+      by_doors: topics that entries with a name came from; what lies there is no letter.
       controls: what an operator asked for, by partition and key.
       committed: by topic and partition, how many records more a read_committed reader has seen than the other.
     """
@@ -57,6 +58,7 @@ class Reading:
         self.targets: set[str] = set()
         self.outcome_first_ms: dict[int, int] = {}
         self.letter_stop: dict[tuple[str, int], int] = {}
+        self.by_doors: set[str] = set()
         self.controls: dict[tuple[int, bytes], bytes] = {}
         self.committed: dict[tuple[str, int], int] = defaultdict(int)
 
@@ -119,6 +121,7 @@ class Reading:
             self._learn(lane, source.topic, value)
         whose = self.words.topic(source.topic), source.partition, source.offset
         if key[0] == entries.NAMED:
+            self.by_doors.add(source.topic)
             whose, order = self._of_name(key), _version(key)
         self.spill.add((
             *whose, Kind.DELETE if value is None else Kind.PUT, flags,

@@ -172,7 +172,8 @@ class _Deployment:
     def _letters(self, positions: dict[Place, int]) -> dict[tuple[int, int], Bounds]:
         """Read letters that were taken in, and those that outcomes tell of."""
         reading, words = self._reading, self._words
-        dead = topics.describe(self._admin, {topic for topic, _ in [*positions, *reading.letter_stop]})
+        came_in = {topic for topic, _ in [*positions, *reading.letter_stop]} - reading.by_doors
+        dead = topics.describe(self._admin, {topic for topic in came_in if not self._registry.defines(topic)})
         bounds: dict[tuple[int, int], Bounds] = {}
         wanted = []
         for topic, about in dead.items():

@@ -27,11 +27,19 @@ def test_every_field_is_a_variable() -> None:
         "table_cache_bytes": str(8 << 20), "lineages": "1000", "stalled_s": "5",
         "standby": "1",
     }  # fmt: skip
-    assert {*values, "kafka"} == set(Settings.__struct_fields__)
+    assert {*values, "kafka", "registry"} == set(Settings.__struct_fields__)
     found = from_environment({f"RETRY_{name.upper()}": text for name, text in values.items()})
     assert {name: str(getattr(found, name)) for name in values} == values
     assert isinstance(found.policies, Path)
     assert isinstance(found.data_dir, Path)
+
+
+def test_properties_of_the_registry_have_their_own_prefix() -> None:
+    found = from_environment({"RETRY_REGISTRY_URL": "http://u:pa55@r", "RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
+    assert found.registry == {"url": "http://u:pa55@r", "ssl.ca.location": "/ca.pem"}
+    assert "pa55" not in repr(found)
+    with pytest.raises(SettingsInvalid, match="RETRY_REGISTRY_URL: not set"):
+        from_environment({"RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
 
 
 def test_empty_values_count_as_not_given() -> None:

@@ -166,7 +166,7 @@ TAILS = [
     ("  fin:\n    allowed_targets: [y]\n    topics: [{dead_letters: x, retry_to: y}]\n", 9,
      "teams.fin.allowed_targets", "no such key here"),
     ("targets:\n  pay.retri: {rate: 5/s}\n", 9, "targets.pay.retri",
-     "no letter of any team may go there; did you mean pay.retry?"),
+     "no letter of any team, and no task, may go there; did you mean pay.retry?"),
     ("targets:\n  pay.retry: {}\n", 9, "targets.pay.retry", "limits nothing"),
     ("targets:\n  pay.retry: 5/s\n", 9, "targets.pay.retry", "expected `mapping`"),
     ("targets:\n  pay.retry: {rat: 5/s}\n", 9, "targets.pay.retry.rat", "did you mean rate?"),

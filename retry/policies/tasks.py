@@ -1,0 +1,35 @@
+"""What a policy file says of recurring tasks: where definitions come from, and where runs may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What a team is to letters: whose limits and pauses count.
+TEAM = "tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What the section says.
+
+    Attributes:
+      topics: that definitions are read from.
+      allowed: that runs may go to.
+      park_to: where definitions go that cannot be used; None for the service's own parking topic.
+      format: the only one that is read, or `auto`.
+      misfire, late_ms, catch_up_max: of tasks that say nothing else; see `backoff.recurrence`.
+      shortest_ms: of all periods that are allowed.
+    """
+
+    topics: frozenset[str]
+    allowed: frozenset[str]
+    park_to: str | None
+    format: str
+    misfire: str
+    late_ms: int
+    catch_up_max: int
+    shortest_ms: int
+
+    def permitted(self) -> set[str]:
+        """Every topic that anything goes to."""
+        return {*self.allowed, *([self.park_to] if self.park_to else [])}

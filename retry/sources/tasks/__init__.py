@@ -1,0 +1,1 @@
+"""Definitions of recurring tasks: `formats` makes plain values of bytes, `definition` says what these mean."""

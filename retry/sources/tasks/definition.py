@@ -1,0 +1,208 @@
+"""What a definition says, whatever form it came in.
+
+    key         {customerId, taskName}
+    definition  {customerId, taskName, frequency, config: {outputTopic, configurations}, data}
+    frequency   {frequencyTimeUnit, time}, {cron, timeZone}, or null: once
+
+In JSON `unit` may stand for `frequencyTimeUnit`, and the two names may be left to the key. `configurations` is the consumers'
+own, but for these, with which everything can be said in Avro, too:
+
+| configuration | value |
+| --- | --- |
+| `schedule.cron`, `schedule.timeZone` | in the place of a frequency; without a zone UTC |
+| `schedule.start`, `schedule.end` | a time in ISO 8601, by the clocks of the zone where it has no offset |
+| `schedule.jitter` | a duration, like 30s: each run is later by up to that |
+| `schedule.misfire`, `schedule.late`, `schedule.catchUp` | as the policy file has them, for this task |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from backoff import Cron, PolicyInvalid, duration_ms
+from backoff.duration import DURATION_MS_MAX
+from backoff.errors import shown
+from backoff.recurrence import LATE_MS_MIN, MISFIRES
+from backoff.wall import END_MS
+from backoff.wall import zone as zone_named
+from retry.errors import TaskInvalid
+
+UNITS_MS = {
+    "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000,
+}  # fmt: skip
+CATCH_UP_MAX = 10_000
+_OURS = "schedule."
+_CHARS_MAX = 1_000
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """One task.
+
+    Attributes:
+      every_ms, cron, zone: as `backoff.recurrence.Plan` has them.
+      start_ms, end_ms: None where the definition does not say.
+      misfire, late_ms, catch_up_max: None where the policy file's count.
+    """
+
+    customer_id: str
+    task_name: str
+    output_topic: str
+    every_ms: int = 0
+    cron: str = ""
+    zone: str = "UTC"
+    start_ms: int | None = None
+    end_ms: int | None = None
+    jitter_ms: int = 0
+    misfire: str | None = None
+    late_ms: int | None = None
+    catch_up_max: int | None = None
+
+
+def names(key: Mapping[str, Any]) -> tuple[str, str]:
+    """Customer and task of a key.
+
+    Raises:
+      TaskInvalid: one is missing.
+    """
+    return _text(key, "customerId", "the key's "), _text(key, "taskName", "the key's ")
+
+
+def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
+    """The task of a key and a definition.
+
+    Raises:
+      TaskInvalid: they do not say what to do, or what cannot be done.
+    """
+    customer_id, task_name = names(key)
+    for name, own in (("customerId", customer_id), ("taskName", task_name)):
+        if value.get(name) not in (None, own):
+            raise TaskInvalid("bad_task", f"{name} is {shown(value[name])}, but {own!r:.60} in the key")
+    config = value.get("config")
+    if not isinstance(config, Mapping):
+        raise TaskInvalid("bad_task", f"config is {shown(config)}, not a mapping with outputTopic")
+    try:
+        said = _frequency(value.get("frequency")) | _configured(config.get("configurations"))
+    except PolicyInvalid as invalid:
+        raise TaskInvalid("bad_task", str(invalid)) from None
+    topic = _text(config, "outputTopic", "config.")
+    return Definition(customer_id=customer_id, task_name=task_name, output_topic=topic, **_settled(said))
+
+
+def _frequency(frequency: Any) -> dict[str, Any]:
+    if frequency is None:
+        return {}
+    if not isinstance(frequency, Mapping):
+        raise PolicyInvalid("frequency", f"{shown(frequency)} is neither a mapping nor null")
+    if "cron" in frequency:
+        return {"cron": frequency["cron"], "zone": frequency.get("timeZone") or "UTC"}
+    unit, time = frequency.get("frequencyTimeUnit", frequency.get("unit")), frequency.get("time")
+    if not isinstance(unit, str) or unit not in UNITS_MS:
+        raise PolicyInvalid("frequency.frequencyTimeUnit", f"{shown(unit)} is not one of {', '.join(UNITS_MS)}")
+    if type(time) is not int or not 1 <= time <= DURATION_MS_MAX // UNITS_MS[unit]:
+        raise PolicyInvalid("frequency.time", f"{shown(time)} is not a whole number from 1 up to ten years of {unit}")
+    return {"every_ms": time * UNITS_MS[unit]}
+
+
+def _configured(configurations: Any) -> dict[str, Any]:
+    if configurations is None:
+        return {}
+    if not isinstance(configurations, Mapping):
+        raise PolicyInvalid("config.configurations", f"{shown(configurations)} is neither a mapping nor null")
+    found: dict[str, Any] = {}
+    for name, text in configurations.items():
+        if name.startswith(_OURS):
+            if name not in _READERS:
+                raise PolicyInvalid(f"config.configurations.{name:.60}", f"no such key; known are {', '.join(_READERS)}")
+            field, read_text = _READERS[name]
+            if not isinstance(text, str):
+                raise PolicyInvalid(name, f"{shown(text)} is not text")
+            found[field] = read_text(text, name)
+    return found
+
+
+def _settled(said: dict[str, Any]) -> dict[str, Any]:
+    """What was said, as far as it goes together."""
+    if "cron" in said:
+        if "every_ms" in said:
+            raise TaskInvalid("bad_task", "it has both a cron expression and a period; keep one")
+        try:
+            Cron.parse(said["cron"], said.get("zone", "UTC"))
+        except PolicyInvalid as invalid:
+            raise TaskInvalid("bad_task", str(invalid)) from None
+    if said.get("jitter_ms", 0) >= said.get("every_ms", DURATION_MS_MAX + 1):
+        raise TaskInvalid("bad_task", "schedule.jitter is as long as the period; make it shorter")
+    for field in ("start_ms", "end_ms"):
+        if field in said:
+            said[field] = _instant(said[field], said.get("zone", "UTC"))
+    return said
+
+
+def _instant(text: str, zone: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone_named(zone, "schedule.timeZone"))
+        since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except PolicyInvalid as invalid:
+        raise TaskInvalid("bad_task", str(invalid)) from None
+    except (ValueError, OverflowError):
+        raise TaskInvalid("bad_task", f"{text!r:.60} is not a time, like 2026-05-01T06:00:00+02:00") from None
+    instant_ms = since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
+    if not 0 <= instant_ms < END_MS:
+        raise TaskInvalid("bad_task", f"{text!r:.60} is not between 1970 and 9999")
+    return instant_ms
+
+
+def _text(mapping: Mapping[str, Any], name: str, where: str) -> str:
+    value = mapping.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= _CHARS_MAX:
+        raise TaskInvalid("bad_task", f"{where}{name} is {shown(value)}, not text of 1 to {_CHARS_MAX:,} characters")
+    return value
+
+
+def _as_is(text: str, path: str) -> str:  # noqa: ARG001 - one signature for every configuration
+    return text
+
+
+def misfire(text: object, path: str) -> str:
+    """One of the words for what is made of missed runs.
+
+    Raises:
+      PolicyInvalid: it is none of them.
+    """
+    if not isinstance(text, str) or text not in MISFIRES:
+        raise PolicyInvalid(path, f"{shown(text)} is not one of {', '.join(MISFIRES)}")
+    return text
+
+
+def late_ms(text: object, path: str) -> int:
+    """From when on a run counts as missed: longer than it takes to make one.
+
+    Raises:
+      PolicyInvalid: it is no duration, or too short.
+    """
+    if (found_ms := duration_ms(text, path)) < LATE_MS_MIN:
+        raise PolicyInvalid(path, f"{text} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
+    return found_ms
+
+
+def _count(text: str, path: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= CATCH_UP_MAX or len(text) > 9:
+        raise PolicyInvalid(path, f"{shown(text)} is not a whole number from 1 to {CATCH_UP_MAX:,}")
+    return int(text)
+
+
+_READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "schedule.cron": ("cron", _as_is),
+    "schedule.timeZone": ("zone", _as_is),
+    "schedule.start": ("start_ms", _as_is),
+    "schedule.end": ("end_ms", _as_is),
+    "schedule.jitter": ("jitter_ms", duration_ms),
+    "schedule.misfire": ("misfire", misfire),
+    "schedule.late": ("late_ms", late_ms),
+    "schedule.catchUp": ("catch_up_max", _count),
+}

@@ -1,0 +1,107 @@
+"""The three forms in which keys and definitions come; one byte tells which.
+
+| first byte | form |
+| --- | --- |
+| 0x00 | Confluent: four bytes for the number of a schema in the registry, then Avro, or JSON where the schema is JSON's |
+| `{`, blanks before it | JSON |
+| any other | Avro by the schemas of this package; it begins with the length of a customer's id |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from retry.errors import TaskInvalid
+from retry.sources.tasks import avro
+
+AUTO, AVRO, CONFLUENT, JSON = "auto", "avro", "confluent", "json"
+FORMATS = (AUTO, AVRO, CONFLUENT, JSON)
+_MAGIC, _ID_END = b"\0", 5
+_SCHEMAS_MAX = 1_000
+
+
+class Schema(NamedTuple):
+    """A schema as a registry keeps it.
+
+    Attributes:
+      kind: AVRO, JSON or PROTOBUF.
+      texts: of the schema, and before it of those that it refers to.
+    """
+
+    kind: str
+    texts: tuple[str, ...]
+
+
+class Reader:
+    """Bytes → plain values; for one thread.
+
+    Args:
+      schema: asks the registry for the schema of a number; raises SchemaUnavailable.
+    """
+
+    def __init__(self, schema: Callable[[int], Schema]) -> None:
+        self._schema = schema
+        # Of schemas that never change; None stands for JSON.
+        self._parsed: dict[int, Any] = {}
+
+    def key(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
+        """The mapping of a key; see `definition`."""
+        return self._mapping(payload, form, avro.KEY)
+
+    def definition(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
+        """The mapping of a definition.
+
+        Args:
+          form: the only one that is allowed; AUTO for all.
+
+        Raises:
+          TaskInvalid: it is of another form, or of none.
+          SchemaUnavailable: of the registry, where that has to be asked.
+        """
+        return self._mapping(payload, form, avro.DEFINITION)
+
+    def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
+        found = form_of(payload)
+        if form not in (AUTO, found):
+            raise TaskInvalid("bad_task", f"it is {found}, not {form} as the policy file says")
+        value = self._value(payload, found, own)
+        if not isinstance(value, dict):
+            raise TaskInvalid("bad_task", f"{type(value).__name__} is no mapping")
+        return value
+
+    def _value(self, payload: bytes, form: str, own: tuple[str, ...]) -> Any:
+        if form == JSON:
+            return _json(payload)
+        if form == AVRO:
+            return avro.decode(payload, avro.own(own))
+        if len(payload) < _ID_END:
+            raise TaskInvalid("bad_task", f"{len(payload)} bytes are too few for the number of a schema")
+        schema = self._registered(int.from_bytes(payload[1:_ID_END], "big"))
+        return _json(payload[_ID_END:]) if schema is None else avro.decode(payload[_ID_END:], schema)
+
+    def _registered(self, number: int) -> Any:
+        if number not in self._parsed:
+            found = self._schema(number)
+            if found.kind not in ("AVRO", "JSON"):
+                raise TaskInvalid("no_schema", f"schema {number} is {found.kind}; Avro and JSON are read")
+            if len(self._parsed) >= _SCHEMAS_MAX:
+                self._parsed.clear()
+            self._parsed[number] = None if found.kind == "JSON" else avro.parsed(found.texts)
+        return self._parsed[number]
+
+
+def form_of(payload: bytes) -> str:
+    """Which form it has, as the module's docstring says."""
+    if payload[:1] == _MAGIC:
+        return CONFLUENT
+    return JSON if payload.lstrip(b" \t\r\n")[:1] == b"{" else AVRO
+
+
+def _json(payload: bytes) -> Any:
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise TaskInvalid("bad_task", f"not JSON: {error}") from error
