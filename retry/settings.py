@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
+      kafka_consumer, kafka_producer: more of them for one kind of client; not from the environment.
+      session_timeout_ms: of group members; not from the environment.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -52,6 +54,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stalled_s: int = 60
     standby: int = 0
     kafka: dict[str, str] = {}
+    kafka_consumer: dict[str, str] = {}
+    kafka_producer: dict[str, str] = {}
+    session_timeout_ms: int = 6_000
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
@@ -77,11 +82,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return host.strip("[]"), int(port)
 
     def __repr__(self) -> str:
-        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.kafka.items()}
-        plain = ", ".join(f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if n != "kafka")
-        return f"Settings({plain}, kafka={shown})"
+        plain = [f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if not n.startswith("kafka")]
+        secret = [f"{n}={_shown(getattr(self, n))}" for n in self.__struct_fields__ if n.startswith("kafka")]
+        return f"Settings({', '.join(plain + secret)})"
 
 
+def _shown(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
+
+
+_NOT_FROM_ENVIRONMENT = frozenset({"kafka", "kafka_consumer", "kafka_producer", "session_timeout_ms"})
 _LEAST_CACHE = 8 << 20
 _BOUNDS = (
     ("shards", 1, 1_000),
@@ -92,6 +102,7 @@ _BOUNDS = (
     ("lineages", 1_000, 100_000_000),
     ("stalled_s", 5, 3_600),
     ("standby", 0, 1),
+    ("session_timeout_ms", 1_000, 3_600_000),
 )
 
 
@@ -134,7 +145,7 @@ def _property(variable: str) -> str:
 
 
 def _typed(variable: str, text: str) -> object:
-    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name != "kafka"}
+    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in _NOT_FROM_ENVIRONMENT}
     name = variable.removeprefix(_PREFIX).lower()
     if name not in fields:
         known = ", ".join(_PREFIX + f.upper() for f in fields)
