@@ -22,10 +22,11 @@ from backoff import Exponential
 from retry.doors import headers as names
 
 Header = tuple[str, bytes | None]
-Retries = Callable[[int], int]
+Curve = Callable[[int], int]
 
 ATTEMPT, FIRST_TRIED = "retry-attempt", "retry-original-timestamp"
 _ATTEMPTS_MAX = 50
+_DELAYS = Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000)
 
 
 class Record(TypedDict):
@@ -79,12 +80,15 @@ def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> R
 
 def schedule_retry(
     *, topic: str, key: bytes | None, value: bytes, headers: Sequence[Header], schedule_id: str | bytes,
-    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: Exponential | None = None,
+    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: Curve = _DELAYS,
     now: float | None = None,
 ) -> Record:
     """What has a message that failed sent once more, later each time: by default after 10, 20, 40 … seconds, at most an hour.
 
     How often it was tried is counted in its headers, so give those that it came with.
+
+    Args:
+      delays: milliseconds by attempt, from 1; see `backoff`.
 
     Raises:
       AttemptsUsedUp: it was tried `attempts_max` times.
@@ -99,7 +103,7 @@ def schedule_retry(
         kept = [header for header in kept if header[0] != FIRST_TRIED]
         kept.append((FIRST_TRIED, b"%d" % int(now)))
     kept.append((ATTEMPT, b"%d" % attempt))
-    delay_ms = (delays or Exponential(10_000, 2.0, 3_600_000)).delay_ms(attempt)
+    delay_ms = delays(attempt)
     return schedule(
         topic=topic, key=key, value=value, at=now + delay_ms / 1_000, schedule_id=schedule_id,
         schedules_topic=schedules_topic, headers=kept,

@@ -23,6 +23,8 @@ from retry.watchdog import Held, Part, Place, Watchdog
 log = logging.getLogger(__name__)
 
 Ends = Callable[[Iterable[Place]], dict[Place, int]]
+# Whether nothing may be sent yet of a shard, by its partition and the offset up to which it is folded.
+Holds = Callable[[int, int], bool]
 _WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
@@ -54,6 +56,7 @@ class Engine:
         looks: Sequence[Callable[[], None]],
         ends: Ends,
         stalled_s: float,
+        holds: Holds = lambda _partition, _next_offset: False,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -61,6 +64,7 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
+        self._holds = holds
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -100,6 +104,10 @@ class Engine:
         """Those that are owned."""
         return self._shards.shards()
 
+    def copies(self) -> list[Shard]:
+        """Those that others own and this worker keeps a table of."""
+        return self._shards.standing_by()
+
     def to_sweep(self, busy: Collection[Shard]) -> list[Shard]:
         """Those in which something may be to be done, less those that are busy; a glance at each costs microseconds."""
         now_ms = self._skew.now_ms()
@@ -107,7 +115,14 @@ class Engine:
             for shard in self.shards():
                 shard.rest()
             return []
-        return [shard for shard in self.shards() if shard not in busy and not shard.idle(now_ms)]
+        free = [shard for shard in self.shards() if shard not in busy and not self._must_rest(shard)]
+        return [shard for shard in free if not shard.idle(now_ms)]
+
+    def _must_rest(self, shard: Shard) -> bool:
+        held = self._holds(shard.changelog.partition, shard.table.next_offset)
+        if held:
+            shard.rest()
+        return held
 
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""

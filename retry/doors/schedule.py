@@ -13,7 +13,7 @@ because the scheduler was away: that one is *missed*, and goes first. Which of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -65,14 +65,14 @@ class Put(NamedTuple):
 
     Attributes:
       headers: of the record that will be sent.
-      missed: it was due before it was read, though it had arrived in time.
+      history: headers that only its copy for the history topic has besides: what was asked for.
     """
 
     due_at_ms: int
     target: str
     target_key: bytes | None
     headers: Headers
-    missed: bool
+    history: Headers
 
 
 class Cancel(NamedTuple):
@@ -132,9 +132,9 @@ def asked(message: Any, now_ms: int, rules: Rules) -> Asked:
     arrived_s = min(stamp_ms or now_ms, now_ms) // 1_000
     if (late := _too_late(epoch_s, arrived_s, rules)) is not None:
         return _invalid(late)
-    headers = [*kept, *written(stamp_ms, key, message.topic())]
-    missed = arrived_s <= epoch_s < now_ms // 1_000
-    return Put(epoch_s * 1_000, target, first.get(names.TARGET_KEY), headers, missed)
+    sent = [*kept, *written(stamp_ms, key, message.topic())]
+    request = [(name, first[name]) for name in (names.EPOCH, names.TARGET_TOPIC, names.TARGET_KEY) if name in first]
+    return Put(epoch_s * 1_000, target, first.get(names.TARGET_KEY), sent, request)
 
 
 def written(stamp_ms: int, key: bytes, topic: str) -> tuple[Header, ...]:
@@ -168,3 +168,8 @@ def _too_late(epoch_s: int, arrived_s: int, rules: Rules) -> Reason | None:
 
 def _invalid(reason: Reason) -> Invalid:
     return Invalid(reason, reason in _ENDED)
+
+
+def matches(topic: str, names: Sequence[str]) -> bool:
+    """Whether a topic is among names and patterns, which begin with `^`."""
+    return topic in names or any(name.startswith("^") and re.search(name, topic) is not None for name in names)

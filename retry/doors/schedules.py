@@ -10,38 +10,48 @@ What is no schedule goes to the parking topic, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from retry import entry as entries
+from retry.doors import Place
 from retry.doors import headers as names
-from retry.doors.schedule import Cancel, Invalid, Ours, Put, Reason, Rules, asked
+from retry.doors.schedule import Cancel, Invalid, Ours, Put, Reason, Rules, asked, matches
 from retry.entry import Also, Header, Headers, Named
 from retry.settled import Settled
 from retry.sources.headers import PARKED_REASON, SOURCE
 
 DOOR = "schedules"
 # What becomes of messages, as it is counted.
-PLANNED, MISSED, CANCELLED, DONE, INVALID = "planned", "missed", "cancelled", "done", "invalid"
+PLANNED, CANCELLED, DONE, INVALID = "planned", "cancelled", "done", "invalid"
 _REFERENCE_KEY_BYTES_MAX = 1_024
+# Of a changelog key, less its topic.
+_KEY_BYTES = 64
 
 
 class Schedules:
     """Settles messages of schedules topics.
 
     Args:
+      topics: names, and patterns that begin with `^`.
       history: where a copy of everything that is sent goes.
       parked: where goes what is no schedule.
-      shards: how many there are.
-      bytes_max: the largest entry that the changelog takes.
     """
 
-    def __init__(self, rules: Rules, history: str, parked: str, shards: int, bytes_max: int) -> None:
-        self._rules, self._history, self._parked = rules, history, parked
-        self._shards, self._bytes_max = shards, bytes_max
+    def __init__(self, topics: Sequence[str], rules: Rules, history: str, parked: str, place: Place) -> None:
+        self.topics, self._rules, self._history, self._parked = topics, rules, history, parked
+        self._shards, self._bytes_max = place
 
-    def settle(self, messages: Iterable[Any], now_ms: int, into: Settled) -> None:
-        """Put down what is to be written for these messages, in their order."""
+    def reads(self, topic: str) -> bool:
+        """Whether it is a schedules topic."""
+        return matches(topic, self.topics)
+
+    def permits(self, team: str, destination: str) -> bool:
+        """Whether schedules may go there now."""
+        return team == DOOR and self._rules.allowed(destination)
+
+    def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
+        """See `retry.doors.Door`; in their order."""
         for message in messages:
             found = asked(message, now_ms, self._rules)
             if isinstance(found, Put):
@@ -57,16 +67,18 @@ class Schedules:
                 into.decided[DOOR, DONE] += 1
 
     def _put(self, message: Any, put: Put, now_ms: int, into: Settled) -> None:
-        also = Also(self._history, None, put.target_key, None, True, put.headers), _tombstone(message)
+        also = Also(self._history, None, put.target_key, None, True, put.headers + put.history), _tombstone(message)
         envelope = entries.encode(
             Named(put.target, put.target_key, message.value(), put.headers, None, DOOR, None, also)
         )
-        if len(envelope) > self._bytes_max:
+        if not self._fits(message, envelope):
             self._park(message, Invalid(Reason.TOO_LARGE, False), now_ms, into)
             return
         into.decided[DOOR, PLANNED] += 1
-        into.decided[DOOR, MISSED] += put.missed
         self._add(message, put.due_at_ms, put.target, envelope, into)
+
+    def _fits(self, message: Any, envelope: bytes) -> bool:
+        return len(envelope) + _KEY_BYTES + len(message.topic()) <= self._bytes_max
 
     def _park(self, message: Any, invalid: Invalid, now_ms: int, into: Settled) -> None:
         into.decided[DOOR, INVALID] += 1
@@ -75,7 +87,7 @@ class Schedules:
         kept = [] if invalid.reason is Reason.UNREADABLE_HEADERS else message.headers() or []
         parked = Named(self._parked, message.key(), message.value(), kept + ours, None, DOOR, None, also)
         envelope = entries.encode(parked)
-        if len(envelope) > self._bytes_max:
+        if not self._fits(message, envelope):
             # By reference: where the whole of it lies is in the headers.
             key = message.key() if len(message.key() or b"") <= _REFERENCE_KEY_BYTES_MAX else None
             envelope = entries.encode(Named(self._parked, key, None, ours, None, DOOR, None, also))

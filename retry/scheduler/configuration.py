@@ -20,12 +20,14 @@ _GO = "go."
 Properties = dict[str, str]
 
 
-def read(path: str) -> tuple[Properties, Properties, Properties]:
-    """Properties for both, for producers, for consumers.
+def read(path: str | None) -> tuple[Properties, Properties, Properties]:
+    """Properties for both, for producers, for consumers; none where there is no file.
 
     Raises:
       SettingsInvalid: the file cannot be read, or has something else in it.
     """
+    if path is None:
+        return {}, {}, {}
     try:
         found: Any = yaml.safe_load(Path(path).read_text()) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -82,7 +82,7 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
     app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
     if not _TOPIC.fullmatch(app_id):
         raise SettingsInvalid("GROUP_ID", f"{app_id!r} cannot begin a topic name; set RETRY_APP_ID to one that can")
-    common, producer, consumer = configuration.read(given["CONFIGURATION_FILE"]) if "CONFIGURATION_FILE" in given else ({}, {}, {})
+    common, producer, consumer = configuration.read(given.get("CONFIGURATION_FILE"))
     return msgspec.structs.replace(
         own,
         bootstrap_servers=given.get("BOOTSTRAP_SERVERS") or given.get("RETRY_BOOTSTRAP_SERVERS", "localhost:9092"),
@@ -132,8 +132,3 @@ def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...
     if default and not found:
         raise SettingsInvalid(name, "names no topic")
     return found
-
-
-def matches(topic: str, names: tuple[str, ...]) -> bool:
-    """Whether a topic is among names and patterns."""
-    return any(topic == name or (name.startswith("^") and re.search(name, topic) is not None) for name in names)
