@@ -1,12 +1,18 @@
-"""When an entry comes again: what of a recurrence stands in the envelope."""
+"""When an entry comes again: what of a recurrence stands in the envelope. What it means is told by `backoff.recurrence`."""
 
 from __future__ import annotations
 
 import msgspec
 
+from backoff import PolicyInvalid, recurrence
+from backoff.recurrence import ONCE, Run, passed_over
+from retry.errors import EntryUnreadable
+
+__all__ = ["Plan", "following", "passed_over"]
+
 
 class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How something recurs, and which run of it waits."""
+    """See `backoff.recurrence.Plan`, field by field."""
 
     run: int
     start_ms: int
@@ -17,5 +23,17 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
     jitter_ms: int = 0
     seed: int = 0
     late_ms: int = 60_000
-    misfire: str = "once"
+    misfire: str = ONCE
     catch_up_max: int = 1
+
+
+def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
+    """Due time and number of the run after the one that waits, see `backoff.recurrence.following`.
+
+    Raises:
+      EntryUnreadable: this machine does not know the time zone.
+    """
+    try:
+        return recurrence.following(plan, due_ms, now_ms)
+    except PolicyInvalid as invalid:
+        raise EntryUnreadable(f"{invalid}; install time zones, or the package tzdata, as other workers have them") from None
