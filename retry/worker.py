@@ -101,8 +101,8 @@ class _Endpoint(Service):
         self._served = served
 
     async def on_start(self) -> None:
-        pages, *where = self._served
-        await pages.start(*where)
+        pages, host, port, listening = self._served
+        await pages.start(host, port, listening)
 
     async def on_stop(self) -> None:
         await self._served.pages.stop()

@@ -16,6 +16,8 @@ _NAME = "CONFIGURATION_FILE"
 _SECTIONS = ("kafka.common.configuration", "kafka.producer.configuration", "kafka.consumer.configuration")
 # Of the Go client, not of librdkafka.
 _GO = "go."
+# Said by variables, which win.
+_VARIABLES = frozenset({"bootstrap.servers", "group.id", "session.timeout.ms"})
 
 Properties = dict[str, str]
 
@@ -45,7 +47,8 @@ def _section(path: str, section: str, properties: Any) -> Properties:
         raise SettingsInvalid(_NAME, f"{path}: {section} is no mapping of librdkafka properties")
     if left_out := sorted(name for name in map(str, properties) if name.startswith(_GO)):
         log.warning("%s: %s: of the Go client, and without effect: %s", path, section, ", ".join(left_out))
-    return {str(name): _text(path, str(name), value) for name, value in properties.items() if not str(name).startswith(_GO)}
+    told = {str(name): value for name, value in properties.items() if not str(name).startswith(_GO)}
+    return {name: _text(path, name, value) for name, value in told.items() if name not in _VARIABLES}
 
 
 def _text(path: str, name: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -30,7 +31,7 @@ def history(admin: AdminClient, reader: Config, topic: str) -> Iterator[Shown]:
     for batch in spans.batches(reader, newest, clock.Deadline(_READ_S)):
         for message in batch:
             try:
-                headers = message.headers() or []
+                headers: Any = message.headers() or []
             except SystemError:
                 # Not one of ours: a name that is no UTF-8 is parked.
                 continue

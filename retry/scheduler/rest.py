@@ -107,10 +107,10 @@ class Rest:
             return await self._all(request, source(wanted), wanted)
         found = await self._in_thread(lambda: search(source(wanted), wanted))
         if "name" in request.match_info:
-            return _json({"found": found.count, "schedules": [self._of_admin(shown) for shown in found.page]})
-        headers = {"X-Total-Count": str(found.count)}
+            return _json({"found": found.total, "schedules": [self._of_admin(shown) for shown in found.page]})
+        headers = {"X-Total-Count": str(found.total)}
         following = wanted.skip + len(found.page)
-        if found.page and following < found.count:
+        if found.page and following < found.total:
             headers["Link"] = f'<{request.rel_url.update_query(skip=following)}>; rel="next"'
         return _json(found.page, headers=headers)
 

@@ -56,7 +56,7 @@ ALL = Query()
 class Found(NamedTuple):
     """How many there are, and those of the page."""
 
-    count: int
+    total: int
     page: list[Shown]
 
 
