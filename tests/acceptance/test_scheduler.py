@@ -199,7 +199,12 @@ def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
 def test_1_10_instances_share_the_load_and_one_takes_over_from_another(scheduling: Schedulings) -> None:
     s, keys = scheduling(4), 600
     first, second = s.instance("a"), s.instance("b")
-    await_that("both have shards", lambda: all(json.loads(i.get("/health/ready")[1])["shards_owned"] == 2 for i in (first, second)))
+    both = first, second
+
+    def owned() -> list[int]:
+        return [json.loads(each.get("/health/ready")[1])["shards_owned"] for each in both]
+
+    await_that("both have shards", lambda: owned() == [2, 2])
     at = int(time.time()) + 8
     for n in range(keys):
         s.schedule(f"k{n}", at + n % 3)
@@ -222,7 +227,7 @@ def test_1_11_1_15_and_1_16_patterns_grace_allowed_targets_and_the_file(scheduli
         "SCHEDULES_TOPICS": f"{s.schedules},^{s.id}-team-[ab]$", "SCHEDULER_ALLOWED_TARGETS": s.target,
     }  # fmt: skip
     others = [f"{s.id}-team-{letter}" for letter in "abc"]
-    s.create({topic: COMPACTED for topic in others} | {f"{s.id}.elsewhere": {}})
+    s.create(dict.fromkeys(others, COMPACTED) | {f"{s.id}.elsewhere": {}})
     s.instance()
     now = int(time.time())
     for topic in (s.schedules, *others):
