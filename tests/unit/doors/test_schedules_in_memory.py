@@ -18,13 +18,14 @@ from tests.support.bench import NOW_MS, Bench
 
 SCHEDULES, TARGET, HISTORY = "schedules", "online", "history"
 PARTITIONS = 3
-KEYS = st.sampled_from(["a", "b", "c"])
+KEYS = st.sampled_from("ab")
+# What brings things about is more frequent than what spoils them.
 STEP = st.one_of(
-    st.tuples(st.just("schedule"), KEYS, st.integers(-3, 8)),
-    st.tuples(st.just("cancel"), KEYS, st.just(0)),
-    st.tuples(st.just("nonsense"), KEYS, st.just(0)),
-    st.tuples(st.sampled_from(["take in", "fold", "take over"]), st.just(""), st.integers(1, 4)),
-    st.tuples(st.sampled_from(["sweep", "sweep and schedule again"]), st.just(""), st.integers(0, 4)),
+    st.tuples(st.just("schedule"), KEYS, st.integers(-2, 3)),
+    st.tuples(st.just("schedule"), KEYS, st.integers(0, 1)),
+    st.tuples(st.just("take in and fold"), KEYS, st.integers(1, 4)),
+    st.tuples(st.sampled_from(["take in", "fold", "take over", "cancel", "nonsense"]), KEYS, st.integers(1, 4)),
+    st.tuples(st.sampled_from(["sweep", "sweep and schedule again"]), KEYS, st.integers(0, 3)),
 )
 
 
@@ -101,20 +102,20 @@ def _schedule(world: World, key: str, in_s: int) -> None:
 
 def _step(world: World, what: str, key: str, number: int) -> None:
     records = {
-        "cancel": client.cancel(schedule_id=key or "none"),
+        "cancel": client.cancel(schedule_id=key),
         "nonsense": {"topic": SCHEDULES, "key": key.encode(), "value": b"no schedule", "headers": []},
     }
     if what == "schedule":
         _schedule(world, key, number)
     elif what in records:
         world.send(records[what])
-    elif what == "take in":
-        world.take_in(number)
-    elif what == "fold":
-        world.fold()
     elif what == "take over":
         world.bench.open()
-    else:
+    if what.startswith("take in"):
+        world.take_in(number)
+    if what.endswith("fold"):
+        world.fold()
+    if what.startswith("sweep"):
         world.now_s += number
         for record in world.sweep():
             if what == "sweep and schedule again":
