@@ -129,12 +129,8 @@ def build(
     skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
-    looks, holds = [same.look, *([backlog.look] if backlog else [])], backlog.holds if backlog else _never
-    return Engine(letters, shards, recent, policies, use, metrics or Metrics(), skew, looks, brokers.readable, stalled_s, holds)
-
-
-def _never(_partition: int, _next_offset: int) -> bool:
-    return False
+    looks = [same.look, *([backlog.look] if backlog else [])]
+    return Engine(letters, shards, recent, policies, use, metrics or Metrics(), skew, looks, brokers.readable, stalled_s, backlog)
 
 
 def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 
 from retry import clock
 from retry.batch import Batch, Decided
+from retry.kafka.backlog import Backlog
 from retry.letters import Letters
 from retry.reasons import Reason
 from retry.recent import Recent
@@ -23,8 +24,6 @@ from retry.watchdog import Held, Part, Place, Watchdog
 log = logging.getLogger(__name__)
 
 Ends = Callable[[Iterable[Place]], dict[Place, int]]
-# Whether nothing may be sent yet of a shard, by its partition and the offset up to which it is folded.
-Holds = Callable[[int, int], bool]
 _WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
@@ -56,7 +55,7 @@ class Engine:
         looks: Sequence[Callable[[], None]],
         ends: Ends,
         stalled_s: float,
-        holds: Holds = lambda _partition, _next_offset: False,
+        backlog: Backlog | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -64,7 +63,7 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
-        self._holds = holds
+        self._backlog = backlog
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -119,10 +118,10 @@ class Engine:
         return [shard for shard in free if not shard.idle(now_ms)]
 
     def _must_rest(self, shard: Shard) -> bool:
-        held = self._holds(shard.changelog.partition, shard.table.next_offset)
-        if held:
-            shard.rest()
-        return held
+        if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
+            return False
+        shard.rest()
+        return True
 
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""
@@ -159,8 +158,8 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
-        if self._skew.trouble:
-            held["everything"] = self._skew.trouble
+        if why := self._skew.trouble or (self._backlog and self._backlog.told()):
+            held["everything"] = why
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"

@@ -48,6 +48,13 @@ class Backlog:
         self._folded.pop(partition, None)
         return False
 
+    def told(self) -> str:
+        """What is waited for; empty where nothing is."""
+        if self._folded is not None:
+            return ""
+        left = "asking how far that is" if self._left is None else f"{len(self._left)} partitions left"
+        return f"what was there at the start is taken in first: {left}"
+
     def look(self) -> None:
         """See how far it has come, every half second."""
         if self._folded is not None or clock.monotonic_s() < self._next_s:
@@ -68,7 +75,7 @@ class Backlog:
             log.info("what was there is taken in")
         elif clock.monotonic_s() >= self._say_at_s:
             self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
-            log.info("nothing is sent before what was there is taken in: %d partitions left", len(self._left))
+            log.info(self.told())
 
     def _there(self) -> dict[tuple[str, int], int]:
         """By partition, where committed records end."""
