@@ -68,8 +68,9 @@ class Backlog:
     def _look(self) -> None:
         if self._left is None:
             self._left = self._there()
-        self._left = self._still_left(self._left)
-        if not self._left:
+        behind = self._behind(self._left)
+        self._left = {(span.topic, span.partition): span.stop for span in behind}
+        if not behind:
             shards = len(self._admin.list_topics(self._changelog, timeout=_ASK_S).topics[self._changelog].partitions)
             self._folded = spans.ends(self._admin, self._changelog, range(shards))
             log.info("what was there is taken in")
@@ -81,20 +82,21 @@ class Backlog:
         """By partition, where committed records end."""
         topics = self._admin.list_topics(timeout=_ASK_S).topics
         places = [(topic, n) for topic in topics if self._reads(topic) for n in topics[topic].partitions]
-        ends = spans.readable(self._admin, places)
+        ends = spans.readable(self._admin, places) if places else {}
         if len(ends) < len(places):
             raise TimeoutError(f"no broker tells the ends of {sorted(set(places) - ends.keys())}")
         return {place: end for place, end in ends.items() if end > 0}
 
-    def _still_left(self, left: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    def _behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
+        """What the group has not taken in yet; empty where nothing of that is a record."""
+        if not ends:
+            return []
         consumer = Consumer(self._member)
         try:
-            committed = consumer.committed([TopicPartition(*place) for place in left], _ASK_S) if left else []
+            committed = consumer.committed([TopicPartition(*place) for place in ends], _ASK_S)
         finally:
             consumer.close()
-        behind = {(c.topic, c.partition): max(0, c.offset) for c in committed if c.offset < left[c.topic, c.partition]}
-        return {place: left[place] for place, offset in behind.items() if self._has_record(Span(*place, offset, left[place]))}
-
-    def _has_record(self, span: Span) -> bool:
+        stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]
+        behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
-        return next(spans.batches(self._member, [span]), None) is not None
+        return behind if behind and next(spans.batches(self._member, behind), None) is not None else []
