@@ -25,6 +25,8 @@ _LEVELS = {
 }  # fmt: skip
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GRACE_S_MAX = 100 * 366 * 86_400
+# Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
+_BATCH_RECORDS = 1_000
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
         # Two schedulers of one machine cannot share a port, so they do not share a directory either.
         data_dir=own.data_dir if "RETRY_DATA_DIR" in given else Path("retry-data") / f"{app_id}-{server.port}",
         http_addr=str(metrics),
+        batch_records=own.batch_records if "RETRY_BATCH_RECORDS" in given else _BATCH_RECORDS,
         kafka={**own.kafka, **common},
         # Keys go where the Go client's default has put them so far.
         kafka_producer={"partitioner": "consistent_random", **_picked(common, "partitioner"), **producer},
