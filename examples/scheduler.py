@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.stage import DemoFailed, Stage
@@ -34,7 +34,8 @@ def show(stage: Stage, bootstrap_servers: str, say: Say, deadline: Deadline) -> 
     Raises:
       DemoFailed: something else came.
     """
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([NewTopic(TARGET, 1, 1)])[TARGET].result(20)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(TARGET, 1, 1)])[TARGET].result(20)
     stage.start("scheduler", "retry", "scheduler")
     stage.await_ready("scheduler", deadline)
     now = int(time.time())
@@ -80,7 +81,7 @@ def main() -> int:
                         "METRICS_ADDR": "127.0.0.1:0", "RETRY_SHARDS": "2", "RETRY_DATA_DIR": f"{folder}/data"}  # fmt: skip
             with Stage(Path(folder), settings) as stage:
                 show(stage, broker.bootstrap_servers, print, deadline)
-    except (DemoFailed, RetryError) as failed:
+    except (DemoFailed, RetryError, KafkaException) as failed:
         print(f"FAILED: {failed}")
         return 1
     print("all as it must be; nothing is left running")
