@@ -271,6 +271,7 @@ def test_one_key_keeps_its_order(log: Log, writer: Writer) -> None:
 @pytest.mark.parametrize(
     ("stamp_ms", "expected_ms"),
     [(None, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (1, 1), (NOW_MS + 1, NOW_MS), (NOW_MS + 7_200_000, NOW_MS)],
+    ids=["none", "earlier", "long ago", "later", "hours later"],
 )
 def test_timestamps_are_kept_but_never_from_the_future(
     log: Log, writer: Writer, stamp_ms: int | None, expected_ms: int
