@@ -158,7 +158,8 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
-        if why := self._skew.trouble or (self._backlog and self._backlog.told()):
+        backlog = self._backlog.told() if self._backlog is not None else ""
+        if why := self._skew.trouble or backlog:
             held["everything"] = why
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
