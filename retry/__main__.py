@@ -12,6 +12,7 @@ from retry.commands.pause import pause, pauses, resume
 from retry.commands.policies import policies
 from retry.commands.report import report
 from retry.commands.reschedule import reschedule
+from retry.commands.scheduler import scheduler
 from retry.commands.tasks import tasks
 from retry.commands.topics import topics
 from retry.commands.verify import verify
@@ -26,6 +27,7 @@ def main() -> None:
 
 for command in (
     worker, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report, verify, broker,
+    scheduler,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -20,6 +20,7 @@ from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
 from retry.intake import Intake
 from retry.kafka import clients, topics
+from retry.kafka.backlog import Backlog
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.brokers import Brokers
 from retry.kafka.identities import Changelog, refuse_if_emptied
@@ -45,12 +46,17 @@ log = logging.getLogger(__name__)
 _OPENERS = 8
 
 
-def build(settings: Settings, *, adopt: bool = False, opened: doors.Opened = doors.none) -> Engine:
+def build(
+    settings: Settings, *, adopt: bool = False, opened: doors.Opened = doors.none, metrics: Metrics | None = None,
+    backlog: Backlog | None = None,
+) -> Engine:
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before.
       opened: the doors by which something comes in besides dead letters, under a policy file.
+      metrics: where the engine counts.
+      backlog: what is to be taken in before anything is sent.
 
     Raises:
       ChangelogReplaced: it is not, and that was not asked for.
@@ -123,7 +129,8 @@ def build(settings: Settings, *, adopt: bool = False, opened: doors.Opened = doo
     skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
-    return Engine(letters, shards, recent, policies, use, Metrics(), skew, [same.look], brokers.readable, stalled_s)
+    looks = [same.look, *([backlog.look] if backlog else [])]
+    return Engine(letters, shards, recent, policies, use, metrics or Metrics(), skew, looks, brokers.readable, stalled_s, backlog)
 
 
 def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 
 from retry import clock
 from retry.batch import Batch, Decided
+from retry.kafka.backlog import Backlog
 from retry.letters import Letters
 from retry.reasons import Reason
 from retry.recent import Recent
@@ -54,6 +55,7 @@ class Engine:
         looks: Sequence[Callable[[], None]],
         ends: Ends,
         stalled_s: float,
+        backlog: Backlog | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -61,6 +63,7 @@ class Engine:
         self.read_changelog, self.close_shards = shards.read, shards.close
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
+        self._backlog = backlog
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -100,6 +103,10 @@ class Engine:
         """Those that are owned."""
         return self._shards.shards()
 
+    def copies(self) -> list[Shard]:
+        """Those that others own and this worker keeps a table of."""
+        return self._shards.standing_by()
+
     def to_sweep(self, busy: Collection[Shard]) -> list[Shard]:
         """Those in which something may be to be done, less those that are busy; a glance at each costs microseconds."""
         now_ms = self._skew.now_ms()
@@ -107,7 +114,14 @@ class Engine:
             for shard in self.shards():
                 shard.rest()
             return []
-        return [shard for shard in self.shards() if shard not in busy and not shard.idle(now_ms)]
+        free = [shard for shard in self.shards() if shard not in busy and not self._must_rest(shard)]
+        return [shard for shard in free if not shard.idle(now_ms)]
+
+    def _must_rest(self, shard: Shard) -> bool:
+        if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
+            return False
+        shard.rest()
+        return True
 
     def sweep(self, shard: Shard) -> None:
         """Sweep: what is due in one shard, a bounded number of batches."""
@@ -144,8 +158,9 @@ class Engine:
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
-        if self._skew.trouble:
-            held["everything"] = self._skew.trouble
+        backlog = self._backlog.told() if self._backlog is not None else ""
+        if why := self._skew.trouble or backlog:
+            held["everything"] = why
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
         about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"

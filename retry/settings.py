@@ -36,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
+      kafka_consumer, kafka_producer: more of them for one kind of client; not from the environment.
+      session_timeout_ms: of group members; not from the environment.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -54,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     standby: int = 0
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
+    kafka_consumer: dict[str, str] = {}
+    kafka_producer: dict[str, str] = {}
+    session_timeout_ms: int = 6_000
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
@@ -79,12 +84,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return host.strip("[]"), int(port)
 
     def __repr__(self) -> str:
-        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.kafka.items()}
-        plain = ", ".join(f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if n not in ("kafka", "registry"))
+        hidden = ("kafka", "registry")
+        plain = [f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if not n.startswith(hidden)]
+        secret = [f"{n}={_shown(getattr(self, n))}" for n in self.__struct_fields__ if n.startswith("kafka")]
         # A URL may hold a password.
-        return f"Settings({plain}, kafka={shown}, registry={dict.fromkeys(self.registry, '***')})"
+        return f"Settings({', '.join(plain + secret)}, registry={dict.fromkeys(self.registry, '***')})"
 
 
+def _shown(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
+
+
+_NOT_FROM_ENVIRONMENT = frozenset({"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms"})
 _LEAST_CACHE = 8 << 20
 _BOUNDS = (
     ("shards", 1, 1_000),
@@ -95,6 +106,7 @@ _BOUNDS = (
     ("lineages", 1_000, 100_000_000),
     ("stalled_s", 5, 3_600),
     ("standby", 0, 1),
+    ("session_timeout_ms", 1_000, 3_600_000),
 )
 
 
@@ -140,7 +152,7 @@ def _property(variable: str, prefix: str) -> str:
 
 
 def _typed(variable: str, text: str) -> object:
-    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in ("kafka", "registry")}
+    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in _NOT_FROM_ENVIRONMENT}
     name = variable.removeprefix(_PREFIX).lower()
     if name not in fields:
         known = ", ".join(_PREFIX + f.upper() for f in fields)

@@ -201,6 +201,15 @@ class Shard:
         """How many entries wait here."""
         return self.table.waiting
 
+    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+        """Entries, for whoever only looks; none once it is closed. See `Table.page`.
+
+        Raises:
+          TableUnreadable: the store is corrupt.
+        """
+        with self._folding:
+            return [] if self.phase is Phase.CLOSED else self.table.page(after, rows_max)
+
     def to_restore(self) -> int:
         """How many changelog offsets lie between the table and being ready."""
         return max(0, self.end_offset - self.table.next_offset) if self.phase is Phase.RESTORING else 0

@@ -12,9 +12,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import faust
 from faust.app.base import BootStrategy
@@ -77,25 +77,49 @@ class _Feed(Service):
         self._thread.shutdown(wait=False)
 
 
-class _Endpoint(Service):
-    """Health, metrics and SIGHUP; stopped last, so that a worker that is closing can be looked at."""
+class Pages(Protocol):
+    """What is served over HTTP; see `retry.control.http`."""
 
-    def __init__(
-        self, http: Http, host: str, port: int, hang_up: Callable[[], None], listening: socket.socket | None = None
-    ) -> None:
+    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> int: ...
+    async def stop(self) -> None: ...
+
+
+class Served(NamedTuple):
+    """Pages and where they are served; `port` 0 takes a free one, a socket that listens the place of both."""
+
+    pages: Pages
+    host: str
+    port: int
+    listening: socket.socket | None = None
+
+
+class _Endpoint(Service):
+    """Serves pages; stopped last, so that a worker that is closing can be looked at."""
+
+    def __init__(self, served: Served) -> None:
         super().__init__()
-        self._http, self._host, self._port, self._hang_up = http, host, port, hang_up
-        self._listening = listening
+        self._served = served
+
+    async def on_start(self) -> None:
+        pages, host, port, listening = self._served
+        await pages.start(host, port, listening)
+
+    async def on_stop(self) -> None:
+        await self._served.pages.stop()
+
+
+class _HangUp(Service):
+    """SIGHUP."""
+
+    def __init__(self, hang_up: Callable[[], None]) -> None:
+        super().__init__()
+        self._hang_up = hang_up
 
     async def on_start(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
-        await self._http.start(self._host, self._port, self._listening)
-
-    async def on_stop(self) -> None:
-        await self._http.stop()
 
 
-for _service in (_App, _Feed, _Endpoint):
+for _service in (_App, _Feed, _Endpoint, _HangUp):
     # Starting and stopping of services is of no interest to operators.
     _service.logger = logging.getLogger("mode.services")
 
@@ -130,8 +154,10 @@ class _Threads:
             self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
 
 
-def assemble(engine: Engine, settings: Settings, listening: socket.socket | None = None) -> faust.App:
-    """The Faust app around an engine; health and metrics on `listening` where that is given."""
+def assemble(
+    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[Served] = ()
+) -> faust.App:
+    """The Faust app around an engine; health and metrics on `listening` where that is given, and some pages more."""
     app = _App(
         settings.app_id,
         broker="kafka://unused",
@@ -168,9 +194,9 @@ def assemble(engine: Engine, settings: Settings, listening: socket.socket | None
         await threads.run(engine.look, None)
 
     services: list[Any] = [
-        _Endpoint(
-            Http(engine.health, engine.metrics.text), *settings.http_host_port(), engine.ask_for_policies, listening
-        ),
+        _HangUp(engine.ask_for_policies),
+        _Endpoint(Served(Http(engine.health, engine.metrics.text), *settings.http_host_port(), listening)),
+        *map(_Endpoint, beside),
         _Feed(engine.read_lineages, engine.close_lineages, letters),
         _Feed(engine.read_letters, engine.close_letters, letters),
         _Feed(engine.read_changelog, engine.close_shards, changelog),
@@ -180,16 +206,21 @@ def assemble(engine: Engine, settings: Settings, listening: socket.socket | None
     return app
 
 
-def run(engine: Engine, settings: Settings, listening: socket.socket | None = None) -> None:
+def run(
+    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[Served] = (),
+    logs: dict[str, Any] = LOGGING,
+) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process.
 
     Args:
       listening: where health and metrics are served; else on the address of the settings.
+      beside: what else is served.
+      logs: how it logs, for `logging.config`.
     """
     allocator.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
     faust.Worker(
-        assemble(engine, settings, listening), loglevel="INFO", logging_config=LOGGING, redirect_stdouts=False
+        assemble(engine, settings, listening, beside), loglevel="INFO", logging_config=logs, redirect_stdouts=False
     ).execute_from_commandline()

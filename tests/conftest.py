@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from retry.kafka.broker import LocalBroker
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
+from tests.support.scheduler import Scheduling
 
 pytest_plugins = ["tests.support.faults"]
 
@@ -25,7 +26,9 @@ settings.register_profile("thorough", settings.get_profile("any machine"), max_e
 settings.load_profile("any machine")
 
 Deploy = Callable[..., Deployment]
+Schedulings = Callable[..., Scheduling]
 _DEPLOYMENTS = pytest.StashKey[list[Deployment]]()
+_SCHEDULINGS = pytest.StashKey[list[Scheduling]]()
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +56,20 @@ def deploy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploy]:
 
 
 @pytest.fixture
+def scheduling(request: pytest.FixtureRequest, tmp_path: Path, broker: LocalBroker) -> Iterator[Schedulings]:
+    """Makes schedulers with topics of their own: `scheduling(partitions, SINCE_DELTA="-1")`."""
+    made: list[Scheduling] = request.node.stash.setdefault(_SCHEDULINGS, [])
+
+    def make(partitions: int = 3, **environ: str) -> Scheduling:
+        made.append(Scheduling(broker.bootstrap_servers, tmp_path, partitions, **environ))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
 def deployment(deploy: Deploy) -> Deployment:
     """A deployment with one dead-letter topic of three partitions, no worker started."""
     return deploy({"orders": 3})
@@ -62,6 +79,6 @@ def deployment(deploy: Deploy) -> Deployment:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
     if report.failed:
-        for made in item.stash.get(_DEPLOYMENTS, []):
+        for made in [*item.stash.get(_DEPLOYMENTS, []), *item.stash.get(_SCHEDULINGS, [])]:
             report.sections += made.logs()
     return report

@@ -87,14 +87,14 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
         "group.id": group_id,
         # Stable per data directory: a worker that comes back in time gets its partitions back without a rebalance.
         "group.instance.id": instance_id,
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "session.timeout.ms": settings.session_timeout_ms,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
         # How far reading has come in a partition of which nothing can be read, of undone transactions say.
         "enable.partition.eof": True,
     }
-    return {**_common(settings), **preferred, **settings.kafka, **demanded}
+    return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_consumer, **demanded}
 
 
 def reader_config(settings: Settings, isolation_level: str = "read_committed") -> Config:
@@ -108,11 +108,11 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed") -
         "isolation.level": isolation_level,
         "enable.partition.eof": True,
     }
-    return {**_common(settings), **_FETCHING, **settings.kafka, **demanded}
+    return {**_common(settings), **_FETCHING, **settings.kafka, **settings.kafka_consumer, **demanded}
 
 
 def producer_config(settings: Settings, transactional_id: str) -> Config:
-    """A transactional producer that partitions keys as the Java client does."""
+    """A transactional producer that partitions keys as the Java client does, unless it is told otherwise."""
     preferred = {
         "compression.type": "lz4",
         "linger.ms": 5,
@@ -125,21 +125,22 @@ def producer_config(settings: Settings, transactional_id: str) -> Config:
         "message.max.bytes": MESSAGE_BYTES_MAX,
         # A topic that is gone must fail its records well before a commit gives up.
         "topic.metadata.propagation.max.ms": 3_000,
+        # Of the changelog no key decides the partition.
+        "partitioner": "murmur2_random",
     }
     demanded = {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": SESSION_TIMEOUT_MS,
         "enable.idempotence": True,
         "acks": "all",
-        "partitioner": "murmur2_random",
     }
-    return {**_common(settings), **preferred, **settings.kafka, **demanded}
+    return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
 
 
 def asking_config(settings: Settings) -> Config:
     """A producer of single records, whose answers are what is wanted: a record is sent at once or not at all."""
     demanded = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 3_000}
-    return {**_common(settings), **settings.kafka, **demanded}
+    return {**_common(settings), **settings.kafka, **settings.kafka_producer, **demanded}
 
 
 def _common(settings: Settings) -> Config:

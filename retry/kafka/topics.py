@@ -81,8 +81,10 @@ _LINEAGE_CONFIG = {
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-def create(admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = ()) -> list[str]:
-    """Create those of the service's topics, and of `parking`, that are missing; say which.
+def create(
+    admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
+) -> list[str]:
+    """Create those of the service's topics, of `parking` and of `more`, by name with configuration, that are missing; say which.
 
     Raises:
       TopicsInvalid: the cluster refused one.
@@ -91,6 +93,7 @@ def create(admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] 
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
     wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
+    wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)
     copies = min(3, len(admin.list_topics(timeout=_ASK_S).brokers))
     # With three copies one broker may be down and every acknowledged write is still on two.

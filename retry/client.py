@@ -1,0 +1,140 @@
+"""For users of the scheduler: records that schedule a message, cancel one, or try one again. Needs no client library.
+
+    from confluent_kafka import Producer
+    from retry import client
+
+    record = client.schedule(topic="online-videos", key=b"vid1", value=b"video 1", at=1893456000,
+                             schedule_id="vid1-online", schedules_topic="schedules")
+    Producer({"bootstrap.servers": "localhost:9092"}).produce(**record)
+
+Each of these returns what `confluent_kafka.Producer.produce` takes, and any other client needs: topic, key, value, headers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypedDict
+
+from backoff import Exponential
+from retry.doors import headers as names
+
+Header = tuple[str, bytes | None]
+Curve = Callable[[int], int]
+
+ATTEMPT, FIRST_TRIED = "retry-attempt", "retry-original-timestamp"
+_ATTEMPTS_MAX = 50
+_DELAYS = Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000)
+
+
+class Record(TypedDict):
+    """A record to be produced."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    headers: list[Header]
+
+
+class AttemptsUsedUp(Exception):
+    """The message was tried as often as it may be; it belongs on a dead-letter topic."""
+
+
+def schedule(
+    *, topic: str, key: bytes | None, value: bytes, at: float | datetime.datetime, schedule_id: str | bytes,
+    schedules_topic: str = "schedules", headers: Iterable[Header] = (),
+) -> Record:
+    """What has a message sent to `topic` at a time. The same `schedule_id` again replaces it.
+
+    Args:
+      at: seconds since 1970, or a datetime with a time zone; to the next whole second, never earlier.
+      schedule_id: key of the record, of which one schedule waits at most.
+      headers: of the message; those that begin with `scheduler-` are left out.
+
+    Raises:
+      ValueError: something is missing.
+    """
+    if not topic or not schedules_topic or not schedule_id:
+        raise ValueError("topic, schedules_topic and schedule_id must not be empty")
+    if value is None:
+        raise ValueError("a message without a value cannot be scheduled: it would cancel")
+    kept = [header for header in headers if not header[0].startswith(names.PREFIX)]
+    ours: list[Header] = [(names.EPOCH, b"%d" % _seconds(at)), (names.TARGET_TOPIC, topic.encode())]
+    if key is not None:
+        ours.append((names.TARGET_KEY, key))
+    return Record(topic=schedules_topic, key=_bytes(schedule_id), value=value, headers=[*kept, *ours])
+
+
+def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> Record:
+    """What cancels the schedule that waits under this id, if one does.
+
+    Raises:
+      ValueError: something is missing.
+    """
+    if not schedules_topic or not schedule_id:
+        raise ValueError("schedules_topic and schedule_id must not be empty")
+    return Record(topic=schedules_topic, key=_bytes(schedule_id), value=None, headers=[])
+
+
+def schedule_retry(
+    *, topic: str, key: bytes | None, value: bytes, headers: Sequence[Header], schedule_id: str | bytes,
+    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: Curve = _DELAYS,
+    now: float | None = None,
+) -> Record:
+    """What has a message that failed sent once more, later each time: by default after 10, 20, 40 … seconds, at most an hour.
+
+    How often it was tried is counted in its headers, so give those that it came with.
+
+    Args:
+      delays: milliseconds by attempt, from 1; see `backoff`.
+
+    Raises:
+      AttemptsUsedUp: it was tried `attempts_max` times.
+      ValueError: as `schedule`.
+    """
+    now = time.time() if now is None else now
+    attempt = attempts(headers) + 1
+    if attempt > attempts_max:
+        raise AttemptsUsedUp(f"tried {attempt - 1} times")
+    kept = [header for header in headers if header[0] != ATTEMPT]
+    if attempt == 1:
+        kept = [header for header in kept if header[0] != FIRST_TRIED]
+        kept.append((FIRST_TRIED, b"%d" % int(now)))
+    kept.append((ATTEMPT, b"%d" % attempt))
+    delay_ms = delays(attempt)
+    return schedule(
+        topic=topic, key=key, value=value, at=now + delay_ms / 1_000, schedule_id=schedule_id,
+        schedules_topic=schedules_topic, headers=kept,
+    )  # fmt: skip
+
+
+def is_scheduled_message(headers: Iterable[Header] | None) -> bool:
+    """Whether a message with these headers was sent by a scheduler."""
+    return any(name == names.KEY for name, _ in headers or ())
+
+
+def is_retried_message(headers: Iterable[Header] | None) -> bool:
+    """Whether a message with these headers was tried before."""
+    return any(name == ATTEMPT for name, _ in headers or ())
+
+
+def attempts(headers: Iterable[Header] | None) -> int:
+    """How often a message with these headers was tried again."""
+    found = next((value for name, value in headers or () if name == ATTEMPT), None)
+    return int(found) if found and len(found) <= 9 and found.isdigit() else 0
+
+
+def _seconds(at: float | datetime.datetime) -> int:
+    if isinstance(at, datetime.datetime):
+        if at.tzinfo is None:
+            raise ValueError("a datetime without a time zone is no moment")
+        at = at.timestamp()
+    if not math.isfinite(at) or at < 0:
+        raise ValueError(f"{at} is no moment since 1970")
+    return math.ceil(at)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text

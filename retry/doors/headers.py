@@ -1,0 +1,17 @@
+"""Header names of scheduled messages, as the Go kafka-message-scheduler has them, and one of ours."""
+
+from __future__ import annotations
+
+# All of these are the scheduler's: none of them passes through.
+PREFIX = "scheduler-"
+
+EPOCH = "scheduler-epoch"
+TARGET_TOPIC = "scheduler-target-topic"
+TARGET_KEY = "scheduler-target-key"
+
+TIMESTAMP = "scheduler-timestamp"
+KEY = "scheduler-key"
+TOPIC = "scheduler-topic"
+
+# On our own tombstones: the offset of the schedule that they end. Read back, such a one says nothing of later schedules.
+DONE = "scheduler-done"

@@ -1,0 +1,102 @@
+"""What was on some topics when a process began: to be taken in before anything is sent, since among it may be what cancels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from retry import clock
+from retry.errors import TopicsInvalid
+from retry.kafka import spans
+from retry.kafka.clients import Config
+from retry.kafka.spans import Span
+
+log = logging.getLogger(__name__)
+
+_ASK_S = 4.0
+_AGAIN_S = 0.5
+_SAY_EVERY_S = 10.0
+
+
+class Backlog:
+    """Holds back every shard until the group has taken in what was there, and the shard has folded it.
+
+    Args:
+      reads: whether a topic is one of those.
+      member: the configuration of a consumer in the group that takes in.
+      changelog: the topic that it takes in to.
+    """
+
+    def __init__(self, admin: AdminClient, reads: Callable[[str], bool], member: Config, changelog: str) -> None:
+        self._admin, self._reads, self._changelog = admin, reads, changelog
+        self._member = {name: value for name, value in member.items() if name != "group.instance.id"}
+        self._left: dict[tuple[str, int], int] | None = None
+        # By shard, up to where it has to be folded; None until that is known.
+        self._folded: dict[int, int] | None = None
+        self._next_s = 0.0
+        self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
+
+    def holds(self, partition: int, next_offset: int) -> bool:
+        """Whether nothing may be sent yet of this partition of the changelog, which is folded up to an offset."""
+        if self._folded is None:
+            return True
+        if next_offset < self._folded.get(partition, 0):
+            return True
+        self._folded.pop(partition, None)
+        return False
+
+    def told(self) -> str:
+        """What is waited for; empty where nothing is."""
+        if self._folded is not None:
+            return ""
+        left = "asking how far that is" if self._left is None else f"{len(self._left)} partitions left"
+        return f"what was there at the start is taken in first: {left}"
+
+    def look(self) -> None:
+        """See how far it has come, every half second."""
+        if self._folded is not None or clock.monotonic_s() < self._next_s:
+            return
+        try:
+            self._look()
+        except (KafkaException, TimeoutError, TopicsInvalid) as error:
+            log.warning("cannot learn yet what is to be taken in first: %s", error)
+        self._next_s = clock.monotonic_s() + _AGAIN_S
+
+    def _look(self) -> None:
+        if self._left is None:
+            self._left = self._there()
+        behind = self._behind(self._left)
+        self._left = {(span.topic, span.partition): span.stop for span in behind}
+        if not behind:
+            shards = len(self._admin.list_topics(self._changelog, timeout=_ASK_S).topics[self._changelog].partitions)
+            self._folded = spans.ends(self._admin, self._changelog, range(shards))
+            log.info("what was there is taken in")
+        elif clock.monotonic_s() >= self._say_at_s:
+            self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
+            log.info(self.told())
+
+    def _there(self) -> dict[tuple[str, int], int]:
+        """By partition, where committed records end."""
+        topics = self._admin.list_topics(timeout=_ASK_S).topics
+        places = [(topic, n) for topic in topics if self._reads(topic) for n in topics[topic].partitions]
+        ends = spans.readable(self._admin, places) if places else {}
+        if len(ends) < len(places):
+            raise TimeoutError(f"no broker tells the ends of {sorted(set(places) - ends.keys())}")
+        return {place: end for place, end in ends.items() if end > 0}
+
+    def _behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
+        """What the group has not taken in yet; empty where nothing of that is a record."""
+        if not ends:
+            return []
+        consumer = Consumer(self._member)
+        try:
+            committed = consumer.committed([TopicPartition(*place) for place in ends], _ASK_S)
+        finally:
+            consumer.close()
+        stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]
+        behind = [Span(*each) for each in stops if each[2] < each[3]]
+        # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
+        return behind if behind and next(spans.batches(self._member, behind), None) is not None else []

@@ -1,0 +1,122 @@
+"""What is looked for among schedules: by part of the id and range of the epoch, sorted, a page at a time.
+
+As on the admin page of the Go scheduler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest, nsmallest
+from typing import Any, NamedTuple
+
+from retry.scheduler.view import Shown
+
+MAX = 1_000
+# Deeper pages are for whoever asks for everything.
+_SKIP_MAX = 1_000_000
+_FIELDS = ("timestamp", "id", "epoch")
+_ORDERS = ("asc", "desc")
+
+
+class QueryInvalid(ValueError):
+    """A parameter cannot be used; the message says which and why."""
+
+
+class Query(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+      part: of the id.
+      from_s, to_s: the epoch, both included.
+      field, descending: the order.
+      rows_max: of the answer, up to 1,000.
+      skip: how many come before the answer.
+    """
+
+    part: str = ""
+    from_s: int | None = None
+    to_s: int | None = None
+    field: str = "timestamp"
+    descending: bool = True
+    rows_max: int = MAX
+    skip: int = 0
+
+    def may_match(self, epoch_s: int) -> bool:
+        """Whether a schedule of this epoch is in range."""
+        return (self.from_s is None or epoch_s >= self.from_s) and (self.to_s is None or epoch_s <= self.to_s)
+
+    def matches(self, shown: Shown) -> bool:
+        """Whether a schedule is looked for."""
+        return self.may_match(shown["epoch"]) and self.part in shown["id"]
+
+
+ALL = Query()
+
+
+class Found(NamedTuple):
+    """How many there are, and those of the page."""
+
+    total: int
+    page: list[Shown]
+
+
+def query(given: Mapping[str, str]) -> Query:
+    """The query that parameters say.
+
+    Raises:
+      QueryInvalid: a parameter cannot be used.
+    """
+    field, descending = _order(given.get("sort-by", ""))
+    most = _number(given, "max", 0, 1 << 62)
+    # Zero is how the admin page says that it does not mind.
+    return Query(
+        part=given.get("schedule-id", ""),
+        from_s=_number(given, "epoch-from", None, 1 << 62) or None,
+        to_s=_number(given, "epoch-to", None, 1 << 62) or None,
+        field=field,
+        descending=descending,
+        rows_max=min(most or MAX, MAX),
+        skip=_number(given, "skip", 0, _SKIP_MAX) or 0,
+    )
+
+
+def search(schedules: Iterable[Shown], wanted: Query) -> Found:
+    """Those that match, in order; no more are kept at a time than the page and what comes before it."""
+    count = 0
+
+    def counted() -> Iterable[Shown]:
+        nonlocal count
+        for shown in schedules:
+            if wanted.matches(shown):
+                count += 1
+                yield shown
+
+    most = wanted.skip + wanted.rows_max
+    first = nlargest if wanted.descending else nsmallest
+    page = first(most, counted(), key=_key(wanted.field))
+    return Found(count, page[wanted.skip :])
+
+
+def _key(field: str) -> Callable[[Shown], Any]:
+    if field == "id":
+        return lambda shown: (shown["id"], shown["timestamp"])
+    return lambda shown: (shown[field], shown["id"])  # type: ignore[literal-required]
+
+
+def _order(text: str) -> tuple[str, bool]:
+    words = text.lower().split()
+    if words and words[0] in _ORDERS:
+        words.insert(0, _FIELDS[0])
+    field, order = (*words, *(_FIELDS[0], "desc")[len(words) :])[:2]
+    if len(words) > 2 or field not in _FIELDS or order not in _ORDERS:
+        raise QueryInvalid(f"sort-by: {text!r} is not a field ({', '.join(_FIELDS)}) and an order (asc, desc)")
+    return field, order == "desc"
+
+
+def _number(given: Mapping[str, str], name: str, default: int | None, most: int) -> int | None:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > most:
+        raise QueryInvalid(f"{name}: {text!r} is not a whole number")
+    return int(text)

@@ -1,0 +1,89 @@
+"""A scheduler, put together: the worker of `retry.app` with the schedules door, and no policy file."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from retry import app, clock
+from retry.doors import Door, Place
+from retry.doors.schedule import Rules, matches
+from retry.doors.schedules import Schedules
+from retry.engine import Engine
+from retry.errors import SettingsInvalid
+from retry.kafka import clients, topics
+from retry.kafka.backlog import Backlog
+from retry.policies.registry import Registry
+from retry.scheduler.metrics import SchedulerMetrics
+from retry.scheduler.settings import SchedulerSettings
+
+log = logging.getLogger(__name__)
+
+# A restart at midnight must not lose what was due a moment before it.
+_AT_MIDNIGHT_S = 3_600
+_SCHEDULES_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
+    """The engine of a scheduler; topics that are missing are created.
+
+    Raises:
+      as `retry.app.build`.
+    """
+    # One reads its policies, the other its schedules; whoever wants both runs both.
+    worker = msgspec.structs.replace(settings.worker, policies=None)
+    names, now_ms = topics.names(worker.app_id), clock.wall_ms()
+    own = {*topics.internal(worker.app_id), names.parked}
+    if settings.history in own or any(reads(settings, topic) for topic in own):
+        raise SettingsInvalid("SCHEDULES_TOPICS", f"neither these nor HISTORY_TOPIC can be the service's own {sorted(own)}")
+    if not settings.allowed:
+        log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
+    admin = clients.admin(worker)
+    create(admin, settings)
+    rules = Rules(lambda topic: permits(settings, topic), settings.grace_s, since_s(now_ms // 1_000, settings.since_delta))
+
+    def opened(_registry: Registry, place: Place) -> Sequence[Door]:
+        return [Schedules(settings.topics, rules, settings.history, names.parked, place)]
+
+    member = clients.consumer_config(worker, names.intake_group, "")
+    backlog = Backlog(admin, lambda topic: reads(settings, topic), member, names.changelog)
+    return app.build(worker, adopt=adopt, opened=opened, metrics=SchedulerMetrics(now_ms, names.parked), backlog=backlog)
+
+
+def reads(settings: SchedulerSettings, topic: str) -> bool:
+    """Whether it is a schedules topic."""
+    return matches(topic, settings.topics)
+
+
+def permits(settings: SchedulerSettings, topic: str) -> bool:
+    """Whether schedules may go to a topic. What went to a schedules topic would be no schedule there, or replace one."""
+    if topic in topics.internal(settings.worker.app_id) or reads(settings, topic):
+        return False
+    return not settings.allowed or matches(topic, settings.allowed)
+
+
+def since_s(now_s: int, delta_days: int) -> int:
+    """The beginning of the day, by this machine's time zone, of which missed schedules are still sent."""
+    day = datetime.datetime.fromtimestamp(now_s - _AT_MIDNIGHT_S).astimezone()
+    first = day.date() + datetime.timedelta(days=delta_days)
+    return int(datetime.datetime.combine(first, datetime.time()).astimezone().timestamp())
+
+
+def create(admin: AdminClient, settings: SchedulerSettings) -> None:
+    """Create what is missing: the service's own topics, schedules topics that are named, and that of the history.
+
+    Raises:
+      TopicsInvalid: the cluster refused one.
+    """
+    named = [topic for topic in settings.topics if not topic.startswith("^")]
+    worker = settings.worker
+    more: dict[str, dict[str, str]] = dict.fromkeys(named, _SCHEDULES_CONFIG) | {settings.history: {}}
+    for topic in topics.create(admin, worker.app_id, worker.shards, more=more):
+        log.warning("created %s", topic)
+    for topic, about in topics.describe(admin, named).items():
+        if "compact" not in about.config.get("cleanup.policy", ""):
+            log.warning("%s is not compacted: it keeps what was sent and replaced as long as its retention says", topic)

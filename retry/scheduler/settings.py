@@ -1,0 +1,137 @@
+"""The environment variables and the YAML file of the Go kafka-message-scheduler → one frozen value, checked whole.
+
+What it has no variable for is set by `RETRY_*`, as for a worker; where both say something, its variable counts. A variable that
+is set to nothing counts as not set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from retry import settings as environment
+from retry.errors import SettingsInvalid
+from retry.scheduler import configuration
+from retry.scheduler.address import Address
+from retry.settings import Settings
+
+_LEVELS = {
+    "panic": "CRITICAL", "fatal": "CRITICAL", "error": "ERROR", "warn": "WARNING", "warning": "WARNING",
+    "info": "INFO", "debug": "DEBUG", "trace": "DEBUG",
+}  # fmt: skip
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_GRACE_S_MAX = 100 * 366 * 86_400
+# Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
+_BATCH_RECORDS = 1_000
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How one scheduler runs.
+
+    Attributes:
+      topics: schedules topics, and patterns that begin with `^`.
+      history: where a copy of everything that was sent goes.
+      server, metrics: where the REST API, and health and metrics, are served.
+      since_delta: how many days back missed schedules are still sent when they are read for the first time; 0 is today, -1
+        yesterday.
+      grace_s: by how much a schedule may be past due when it arrives; None for any time.
+      allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
+      graylog: where logs go besides, as GELF over UDP.
+      level: of the log.
+      worker: everything else.
+    """
+
+    topics: tuple[str, ...]
+    history: str
+    server: Address
+    metrics: Address
+    since_delta: int
+    grace_s: int | None
+    allowed: tuple[str, ...]
+    graylog: Address | None
+    level: str
+    worker: Settings
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSettings:
+    """The settings that the environment and the file that it names hold.
+
+    Raises:
+      SettingsInvalid: a value cannot be used.
+    """
+    given = {name: value for name, value in (os.environ if environ is None else environ).items() if value != ""}
+    server, metrics = Address.of(given, "SERVER_ADDR", 8000), Address.of(given, "METRICS_ADDR", 8001)
+    return SchedulerSettings(
+        topics=_topics(given, "SCHEDULES_TOPICS", "schedules"),
+        history=_topic(given, "HISTORY_TOPIC", "history"),
+        server=server,
+        metrics=metrics,
+        since_delta=_number(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
+        grace_s=_number(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
+        allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
+        graylog=Address.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
+        level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
+        worker=_worker(given, server, metrics),
+    )
+
+
+def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Settings:
+    own = environment.from_environment(given)
+    app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
+    if not _TOPIC.fullmatch(app_id):
+        raise SettingsInvalid("GROUP_ID", f"{app_id!r} cannot begin a topic name; set RETRY_APP_ID to one that can")
+    common, producer, consumer = configuration.read(given.get("CONFIGURATION_FILE"))
+    return msgspec.structs.replace(
+        own,
+        bootstrap_servers=given.get("BOOTSTRAP_SERVERS") or given.get("RETRY_BOOTSTRAP_SERVERS", "localhost:9092"),
+        app_id=app_id,
+        # Two schedulers of one machine cannot share a port, so they do not share a directory either.
+        data_dir=own.data_dir if "RETRY_DATA_DIR" in given else Path("retry-data") / f"{app_id}-{server.port}",
+        http_addr=str(metrics),
+        batch_records=own.batch_records if "RETRY_BATCH_RECORDS" in given else _BATCH_RECORDS,
+        kafka={**own.kafka, **common},
+        # Keys go where the Go client's default has put them so far.
+        kafka_producer={"partitioner": "consistent_random", **_picked(common, "partitioner"), **producer},
+        kafka_consumer=consumer,
+        session_timeout_ms=_number(given, "SESSION_TIMEOUT", 6_000, 1_000, 3_600_000) or 6_000,
+    )
+
+
+def _picked(properties: Mapping[str, str], name: str) -> dict[str, str]:
+    return {name: properties[name]} if name in properties else {}
+
+
+def _number(given: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[+-]?[0-9]{1,12}", text) or not low <= int(text) <= high:
+        raise SettingsInvalid(name, f"{text!r} is not a whole number from {low:,} to {high:,}")
+    return int(text)
+
+
+def _topic(given: Mapping[str, str], name: str, default: str) -> str:
+    text = given.get(name, default)
+    if not _TOPIC.fullmatch(text):
+        raise SettingsInvalid(name, f"{text!r} is not the name of a topic")
+    return text
+
+
+def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...]:
+    """A list by commas, of names and of patterns that begin with `^`."""
+    found = tuple(part.strip() for part in given.get(name, default).split(",") if part.strip())
+    for part in found:
+        if part.startswith("^"):
+            try:
+                re.compile(part)
+            except re.error as error:
+                raise SettingsInvalid(name, f"{part!r} is no pattern: {error}") from None
+        elif not _TOPIC.fullmatch(part):
+            raise SettingsInvalid(name, f"{part!r} is not the name of a topic; patterns begin with ^")
+    if default and not found:
+        raise SettingsInvalid(name, "names no topic")
+    return found

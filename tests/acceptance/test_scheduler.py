@@ -1,0 +1,263 @@
+"""`retry scheduler` as users of the Go kafka-message-scheduler know theirs; ids of acceptance items stand in the names."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Schedulings
+from tests.support.process import await_that
+from tests.support.reading import Tail
+from tests.support.scheduler import COMPACTED
+
+# A busy machine may take its time; theirs left what was read late until the input fell silent, 33 s and more.
+_LATE_MS_MAX = 5_000
+
+
+def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_its_own_partition(scheduling: Schedulings) -> None:
+    s = scheduling()
+    instance = s.instance()
+    at = int(time.time()) + 3
+    # Partitions that no partitioner would choose for all of them: the open bug 53 of the Go scheduler.
+    for n in range(6):
+        s.schedule(f"id-{n}", at, key=b"target-%d" % n, partition=n % 3, headers=[("mine", b"%d" % n), ("null", None)])
+    s.flush()
+    await_that("all wait", lambda: s.events(instance)["planned"] == 6)
+    assert {each["id"]: each["epoch"] for each in s.ask(instance, "/schedules")} == {f"id-{n}": at for n in range(6)}
+    found = s.await_sent(6)
+    assert Counter(record.key for record in found) == {b"target-%d" % n: 1 for n in range(6)}
+    schedules = {r.key: r for r in s.read(s.schedules) if r.value is not None}
+    for record in found:
+        n = int(record.value[-1:])
+        original = schedules[b"id-%d" % n]
+        assert record.headers == [
+            ("mine", b"%d" % n), ("null", None), ("scheduler-timestamp", b"%d" % (original.timestamp_ms // 1_000)),
+            ("scheduler-key", b"id-%d" % n), ("scheduler-topic", s.schedules.encode()),
+        ]  # fmt: skip
+        assert record.timestamp_ms >= at * 1_000
+    copies = {record.key: record for record in s.read(s.history)}
+    assert {key: copy.value for key, copy in copies.items()} == {record.key: record.value for record in found}
+    assert all(copies[record.key].headers[: len(record.headers)] == record.headers for record in found)
+    tombstones = [r for r in s.read(s.schedules) if r.value is None]
+    assert sorted((r.key, r.partition) for r in tombstones) == sorted((b"id-%d" % n, n % 3) for n in range(6))
+    await_that("tombstones are read back", lambda: s.events(instance)["deleted"] == 6)
+    assert s.events(instance) == {"planned": 6, "triggered": 6, "deleted": 6, "missed": 0, "invalid": 0, "other": 0}
+    assert s.ask(instance, "/schedules") == []
+    assert {each["id"] for each in s.ask(instance, "/history/schedules")} == {f"id-{n}" for n in range(6)}
+    # Read back, and read again after a restart, nothing is sent twice: its open bug 44.
+    instance.terminate()
+    s.start(instance)
+    s.schedule("one more", time.time())
+    s.flush()
+    s.await_sent(7)
+    assert len(s.sent()) == 7
+
+
+def test_1_3_the_same_key_again_is_an_update_and_a_null_cancels(scheduling: Schedulings) -> None:
+    s = scheduling()
+    instance = s.instance()
+    now = int(time.time())
+    for id_, at, value in (("later", now + 3, b"old"), ("earlier", now + 60, b"old"), ("cancelled", now + 3, b"x")):
+        s.schedule(id_, at, value=value)
+    s.flush()
+    await_that("all wait", lambda: s.events(instance)["planned"] == 3)
+    s.schedule("later", now + 6, value=b"new")
+    s.schedule("earlier", now + 4, value=b"new")
+    s.cancel("cancelled")
+    s.schedule("last", now + 7)
+    s.flush()
+    found = s.await_sent(3)
+    assert {record.key: record.value for record in found} == {b"earlier": b"new", b"later": b"new", b"last": b"last"}
+    due = {b"earlier": now + 4, b"later": now + 6, b"last": now + 7}
+    assert all(record.timestamp_ms >= due[record.key] * 1_000 for record in found)
+    assert len(found) == 3
+    assert s.ask(instance, "/schedules") == []
+
+
+@pytest.mark.fault("a consumer schedules the same key again the moment it receives it")
+def test_a_key_that_is_scheduled_again_on_receipt_is_never_lost(scheduling: Schedulings) -> None:
+    s, keys = scheduling(), 400
+    s.instance()
+    at = int(time.time()) + 6
+    for n in range(keys):
+        s.schedule(f"k{n}", at + n % 4)
+    s.flush()
+    tail, rounds = Tail(s.bootstrap_servers, [s.target], "scheduler-key"), Counter[bytes | None]()
+
+    def all_came_twice() -> bool:
+        for record in tail.read():
+            rounds[record.key] += 1
+            if rounds[record.key] == 1:
+                s.schedule((record.key or b"").decode(), time.time() + 1)
+        return len(rounds) == keys and min(rounds.values()) >= 2
+
+    await_that("each came twice", all_came_twice, 60.0)
+    s.flush()
+    tail.close()
+    assert Counter(record.key for record in s.sent()) == {b"k%d" % n: 2 for n in range(keys)}
+
+
+@pytest.mark.fault("kill -9 in the middle of firing")
+def test_1_8_kill_9_in_mid_fire_loses_nothing_and_sends_nothing_twice(scheduling: Schedulings) -> None:
+    s, keys = scheduling(4), 12_000
+    instance = s.instance(RETRY_BATCH_RECORDS="500")
+    at = int(time.time()) + 12
+    for n in range(keys):
+        s.schedule(f"k{n}", at, value=b"x" * 300)
+    s.flush()
+    await_that("all wait", lambda: s.events(instance)["planned"] == keys)
+    tail = Tail(s.bootstrap_servers, [s.target], "scheduler-key")
+    tail.await_seen(keys // 4, 60.0)
+    instance.kill()
+    seen = len(tail.seen)
+    s.start(instance)
+    tail.await_seen(keys, 90.0)
+    tail.close()
+    assert seen < keys, "it was over before it was killed"
+    for topic in (s.target, s.history):
+        found = Counter(record.header("scheduler-key") for record in s.read(topic))
+        assert len(found) == keys
+        assert set(found.values()) == {1}
+    tombstones = Counter(record.key for record in s.read(s.schedules) if record.value is None)
+    assert len(tombstones) == keys
+    assert set(tombstones.values()) == {1}
+
+
+def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled_does_not(scheduling: Schedulings) -> None:
+    # In one shard, since each shard goes by its own order.
+    s = scheduling(1, RETRY_SHARDS="1")
+    instance = s.instance()
+    now = int(time.time())
+    s.schedule("taken in", now + 5)
+    s.schedule("taken in, cancelled", now + 5)
+    s.flush()
+    await_that("both wait", lambda: s.events(instance)["planned"] == 2)
+    instance.terminate()
+    s.cancel("taken in, cancelled")
+    s.schedule("new", now + 4)
+    s.schedule("new, cancelled", now + 3)
+    s.schedule("new, moved", now + 3, value=b"old")
+    # So much that it is read in several batches, with the end of the story in the last of them.
+    for n in range(6_000):
+        s.schedule(f"far-{n}", now + 5_000)
+    s.cancel("new, cancelled")
+    s.schedule("new, moved", now + 6)
+    s.flush()
+    await_that("all is due", lambda: time.time() > now + 7)
+    s.start(instance)
+    s.schedule("live", time.time())
+    s.flush()
+    found = [record.header("scheduler-key") for record in s.await_sent(4)]
+    assert found == ["new", "taken in", "new, moved", "live"]
+    assert s.events(instance)["missed"] == 3
+
+
+def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
+    s = scheduling()
+    instance = s.instance()
+    now = int(time.time())
+    epoch, to = "scheduler-epoch", ("scheduler-target-topic", s.target.encode())
+
+    def put(id_: str, *headers: tuple[str, bytes], value: bytes = b"x") -> None:
+        s.send(topic=s.schedules, key=id_.encode(), value=value, headers=list(headers))
+
+    put("past5", (epoch, b"%d" % (now - 5)), to, ("scheduler-target-key", b"past5"))
+    put("now", (epoch, b"%d" % now), to, ("scheduler-target-key", b"now"))
+    put("empty value", (epoch, b"%d" % (now + 1)), to, ("scheduler-target-key", b"empty"), value=b"")
+    put("no target key", (epoch, b"%d" % (now + 1)), to)
+    put("no epoch", to)
+    put("text", (epoch, b"tomorrow"), to)
+    put("fraction", (epoch, b"%d.5" % now), to)
+    put("milliseconds", (epoch, b"%d000" % now), to)
+    put("negative", (epoch, b"-5"), to)
+    put("negative, again", (epoch, b"-6"), to)
+    put("no target", (epoch, b"%d" % now))
+    put("no such topic", (epoch, b"%d" % now), ("scheduler-target-topic", f"{s.id}.later".encode()))
+    s.flush()
+    found = s.await_sent(4)
+    assert Counter(record.key for record in found) == {b"past5": 1, b"now": 1, b"empty": 1, None: 1}
+    await_that("the others are parked", lambda: len(s.read(s.names.parked)) == 7)
+    reasons = {record.key: record.header("retry-parked-reason") for record in s.read(s.names.parked)}
+    assert reasons == {
+        b"no epoch": "no_epoch", b"text": "no_epoch", b"fraction": "no_epoch", b"milliseconds": "epoch_in_ms",
+        b"negative": "negative_epoch", b"negative, again": "negative_epoch", b"no target": "no_target",
+    }  # fmt: skip
+    tombstones = Counter(record.key for record in s.read(s.schedules) if record.value is None)
+    sent = (b"past5", b"now", b"empty value", b"no target key")
+    assert tombstones == dict.fromkeys((*sent, b"negative", b"negative, again"), 1)
+    # The topic that was missing is made, and nobody starts anything again.
+    s.create({f"{s.id}.later": {}})
+    await_that("it goes there", lambda: len(s.read(f"{s.id}.later")) == 1)
+    assert s.events(instance)["invalid"] == 7
+    assert [each["id"] for each in s.ask(instance, "/schedules")] == []
+
+
+def test_1_10_instances_share_the_load_and_one_takes_over_from_another(scheduling: Schedulings) -> None:
+    s, keys = scheduling(4), 600
+    first, second = s.instance("a"), s.instance("b")
+    both = first, second
+
+    def owned() -> list[int]:
+        return [json.loads(each.get("/health/ready")[1])["shards_owned"] for each in both]
+
+    await_that("both have shards", lambda: owned() == [2, 2])
+    at = int(time.time()) + 8
+    for n in range(keys):
+        s.schedule(f"k{n}", at + n % 3)
+    s.flush()
+    await_that("all wait", lambda: sum(s.events(i)["planned"] for i in (first, second)) == keys)
+    here = [{each["id"] for each in s.ask(i, "/live/schedules")} for i in (first, second)]
+    assert all(here)
+    assert not here[0] & here[1]
+    assert len(here[0] | here[1]) == keys
+    first.kill()
+    found = s.await_sent(keys, 60.0)
+    assert Counter(record.key for record in found) == {b"k%d" % n: 1 for n in range(keys)}
+
+
+def test_1_11_1_15_and_1_16_patterns_grace_allowed_targets_and_the_file(scheduling: Schedulings, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("kafka.producer.configuration: {partitioner: murmur2_random}\n")
+    s = scheduling()
+    s.environ |= {
+        "CONFIGURATION_FILE": str(tmp_path / "config.yaml"), "SCHEDULE_GRACE_INTERVAL": "30",
+        "SCHEDULES_TOPICS": f"{s.schedules},^{s.id}-team-[ab]$", "SCHEDULER_ALLOWED_TARGETS": s.target,
+    }  # fmt: skip
+    others = [f"{s.id}-team-{letter}" for letter in "abc"]
+    s.create(dict.fromkeys(others, COMPACTED) | {f"{s.id}.elsewhere": {}})
+    s.instance()
+    now = int(time.time())
+    for topic in (s.schedules, *others):
+        s.schedule(f"of {topic}", now, schedules_topic=topic, key=b"foobar")
+    s.schedule("in grace", now - 10)
+    s.schedule("too late", now - 60)
+    s.schedule("forbidden", now, topic=f"{s.id}.elsewhere")
+    s.flush()
+    found = s.await_sent(4)
+    went = {record.header("scheduler-key") for record in found}
+    assert went == {"in grace", *(f"of {topic}" for topic in (s.schedules, *others[:2]))}
+    # As the Java client would: of three partitions "foobar" goes to the one that its murmur2 hash says.
+    assert {record.partition for record in found if record.key == b"foobar"} == {(-790332482 & 0x7FFFFFFF) % 3}
+    await_that("two are parked", lambda: len(s.read(s.names.parked)) == 2)
+    reasons = {record.key: record.header("retry-parked-reason") for record in s.read(s.names.parked)}
+    assert reasons == {b"too late": "past_due", b"forbidden": "target_not_allowed"}
+    assert s.read(f"{s.id}.elsewhere") == []
+
+
+def test_under_steady_input_nothing_is_left_behind(scheduling: Schedulings) -> None:
+    s, keys, rate = scheduling(), 3_000, 500
+    s.instance()
+    began, due = time.time(), {}
+    for n in range(keys):
+        await_that("its turn", lambda n=n: time.time() >= began + n / rate, 60.0)  # type: ignore[misc]
+        due[b"k%d" % n] = int(time.time()) + 1 + n % 4
+        s.schedule(f"k{n}", due[b"k%d" % n])
+    s.flush()
+    found = s.await_sent(keys)
+    late_ms = sorted(record.timestamp_ms - due[record.key] * 1_000 for record in found)
+    assert len(found) == keys
+    assert late_ms[0] >= 0
+    assert late_ms[-1] <= _LATE_MS_MAX

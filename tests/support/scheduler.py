@@ -1,0 +1,130 @@
+"""A scheduler for one test: its topics, its environment, its processes, and what was sent to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import NewTopic
+
+from retry import client
+from retry.kafka import topics
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import COMMITTED, QUIET, Record, admin, read
+
+_ASK_S = 20.0
+_REST = re.compile(r"rest on 127\.0\.0\.1:(\d+)")
+COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+class Scheduling:
+    """Topics of a scheduler on a broker that runs, and instances of it.
+
+    Args:
+      partitions: of schedules, history and target.
+      environ: more variables.
+    """
+
+    def __init__(self, bootstrap_servers: str, folder: Path, partitions: int = 3, **environ: str) -> None:
+        self.id = f"s{uuid.uuid4().hex[:8]}"
+        self.bootstrap_servers, self.folder, self.partitions = bootstrap_servers, folder, partitions
+        self.schedules, self.history, self.target = (f"{self.id}.{name}" for name in ("schedules", "history", "target"))
+        self.names = topics.names(self.id)
+        self.admin = admin(bootstrap_servers)
+        self.instances: list[WorkerProcess] = []
+        self.acknowledged: list[tuple[int, int]] = []
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RETRY_")},
+            "PYTHONUNBUFFERED": "1", "BOOTSTRAP_SERVERS": bootstrap_servers, "GROUP_ID": self.id,
+            "SCHEDULES_TOPICS": self.schedules, "HISTORY_TOPIC": self.history, "RETRY_SHARDS": "4",
+            "SERVER_ADDR": "127.0.0.1:0", "METRICS_ADDR": "127.0.0.1:0", **environ,
+        }  # fmt: skip
+        self.create({self.schedules: COMPACTED, self.history: {}, self.target: {"message.timestamp.type": "LogAppendTime"}})
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "logger": QUIET,
+                                   "queue.buffering.max.messages": 500_000})  # fmt: skip
+
+    def create(self, wanted: dict[str, dict[str, str]]) -> None:
+        """Create topics, by name with configuration."""
+        new = [NewTopic(topic, self.partitions, 1, config=config) for topic, config in wanted.items()]
+        for done in self.admin.create_topics(new).values():
+            done.result(_ASK_S)
+        await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))
+
+    def instance(self, name: str = "a", **environ: str) -> WorkerProcess:
+        """Another instance, started and ready."""
+        made = WorkerProcess(name, self.folder, {**self.environ, **environ})
+        self.instances.append(made)
+        return self.start(made)
+
+    @staticmethod
+    def start(instance: WorkerProcess) -> WorkerProcess:
+        """Start it, again, and wait until it is ready."""
+        return instance.start("-m", "retry", "scheduler").await_ready(60.0)
+
+    def schedule(self, id_: str, at: float, *, value: bytes | None = None, partition: int = -1, **other: Any) -> None:
+        """Send a schedule; its value is its id unless it says otherwise."""
+        told = {"topic": self.target, "key": id_.encode(), "schedules_topic": self.schedules} | other
+        record = client.schedule(value=id_.encode() if value is None else value, at=at, schedule_id=id_, **told)
+        self.send(partition=partition, **record)
+
+    def cancel(self, id_: str) -> None:
+        """Send a null."""
+        self.send(**client.cancel(schedule_id=id_, schedules_topic=self.schedules))
+
+    def send(self, partition: int = -1, **record: Any) -> None:
+        """Send any record."""
+        self._producer.produce(**record, partition=partition, on_delivery=self._acknowledge)
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until all is acknowledged."""
+        assert self._producer.flush(60.0) == 0
+
+    def _acknowledge(self, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        self.acknowledged.append((message.partition() or 0, message.offset() or 0))
+
+    def read(self, *names: str) -> list[Record]:
+        """All committed records of topics."""
+        return read(self.bootstrap_servers, names, COMMITTED)
+
+    def sent(self) -> list[Record]:
+        """All that came to the target."""
+        return self.read(self.target)
+
+    def await_sent(self, count: int, timeout_s: float = 40.0) -> list[Record]:
+        """Wait until so many came to the target."""
+        await_that(f"{count} were sent", lambda: len(self.sent()) >= count, timeout_s)
+        return self.sent()
+
+    @staticmethod
+    def events(instance: WorkerProcess) -> dict[str, float]:
+        """Its counts by type, without what the names have in common."""
+        lines = [line for line in instance.get("/metrics")[1].splitlines() if line.startswith("kafka_scheduler_event_total{")]
+        told = {line.split('"')[1].removeprefix("kafka_scheduler_"): float(line.rsplit(" ", 1)[1]) for line in lines}
+        return {name.removesuffix("_schedule"): value for name, value in told.items()}
+
+    @staticmethod
+    def ask(instance: WorkerProcess, path: str) -> Any:
+        """What its REST API answers."""
+        port = _REST.findall(instance.log())[-1]
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def logs(self) -> Iterable[tuple[str, str]]:
+        """What instances log."""
+        for instance in self.instances:
+            yield f"scheduler {instance.name}, ended with {instance.exit_code()}", instance.tail()
+            yield f"health of {instance.name}", instance.get("/health/ready")[1] if instance.running() else ""
+
+    def close(self) -> None:
+        """End what is left."""
+        for instance in self.instances:
+            instance.kill()

@@ -1,0 +1,142 @@
+"""The door for scheduled messages: which rows of the changelog a batch comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retry import entry as entries
+from retry.doors import Place
+from retry.doors.schedule import Reason, Rules
+from retry.doors.schedules import CANCELLED, DONE, DOOR, INVALID, PLANNED, Schedules
+from retry.entry import Also, Entry, Headers, Named
+from retry.kafka.memory import MemoryRecord
+from retry.settled import Settled
+
+NOW_MS = 1_700_000_000_000
+SHARDS = 4
+
+
+def record(
+    epoch_s: int | None = NOW_MS // 1_000 + 60, *more: tuple[str, bytes | None], key: bytes | None = b"vid1-online",
+    value: bytes | None = b"video 1", offset: int = 41, partition: int = 2, topic: str = "schedules", sent_ms: int = NOW_MS,
+) -> MemoryRecord:  # fmt: skip
+    headers: Headers = [("scheduler-target-topic", b"online"), ("scheduler-target-key", b"vid1"), ("mine", b"x")]
+    if epoch_s is not None:
+        headers.append(("scheduler-epoch", b"%d" % epoch_s))
+    return MemoryRecord(Entry(topic, key, value, [*headers, *more], None, ""), partition, offset, sent_ms)
+
+
+def settle(*messages: MemoryRecord, bytes_max: int = 1 << 20, rules: Rules | None = None) -> Settled:
+    rules = rules or Rules(lambda topic: topic == "online")
+    door = Schedules(["schedules"], rules, "history", "parked", Place(SHARDS, bytes_max))
+    into = Settled()
+    door.settle(messages, NOW_MS, into)
+    return into
+
+
+def rows(settled: Settled) -> list[dict[str, Any]]:
+    return [row for rows in settled.entries.values() for row in rows]
+
+
+def only(settled: Settled) -> tuple[bytes, Named]:
+    (row,) = rows(settled)
+    return row["key"], entries.decode_named(row["value"])
+
+
+def test_1_4_and_1_5_what_is_sent_takes_a_copy_for_history_and_a_tombstone_along() -> None:
+    key, entry = only(settle(record()))
+    sent = [("mine", b"x"), ("scheduler-timestamp", b"1700000000"), ("scheduler-key", b"vid1-online"),
+            ("scheduler-topic", b"schedules")]  # fmt: skip
+    assert (entry.destination, entry.key, entry.value, entry.headers) == ("online", b"vid1", b"video 1", sent)
+    assert entry.timestamp_ms is None
+    history, tombstone = entry.also
+    asked = [("scheduler-epoch", b"1700000060"), ("scheduler-target-topic", b"online"), ("scheduler-target-key", b"vid1")]
+    assert history == Also("history", None, b"vid1", None, True, sent + asked)
+    assert tombstone == Also("schedules", 2, b"vid1-online", None, False, [("scheduler-done", b"41")])
+    assert entries.due_at_ms(key) == NOW_MS + 60_000
+    assert entries.source(key)[1:] == ("schedules", 2, 41)
+
+
+def test_1_25_issue_53_the_tombstone_goes_to_the_partition_of_the_schedule() -> None:
+    for partition in range(7):
+        _, entry = only(settle(record(partition=partition)))
+        assert entry.also[1].partition == partition
+
+
+def test_1_3_the_same_key_again_is_the_same_name_with_a_greater_version() -> None:
+    first, second = rows(settle(record(offset=41), record(offset=42, epoch_s=NOW_MS // 1_000 + 9)))
+    assert entries.name_of(first["key"]) == entries.name_of(second["key"])
+    assert (entries.version_of(first["key"]), entries.version_of(second["key"])) == (41, 42)
+
+
+def test_1_3_a_null_is_a_cancel_of_all_up_to_it() -> None:
+    put, cancel = rows(settle(record(offset=41), record(offset=42, value=None)))
+    assert entries.lane_of(cancel["key"]) == entries.CANCEL
+    assert entries.name_of(put["key"]) == entries.name_of(cancel["key"])
+    assert entries.version_of(cancel["key"]) == 42
+
+
+def test_all_of_a_key_is_in_one_shard() -> None:
+    settled = settle(*(record(key=b"k%d" % (n % 5), offset=n, value=None if n % 3 else b"x") for n in range(60)))
+    shards = {}
+    for shard, found in settled.entries.items():
+        for row in found:
+            assert shards.setdefault(entries.name_of(row["key"]), shard) == shard
+    assert len(shards) == 5
+
+
+def test_1_11_a_key_is_a_name_in_its_topic_and_partition() -> None:
+    found = [record(), record(partition=3), record(topic="schedules-2"), record(key=b"other")]
+    assert len({entries.name_of(only(settle(each))[0]) for each in found}) == len(found)
+
+
+def test_1_5_our_tombstone_read_back_writes_nothing() -> None:
+    settled = settle(record(None, ("scheduler-done", b"7"), value=None))
+    assert not rows(settled)
+    assert settled.decided == {(DOOR, DONE): 1}
+
+
+def test_what_is_no_schedule_replaces_what_waits_and_is_parked_whole_with_the_reason() -> None:
+    key, entry = only(settle(record(None)))
+    assert entries.version_of(key) == 41
+    assert entries.due_at_ms(key) == NOW_MS
+    assert (entry.destination, entry.key, entry.value) == ("parked", b"vid1-online", b"video 1")
+    assert dict(entry.headers)["retry-parked-reason"] == b"no_epoch"
+    assert dict(entry.headers)["retry-source"] == b"schedules/2/41"
+    assert dict(entry.headers)["scheduler-target-topic"] == b"online"
+    assert entry.also == ()
+
+
+def test_probe_a_negative_epoch_is_ended_once_by_a_tombstone_that_is_known_when_read_back() -> None:
+    _, entry = only(settle(record(-5)))
+    (tombstone,) = entry.also
+    assert tombstone == Also("schedules", 2, b"vid1-online", None, False, [("scheduler-done", b"41")])
+    read_back = MemoryRecord(Entry("schedules", tombstone.key, None, tombstone.headers, None, ""), 2, 42, NOW_MS)
+    assert not rows(settle(read_back))
+
+
+def test_without_a_key_nothing_is_replaced_and_it_parks() -> None:
+    first, second = rows(settle(record(key=None), record(key=None, offset=42)))
+    assert first["key"][0] == second["key"][0] == entries.PLAIN
+    assert entries.decode(first["value"]).destination == "parked"
+
+
+def test_what_the_changelog_cannot_take_is_parked_by_reference() -> None:
+    settled = settle(record(value=b"x" * 5_000), bytes_max=2_000)
+    _, entry = only(settled)
+    assert (entry.destination, entry.value) == ("parked", None)
+    assert dict(entry.headers)["retry-parked-reason"] == Reason.TOO_LARGE.value.encode()
+    assert len(rows(settled)[0]["key"]) + len(rows(settled)[0]["value"]) <= 2_000
+
+
+def test_1_13_everything_is_counted_once() -> None:
+    settled = settle(record(), record(), record(value=None), record(-1), record(None, ("scheduler-done", b"1"), value=None))
+    wanted = {PLANNED: 2, CANCELLED: 1, INVALID: 1, DONE: 1}
+    assert settled.decided == {(DOOR, what): count for what, count in wanted.items()}
+
+
+def test_targets_are_asked_for_again_before_each_is_sent() -> None:
+    door = Schedules(["schedules"], Rules(lambda topic: topic == "online"), "history", "parked", Place(SHARDS, 1 << 20))
+    assert door.permits(DOOR, "online")
+    assert not door.permits(DOOR, "elsewhere")
+    assert not door.permits("payments", "online")
