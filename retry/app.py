@@ -7,11 +7,14 @@ import hashlib
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from retry import clock
+from retry import clock, doors
 from retry.anew import Judge
+from retry.doors import Door
 from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
@@ -42,11 +45,12 @@ log = logging.getLogger(__name__)
 _OPENERS = 8
 
 
-def build(settings: Settings, *, adopt: bool = False) -> Engine:
+def build(settings: Settings, *, adopt: bool = False, opened: doors.Opened = doors.none) -> Engine:
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before.
+      opened: the doors by which something comes in besides dead letters, under a policy file.
 
     Raises:
       ChangelogReplaced: it is not, and that was not asked for.
@@ -54,7 +58,7 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
       TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
       DataDirInUse: another worker holds the data directory.
     """
-    if settings.policies is None:
+    if settings.policies is None and opened is doors.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
     policies, names = PolicyFile(settings, _check), topics.names(settings.app_id)
     claim(settings.data_dir)
@@ -74,9 +78,12 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
         stale_ms,
         adopt=adopt,
     )
+    place = doors.Place(changelog.partitions, topics.record_bytes_max(changelog))
+    through = opened(policies.registry, place)
     if not adopt:
+        reads = partial(_reads, policies.registry, through)
         member = clients.consumer_config(settings, names.intake_group, name)
-        refuse_if_emptied(admin, names.changelog, changelog.partitions, member, policies.registry.reads)
+        refuse_if_emptied(admin, names.changelog, changelog.partitions, member, reads)
         tables.refuse_foreign(clock.wall_ms())
     recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
     pointers = Pointers(clients.reader_config(settings))
@@ -84,22 +91,22 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
     def packer(registry: Registry) -> Packer:
         return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
 
-    def intake(registry: Registry, packer: Packer) -> Intake:
+    def intake(registry: Registry, packer: Packer, through: Sequence[Door]) -> Intake:
         tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets())
-        return Intake(registry, tracer, packer, pointers.fetch, names, partitions)
+        return Intake(registry, tracer, packer, pointers.fetch, names, partitions, through)
 
     packing = packer(policies.registry)
     letters = Letters(
         brokers,
         f"intake-{name}",
         names.intake_group,
-        policies.registry.subscription(),
-        intake(policies.registry, packing),
+        doors.subscription(policies.registry, through),
+        intake(policies.registry, packing, through),
         settings.batch_records,
         settings.batch_bytes,
     )
     gate = Gate(
-        policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions
+        policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions, through
     )
     judge = Judge(policies.registry, packing)
     around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms)
@@ -108,15 +115,19 @@ def build(settings: Settings, *, adopt: bool = False) -> Engine:
     shards = Shards(names.table_group, names.changelog, around, opening, standbys)
 
     def use(registry: Registry) -> None:
-        packing = packer(registry)
-        letters.use(intake(registry, packing), registry.subscription())
-        gate.use(registry)
+        packing, through = packer(registry), opened(registry, place)
+        letters.use(intake(registry, packing, through), doors.subscription(registry, through))
+        gate.use(registry, through)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
     skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     return Engine(letters, shards, recent, policies, use, Metrics(), skew, [same.look], brokers.readable, stalled_s)
+
+
+def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:
+    return registry.reads(topic) or any(door.reads(topic) for door in through)
 
 
 def _check(settings: Settings, registry: Registry) -> None:

@@ -8,6 +8,14 @@ Key, so that within a lane byte order is delivery order, and no two letters ever
 A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
 is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
 
+A named entry (0x03) can be replaced and cancelled. In the place of `order` it has
+
+    name, 16 bytes | version, 8 bytes big-endian
+
+Of the entries of one name the one of the greatest version counts, of one version that of the latest due time; all others
+are superseded, and so is everything that a cancel is greater than: a key in the lane of eight zero bytes. See
+`retry.table.names`.
+
 The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
 key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
 
@@ -22,11 +30,13 @@ import re
 import struct
 from functools import lru_cache
 from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 
 from retry import versions
 from retry.errors import EntryNewer, EntryUnreadable
+from retry.plan import Plan
 
 Header = tuple[str, bytes | None]
 Headers = list[Header]
@@ -34,15 +44,22 @@ Headers = list[Header]
 _BIAS = 1 << 63
 _DUE = struct.Struct(">Q")
 _TAIL = struct.Struct(">IQ")
-PLAIN, ORDERED = 1, 2
+PLAIN, ORDERED, NAMED = 1, 2, 3
 LANE_BYTES = 9
+NAME_BYTES, VERSION_BYTES = 16, 8
 _DUE_END = LANE_BYTES + _DUE.size
 _ORDER_END = _DUE_END + 8
+_NAME_END = _DUE_END + NAME_BYTES
+_VERSION_END = _NAME_END + VERSION_BYTES
+# Where what names the letter begins, by kind.
+_LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
 # Where entries lie in a table whose keys have no lane, until they are moved; see `retry.older`.
 LANELESS = bytes([PLAIN]) + b"\xff" * 8
+# Cancels lie here: they end what they are greater than, and nothing is ever delivered from it.
+CANCEL = bytes([NAMED]) + bytes(8)
 _LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
 
 
@@ -66,6 +83,54 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=versions
     failed_at_ms: int | None = None
 
 
+class Also(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record that is published beside a delivery, in its transaction and before it.
+
+    Attributes:
+      partition: None where the key decides.
+      whole: whether it has the entry's own value, which is stored once; `value` is None then.
+    """
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    whole: bool = False
+    headers: Headers = []
+
+
+class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An HTTP call in place of a record: what `destination`, `value` and `headers` of its entry leave open.
+
+    Attributes:
+      url: whole; the entry's destination is its origin, `https://host:port`.
+      id: of the message, the same at each attempt.
+      attempt: number of the next one, from 1.
+      policy: by which it is retried, as the policy file writes one; empty where it is not.
+    """
+
+    url: str
+    method: str = "POST"
+    id: str = ""
+    attempt: int = 1
+    policy: str = ""
+    timeout_ms: int = 10_000
+
+
+class Named(Entry, array_like=True, frozen=True, gc=False, tag=versions.ENVELOPE.writes):
+    """What a named entry has besides; a reader of plain ones passes over it.
+
+    Attributes:
+      also: what is published in the same transaction, before the delivery itself.
+      plan: when it comes again; None where it does not.
+      call: what is called, where that is no topic.
+    """
+
+    also: tuple[Also, ...] = ()
+    plan: Plan | None = None
+    call: Call | None = None
+
+
 class Source(NamedTuple):
     """Where an entry came from and when it is due: what its key says."""
 
@@ -80,6 +145,7 @@ class Source(NamedTuple):
 
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
+_decode_named = msgspec.msgpack.Decoder(Named).decode
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
@@ -93,8 +159,33 @@ def decode(envelope: bytes) -> Entry:
     try:
         return _decode(envelope)
     except msgspec.MsgspecError as error:
-        check_version(envelope)
-        raise EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}") from error
+        raise _no_entry(envelope, error) from error
+
+
+def decode_named(envelope: bytes) -> Named:
+    """The named entry in an envelope; what plain ones lack is empty.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `decode`.
+    """
+    try:
+        return _decode_named(envelope)
+    except msgspec.MsgspecError as error:
+        raise _no_entry(envelope, error) from error
+
+
+def decode_as(entry_key: bytes, envelope: bytes) -> Entry:
+    """The entry of this key: a `Named` where that is a name's.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `decode`.
+    """
+    return decode_named(envelope) if entry_key[0] == NAMED else decode(envelope)
+
+
+def _no_entry(envelope: bytes, error: Exception) -> EntryUnreadable:
+    check_version(envelope)
+    return EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}")
 
 
 def check_version(envelope: bytes) -> None:
@@ -116,6 +207,37 @@ def lane(team: str, topic: str, destination: str, ordered: bool = False) -> byte
     """The lane of a team's entries from one dead-letter topic for one destination."""
     told = "\0".join((team, topic, destination)).encode()
     return bytes([ORDERED if ordered else PLAIN]) + hashlib.blake2b(told, digest_size=8).digest()
+
+
+@lru_cache(100_000)
+def named_lane(team: str, topic: str, destination: str) -> bytes:
+    """The lane of a team's named entries from one topic for one destination: a topic, or the origin of what is called."""
+    return bytes([NAMED]) + lane(team, topic, destination)[1:]
+
+
+def name(door: str, topic: str, told: bytes) -> bytes:
+    """16 bytes for what is told by one name at a door, of what comes from one topic."""
+    return hashlib.blake2b(told, digest_size=NAME_BYTES, key=hashlib.sha256(f"{door}\0{topic}".encode()).digest()).digest()
+
+
+def shard_of(name: bytes, shards: int) -> int:
+    """Where all entries of a name wait."""
+    return crc32(name) % shards
+
+
+def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
+    """The key of an entry with a name.
+
+    Args:
+      version: of those of one name the greatest counts, 0 to 2**64 - 1: the offset of the record that asks for it, say.
+      stem, offset: where it came from, as for `key`.
+    """
+    return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
+
+
+def cancel(name: bytes, version: int, stem: bytes, offset: int) -> tuple[bytes, bytes]:
+    """Key and envelope of a record that ends what waits under a name up to this version, that one included."""
+    return named_key(DUE_MS_MAX, name, version, stem, offset, CANCEL), _CANCELLED
 
 
 def order(team: str, topic: str, record_key: bytes) -> bytes:
@@ -182,9 +304,19 @@ def order_of(ordered_key: bytes) -> bytes:
     return ordered_key[_DUE_END:_ORDER_END]
 
 
+def name_of(named_key: bytes) -> bytes:
+    """The name of a named key."""
+    return named_key[_DUE_END:_NAME_END]
+
+
+def version_of(named_key: bytes) -> int:
+    """The version of a named key."""
+    return int.from_bytes(named_key[_NAME_END:_VERSION_END], "big")
+
+
 def letter(entry_key: bytes) -> bytes:
     """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
-    return entry_key[_ORDER_END if entry_key[0] == ORDERED else _DUE_END :]
+    return entry_key[_LETTER_AT[entry_key[0]] :]
 
 
 def source(entry_key: bytes) -> Source:
@@ -193,13 +325,13 @@ def source(entry_key: bytes) -> Source:
     Raises:
       EntryUnreadable: not the key of an entry.
     """
-    start = _ORDER_END if entry_key[:1] == bytes([ORDERED]) else _DUE_END
+    start = _LETTER_AT.get(entry_key[0], 0) if entry_key else 0
     try:
         partition, offset = _TAIL.unpack(entry_key[-_TAIL.size :])
         topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if entry_key[0] not in (PLAIN, ORDERED) or not topic or end != 0:
+    if not start or not topic or end != 0:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
     return Source(due_at_ms(entry_key), topic, partition, offset)
 
@@ -218,4 +350,5 @@ def source_from_text(text: str) -> Source:
 
 
 FIRST_KEY = bytes([PLAIN])
-END_KEY = bytes([ORDERED + 1])
+END_KEY = bytes([NAMED + 1])
+_CANCELLED = encode(Entry("", None, None, [], None, ""))

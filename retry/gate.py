@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from backoff.limit import Bucket
-from retry import controls
+from retry import controls, doors
 from retry.breaker import Breakers
+from retry.doors import Door
 from retry.gather import Lane
 from retry.policies.registry import Registry
 from retry.reasons import Reason
@@ -35,19 +36,22 @@ class Gate:
       parking: the service's own parking topic, which is open to everybody.
       closed: asked which of some destinations cannot be written to now, and why.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
+      through: the doors; what came in by one goes where that one lets it.
     """
 
-    def __init__(self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float]) -> None:
+    def __init__(
+        self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float], through: Sequence[Door] = ()
+    ) -> None:
         self.known: dict[bytes, Lane] = {}
         self._held: dict[Lane, tuple[Reason, str, int]] = {}
         self._parking, self._closed, self._share = parking, closed, share
         self._lock = threading.Lock()
-        self.use(registry)
+        self.use(registry, through)
 
-    def use(self, registry: Registry) -> None:
+    def use(self, registry: Registry, through: Sequence[Door] = ()) -> None:
         """Go by another registry from now on; limits begin anew."""
         with self._lock:
-            self._registry = registry
+            self._registry, self._doors = registry, through
             self._parked = registry.parking() | {self._parking}
             self._teams = {team: [Bucket(limit) for limit in limits] for team, limits in registry.team_limits.items()}
             self._targets = {target: Bucket(limit) for target, limit in registry.target_limits.items()}
@@ -81,9 +85,11 @@ class Gate:
         paused = controls.paused(standing, *lane)
         if paused is not None:
             return Reason.PAUSED, paused
-        if lane.destination not in self._parked and not self._registry.permits(lane.team, lane.destination):
+        if lane.destination not in self._parked and not doors.permits(self._registry, self._doors, lane.team, lane.destination):
             why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
             return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
+        if lane.calls:
+            return None
         closed = self._closed({lane.destination}).get(lane.destination)
         return (Reason.REFUSED, closed) if closed else None
 

@@ -23,6 +23,11 @@ class Lane(NamedTuple):
     topic: str
     destination: str
 
+    @property
+    def calls(self) -> bool:
+        """Whether its entries are HTTP calls: the destination is an origin then, and no topic."""
+        return "://" in self.destination
+
 
 class Gate(Protocol):
     """Says what may go just now; see `retry.gate`.

@@ -10,17 +10,20 @@ The effects of one batch, in their order, and what a crash after each costs:
 
 A letter that must not be retried becomes an entry too, due at once, with the parking topic as its destination: what
 leaves the service leaves it by one way. Nothing here reads a clock or draws a number.
+
+Messages of a door's topics go to that door, and what it puts down goes the same way.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 from retry import lineages
 from retry.decide import Case, decide
+from retry.doors import Door
 from retry.fill import Fetch, fill
 from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
@@ -52,31 +55,52 @@ class Intake:
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.names`.
       partitions: how many each of these topics has.
+      doors: what is read besides dead letters.
     """
 
     def __init__(
         self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any,
-        partitions: Mapping[str, int],
+        partitions: Mapping[str, int], doors: Sequence[Door] = (),
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._usual = Usual(registry, tracer, packer, self._shards)
+        self._doors, self._door_of = doors, dict[str, Door | None]()
 
     def reads(self, topic: str) -> bool:
-        """Whether its registry has policies for this topic."""
-        return self._registry.reads(topic)
+        """Whether its registry has policies for this topic, or a door reads it."""
+        return self._registry.reads(topic) or any(door.reads(topic) for door in self._doors)
 
     def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
         """What to write for a batch of letters; nothing is written yet."""
         settled, waiting = Settled(), iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
+            if self._doors:
+                some = self._by_doors(some, now_ms, settled)
             others = self._usual.settle(some, now_ms, settled)
             some.clear()
             for case, packed in self._decided(others, now_ms):
                 self._add(case, packed, now_ms, settled)
         settled.pack()
         return settled
+
+    def _by_doors(self, some: list[Any], now_ms: int, into: Settled) -> list[Any]:
+        """Give doors what is theirs; the letters, in their order."""
+        of_door: dict[int, tuple[Door, list[Any]]] = {}
+        letters = []
+        for message in some:
+            topic = message.topic()
+            if topic not in self._door_of:
+                self._door_of[topic] = next((door for door in self._doors if door.reads(topic)), None)
+            door = self._door_of[topic]
+            if door is None:
+                letters.append(message)
+            else:
+                of_door.setdefault(id(door), (door, []))[1].append(message)
+        for door, messages in of_door.values():
+            door.settle(messages, now_ms, into)
+        return letters
 
     def _add(self, case: Case, packed: Packed, now_ms: int, to: Settled) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
@@ -131,7 +155,7 @@ class Intake:
             # Copied by now, and still at hand: to touch it later, only to let it go, costs far more.
             entries_of_shard.clear()
         # In one partition each: every partition that a transaction touches costs the brokers more than a hundred records.
-        draw = zlib.crc32(settled.outcomes[0]["value"])
+        draw = zlib.crc32(settled.outcomes[0]["value"]) if settled.outcomes else 0
         for topic, rows in ((self._names.outcomes, settled.outcomes), (self._names.lineage, settled.lineages)):
             writer.write(topic, draw % self._partitions[topic], rows)
             rows.clear()

@@ -45,10 +45,10 @@ class Format(NamedTuple):
         return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
 
 
-KEY = Format("key kind", 2, frozenset({1, 2}))
+KEY = Format("key kind", 3, frozenset({1, 2, 3}))
 ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
-TABLE = Format("table format", 2, frozenset({2}))
+TABLE = Format("table format", 3, frozenset({2, 3}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 1, frozenset({1}))
 FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)

@@ -76,7 +76,8 @@ class Table(Protocol):
         """Drop what `due` returned last of each lane and a committed transaction has deleted.
 
         Args:
-          again: what the same transaction put in place of some of them, so that these keep their place in a queue.
+          again: what the same transaction put in place of some of them, so that ordered ones keep their place in a queue, and
+            named ones are known before anything of their name is delivered.
         """
         ...
 
@@ -101,6 +102,10 @@ class Table(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """The envelope of one entry."""
+        ...
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
         ...
 
     def close(self) -> None:

@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.entry import END_KEY, FIRST_KEY, ORDERED, PLAIN
+from retry import versions
+from retry.entry import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
 from retry.errors import TableUnreadable
 from retry.table import queues
 from retry.table.base import CONTROL, Identity
 from retry.table.database import Database, Memory
-from retry.table.rocks import FORMAT, STATE_KEY, State
+from retry.table.rocks import STATE_KEY, State
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
-# The state, entries, the two rows of queues, and what an operator asked for.
-_KINDS = (STATE_KEY, bytes([PLAIN]), bytes([ORDERED]), b"\x04", b"\x05", CONTROL)
+# The state, entries, the two rows of queues and those of names, and what an operator asked for.
+_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7)), CONTROL)
 
 
 class Stored(NamedTuple):
@@ -28,7 +29,7 @@ class Stored(NamedTuple):
     Attributes:
       usable: whether its format is the one that this version reads.
       waiting: how many entries it counts.
-      rows: of its entries, those that wait behind another too.
+      rows: of its entries, those that wait behind another too, but none that is superseded.
       strange: keys of rows that no table has.
     """
 
@@ -60,7 +61,7 @@ def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]
             raise TableUnreadable(f"{path}: {error}") from error
         behind = ((queues.key_of(row), envelope) for row, envelope in _scanned(db, queues.FIRST_BEHIND, queues.END_BEHIND))
         yield Stored(
-            found.format == FORMAT, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
+            found.format in versions.TABLE.reads, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
             chain(_scanned(db, FIRST_KEY, END_KEY), behind),
             (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retry import controls, versions
-from retry.entry import LANE_BYTES, ORDERED, PLAIN, check_version, laneless, with_lane
+from retry.entry import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, check_version, laneless, with_lane
 from retry.errors import EntryNewer, EntryUnreadable
 from retry.table.base import CONTROL, Row
 
-# Lane, due time, a topic of one character and its end, partition and offset; an ordered key has its order besides.
-_BYTES_MIN = {PLAIN: LANE_BYTES + 8 + 2 + 12, ORDERED: LANE_BYTES + 16 + 2 + 12}
-_PLAIN_MIN = _BYTES_MIN[PLAIN]
+# Lane, due time, a topic of one character and its end, partition and offset; some have an order, or name and version besides.
+_PLAIN_MIN = LANE_BYTES + 8 + 2 + 12
+_NAMED_MIN = _PLAIN_MIN + NAME_BYTES + VERSION_BYTES
+_BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
 # A due time since 1970 has its highest bit set.
 _SINCE_1970 = 0x80
 _VERSION = versions.ENVELOPE.writes.to_bytes(1, "big")
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
-_KINDS = frozenset(range(1, 0x20)) - {4, 5}
+_KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
 
 
 def checked(rows: Sequence[Row]) -> list[Row]:
@@ -36,6 +37,8 @@ def checked(rows: Sequence[Row]) -> list[Row]:
             len(key) >= _PLAIN_MIN and key[0] == PLAIN and key[LANE_BYTES] >= _SINCE_1970
             and (value is None or value[1:2] == _VERSION)
         ):  # fmt: skip
+            found.append(row)
+        elif len(key) >= _NAMED_MIN and key[0] == NAMED and (value is None or value[1:2] == _VERSION):
             found.append(row)
         elif (known := _looked_at(key, value)) is not None:
             found.append(known)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, due_bound
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_bound
 from retry.errors import TableUnreadable
-from retry.table import queues
+from retry.table import names, queues
 from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
 
 _NEVER_FOLDED_MS = 1 << 62
+_KNOWN_AHEAD = (ORDERED, NAMED)
 
 
 class MemoryTable:
@@ -38,11 +39,18 @@ class MemoryTable:
     def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
         self._readable()
-        self._change([row for row in checked(rows) if row[0][0] != ORDERED or self._ahead.news(*row)])
+        self._change([row for row in checked(rows) if row[0][0] not in _KNOWN_AHEAD or self._ahead.news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
 
     def _change(self, rows: Sequence[Row]) -> None:
+        named = [row for row in rows if row[0][0] == NAMED]
+        for name, news in names.by_name(named).items():
+            superseded = self.first(names.FIRST_SUPERSEDED, names.FIRST_SUPERSEDED) is not None
+            effect = names.fold(self, name, news, any_superseded=superseded)
+            self._apply(queues.Effect(effect.changes, effect.waiting))
         for key, value in rows:
+            if key[0] == NAMED:
+                continue
             if key[0] == ORDERED:
                 self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
             else:
@@ -85,14 +93,14 @@ class MemoryTable:
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        # What keeps no order is put by the fold: one that is due at once would be sent before it was told, and then again.
+        # Plain ones are put by the fold: one that is due at once would be sent before it was told, and then again.
         self._readable()
-        ordered = [row for row in again if row[0][0] == ORDERED]
-        for key, _ in ordered:
+        known = [row for row in again if row[0][0] in _KNOWN_AHEAD]
+        for key, _ in known:
             self._ahead.put(key)
         for key in keys:
             self._ahead.dropped(key)
-        self._change([*ordered, *((key, None) for key in keys)])
+        self._change([*known, *((key, None) for key in keys)])
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
@@ -115,6 +123,11 @@ class MemoryTable:
         """See `Table.get`; rows of queues too."""
         found = self._rows.get(key)
         return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.superseded`."""
+        self._readable()
+        return [names.key_of(row) for row in self._between(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)[:rows_max]]
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""

@@ -1,4 +1,4 @@
-"""The table on disk: the fold of one changelog partition in RocksDB, lane by lane and queue by queue.
+"""The table on disk: the fold of one changelog partition in RocksDB, lane by lane, queue by queue and name by name.
 
 A scan starts at the low watermark of its lane: stepping over the tombstones of delivered entries costs more than delivering them.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from retry import versions
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, ORDERED, PLAIN, due_bound, lane_end
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import ChangelogReplaced, TableUnreadable
-from retry.table import queues
+from retry.table import names, queues
 from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Identity, Row
 from retry.table.database import Batch, Database, Memory, new_batch, wipe
@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 FORMAT = versions.TABLE.writes
 STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
+_RECLAIM_SUPERSEDED = 2_000
 _EVERYTHING = 1 << 62
+_PAGE_ROWS, _PAGE_BYTES = 10_000, 4 << 20
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
 _FRESH = -1
@@ -56,6 +58,7 @@ class RocksTable:
         try:
             self._state = self._read_state()
             self._lanes = self._read_lanes()
+            self._read_superseded()
             self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
         except BaseException:
             self._db.close()
@@ -120,6 +123,14 @@ class RocksTable:
             at = lane_end(lane)
         return lanes
 
+    def _read_superseded(self) -> None:
+        """How many there are, and a key that none of their rows lies below."""
+        self._ended = 0
+        self._superseded, self._superseded_low, at = 0, names.END_SUPERSEDED, names.FIRST_SUPERSEDED
+        while found := self._db.scan(at, names.END_SUPERSEDED, _PAGE_ROWS, _PAGE_BYTES)[0]:
+            self._superseded_low = min(self._superseded_low, found[0][0])
+            self._superseded, at = self._superseded + len(found), found[-1][0] + b"\0"
+
     @property
     def next_offset(self) -> int:
         """See `Table.next_offset`."""
@@ -156,7 +167,9 @@ class RocksTable:
                         # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
                         self._gone.setdefault(key[:LANE_BYTES], set()).add(key)
                 # A delete below the watermark is our own, read back: `forget` has done it already.
-            self._fold_special(special, batch)
+            if special:
+                self._fold_special(special, batch)
+                change += self._fold_names([row for row in special if row[0][0] == NAMED], batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             self._lanes.put(lowest)
         if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
@@ -171,12 +184,46 @@ class RocksTable:
                     continue
                 # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
                 self._queue(queues.drop(self._db, key) if value is None else queues.put(self._db, key, value))
+            elif key[0] == NAMED:
+                continue
             elif value is None:
                 batch.delete(key)
                 self._controls = {k: v for k, v in self._controls.items() if k != key}
             else:
                 batch.put(key, value)
                 self._controls = {**self._controls, key: value}
+
+    def _fold_names(self, rows: Iterable[Row], batch: Batch) -> int:
+        """Entries with a name; by how many more wait."""
+        low, told = self._lanes.low, []
+        for key, value in rows:
+            # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back.
+            if self._ahead.news(key, value) and (value is not None or self._superseded or key >= low(key[:LANE_BYTES])):
+                told.append((key, value))
+        return self._name(told, batch)
+
+    def _name(self, rows: Iterable[Row], batch: Batch) -> int:
+        """Write what records of named entries do; by how many more wait."""
+        change, superseded, lowest = 0, self._superseded, dict[bytes, bytes]()
+        for name, news in names.by_name(rows).items():
+            effect = names.fold(self._db, name, news, any_superseded=superseded > 0)
+            change += effect.waiting
+            self._superseded += effect.superseded
+            for row, value in effect.changes.items():
+                if value is None:
+                    batch.delete(row)
+                    if row[0] == NAMED and self._lanes.seen(row):
+                        # Handed out by `due`; `forget` is to look at what became of it.
+                        self._gone.setdefault(row[:LANE_BYTES], set()).add(row)
+                    continue
+                batch.put(row, value)
+                if row[0] == NAMED:
+                    lane = row[:LANE_BYTES]
+                    lowest[lane] = min(lowest.get(lane, END_KEY), row)
+                elif row[:1] == names.FIRST_SUPERSEDED:
+                    self._superseded_low = min(self._superseded_low, row)
+        self._lanes.put(lowest)
+        return change
 
     def _queue(self, effect: queues.Effect) -> None:
         batch = new_batch()
@@ -216,6 +263,8 @@ class RocksTable:
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
         batch, rows, change = new_batch(), dict[bytes, int](), 0
+        named: list[Row] = [row for row in again if row[0][0] == NAMED]
+        put = {names.pointer(key) for key, _ in named}
         with self._lock:
             for key in keys:
                 lane = key[:LANE_BYTES]
@@ -223,12 +272,22 @@ class RocksTable:
                 if key[0] == PLAIN:
                     batch.delete(key)
                     change -= key not in self._gone.get(lane, ())
+                elif key[0] == NAMED:
+                    self._ahead.dropped(key)
+                    if self._superseded or (pointer := names.pointer(key)) in put or key in self._gone.get(lane, ()):
+                        named.append((key, None))
+                    else:
+                        # It counts still, and there is no other of its name.
+                        batch.delete(key)
+                        batch.delete(pointer)
+                        change -= 1
             known = {lane: self._lanes.forgot(lane, count) for lane, count in rows.items()}
             for lane in rows:
                 self._gone.pop(lane, None)
             # After the watermarks moved, and before anything below them is reclaimed: an entry that takes the head's place
-            # may be due before the others of its lane.
+            # may be due before the others of its lane, and so may the next run of what recurs.
             self._requeue(keys, again)
+            change += self._renamed(named, batch)
             for lane, marks in known.items():
                 if marks is not None and marks.forgotten >= _RECLAIM_EVERY:
                     batch.delete_range(lane, marks.low)
@@ -243,7 +302,10 @@ class RocksTable:
                 if key[0] == PLAIN and self._db.get(key) is not None:
                     batch.delete(key)
                     change -= 1
+                elif key[0] == NAMED:
+                    self._ahead.dropped(key)
             self._requeue(keys, again)
+            change += self._renamed([row for row in (*again, *((key, None) for key in keys)) if row[0][0] == NAMED], batch)
             self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
 
     def _requeue(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]]) -> None:
@@ -256,6 +318,34 @@ class RocksTable:
             if key[0] == ORDERED:
                 self._ahead.dropped(key)
                 self._queue(queues.drop(self._db, key))
+
+    def _renamed(self, rows: Sequence[Row], batch: Batch) -> int:
+        """Named entries that were put or deleted before the fold tells of it; by how many more wait."""
+        if not rows:
+            return 0
+        for key, value in rows:
+            if value is not None:
+                self._ahead.put(key)
+        before = self._superseded
+        change = self._name(rows, batch)
+        self._ended += max(0, before - self._superseded)
+        return change
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.superseded`."""
+        with self._lock:
+            if not self._superseded:
+                return []
+            found = self._db.scan(self._superseded_low, names.END_SUPERSEDED, rows_max, _EVERYTHING)[0]
+            self._superseded_low = found[0][0] if found else names.END_SUPERSEDED
+            if self._ended >= _RECLAIM_SUPERSEDED and len(found) == self._superseded:
+                # They lie far apart among those that ended: stepping over these costs more than to write them anew.
+                batch, self._ended = new_batch(), 0
+                batch.delete_range(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)
+                for row, envelope in found:
+                    batch.put(row, envelope)
+                self._db.write(batch)
+            return [names.key_of(row) for row, _ in found]
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

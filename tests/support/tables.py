@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from retry import entry as entries
-from retry.table.base import Identity, Table
+from retry.table.base import Identity, Row, Table
 from retry.table.rocks import Memory, RocksTable
 
 NOW_MS = 1_700_000_000_000
@@ -35,6 +35,17 @@ def ordered_key(due_ms: int, offset: int, record_key: bytes = b"k", n: int = 0) 
     """The key of an entry that waits for earlier letters of its record key, in the ordered lane `n`."""
     stem = entries.order("team", TOPIC, record_key) + entries.key_stem(TOPIC, 0)
     return entries.key(due_ms, stem, offset, lane(n, ordered=True))
+
+
+def named_key(due_ms: int, version: int, name: bytes = b"n", n: int = 0) -> bytes:
+    """The key of an entry with a name, in the named lane `n`; a version comes from the offset of that number."""
+    stem, lane = entries.key_stem("schedules", 0), entries.named_lane(f"team {n}", "schedules", "orders")
+    return entries.named_key(due_ms, entries.name("door", "schedules", name), version, stem, version, lane)
+
+
+def cancel(version: int, name: bytes = b"n") -> Row:
+    """A record that ends a name up to a version."""
+    return entries.cancel(entries.name("door", "schedules", name), version, entries.key_stem("schedules", 0), version)
 
 
 def everything(table: Table) -> dict[bytes, bytes]:

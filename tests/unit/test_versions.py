@@ -29,8 +29,11 @@ KEY = entries.key(DUE_MS, entries.key_stem("orders.DLT", 3), 7, LANE)
 ENVELOPE = entries.encode(WITHOUT)
 LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
 ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
-STRANGERS = [b"", b"\0", b"\x01", b"order-42", b"\x04" + KEY[1:], b"\x05" + KEY[1:], b"\x20", b"\xff" * 40, KEY[:30]]
-NEWER_KEYS = [b"\x03" + KEY[1:], b"\x1f" + KEY[1:], b"\x03"]
+# Rows that only tables have, and a named entry without name and version, among them.
+STRANGERS = [
+    *(bytes([kind]) + KEY[1:] for kind in range(3, 8)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
+]  # fmt: skip
+NEWER_KEYS = [b"\x08" + KEY[1:], b"\x1f" + KEY[1:], b"\x08"]
 NEWER_CONTROLS = [
     (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (controls.pause_key("all", ""), b'{"v":2}'),
     (b"\x10", b"{}"), (controls.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),

@@ -1,0 +1,65 @@
+"""Doors: what comes in that is no dead letter. A door turns messages of its topics into named entries, without any I/O.
+
+Everything else is the engine's: a batch of a door's messages is taken in as one of letters is, exactly once, and what it made
+waits, is delivered and ends as every entry does. See `retry.intake` and `retry.table.names`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from retry.policies.registry import Registry
+from retry.settled import Settled
+
+
+class Door(Protocol):
+    """Turns messages into entries. Replaced as a whole when the policy file is.
+
+    Attributes:
+      topics: what is read for it: names, and patterns that begin with `^`. No dead-letter topic may be among them.
+    """
+
+    @property
+    def topics(self) -> Sequence[str]: ...
+
+    def reads(self, topic: str) -> bool:
+        """Whether messages of this topic are its own."""
+        ...
+
+    def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
+        """Put down what a batch comes to: changelog rows, `{"key": …, "value": …}`, by shard in `into.entries`.
+
+        Total: a message that makes no sense is passed over and counted, since one that raises would be read for ever.
+        A row must fit into the changelog, see `Place.bytes_max`.
+        """
+        ...
+
+    def permits(self, team: str, destination: str) -> bool:
+        """Whether entries that a team has from this door may go to a topic; asked again before each is sent."""
+        ...
+
+
+class Place(NamedTuple):
+    """Where doors put entries: into how many shards, and how large a record of theirs may be, envelope, key and all."""
+
+    shards: int
+    bytes_max: int
+
+
+Opened = Callable[[Registry, Place], Sequence[Door]]
+
+
+def none(_registry: Registry, _place: Place) -> Sequence[Door]:
+    """No door but that of dead letters."""
+    return ()
+
+
+def subscription(registry: Registry, doors: Sequence[Door]) -> list[str]:
+    """What a worker reads: dead letters, and what comes in by the doors."""
+    return [*registry.subscription(), *(topic for door in doors for topic in door.topics)]
+
+
+def permits(registry: Registry, doors: Sequence[Door], team: str, destination: str) -> bool:
+    """Whether anybody lets entries of a team go there."""
+    return registry.permits(team, destination) or any(door.permits(team, destination) for door in doors)

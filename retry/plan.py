@@ -1,0 +1,39 @@
+"""When an entry comes again: what of a recurrence stands in the envelope. What it means is told by `backoff.recurrence`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from backoff import PolicyInvalid, recurrence
+from backoff.recurrence import ONCE, Run, passed_over
+from retry.errors import EntryUnreadable
+
+__all__ = ["Plan", "following", "passed_over"]
+
+
+class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """See `backoff.recurrence.Plan`, field by field."""
+
+    run: int
+    start_ms: int
+    every_ms: int = 0
+    cron: str = ""
+    zone: str = "UTC"
+    end_ms: int | None = None
+    jitter_ms: int = 0
+    seed: int = 0
+    late_ms: int = 60_000
+    misfire: str = ONCE
+    catch_up_max: int = 1
+
+
+def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
+    """Due time and number of the run after the one that waits, see `backoff.recurrence.following`.
+
+    Raises:
+      EntryUnreadable: this machine does not know the time zone.
+    """
+    try:
+        return recurrence.following(plan, due_ms, now_ms)
+    except PolicyInvalid as invalid:
+        raise EntryUnreadable(f"{invalid}; install time zones, or the package tzdata, as other workers have them") from None

@@ -1,0 +1,280 @@
+"""Entries with a name: the greatest of a name counts, whatever the log looked like, and what it superseded waits for its null."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retry import entry as entries
+from retry.table import names
+from retry.table import rocks as on_disk
+from retry.table.base import Row, Table
+from retry.table.memory import MemoryTable
+from retry.table.rocks import RocksTable
+from tests.support.tables import ALL, NOW_MS, cancel, everything, named_key, plain_key, rocks
+
+LANE = entries.lane_of(named_key(0, 0))
+FIRST, SECOND, THIRD = named_key(300, 1), named_key(100, 2), named_key(200, 3)
+CANCEL = cancel(4)
+FAR_MS = 1 << 60
+
+
+def fold(table: Table, *rows: Row) -> None:
+    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+
+
+def put(table: Table, *keys: bytes) -> None:
+    fold(table, *((key, str(entries.source(key)).encode()) for key in keys))
+
+
+def due(table: Table, now_ms: int = FAR_MS, of: bytes = LANE) -> list[bytes]:
+    return [key for key, _ in table.due(now_ms, ALL, ALL, of)]
+
+
+def raw(table: Table) -> dict[bytes, bytes]:
+    """Rows as they lie there, less the state and what an operator asked for."""
+    if isinstance(table, MemoryTable):
+        return dict(table._rows)
+    assert isinstance(table, RocksTable)
+    return dict(table._db.scan(entries.FIRST_KEY, b"\x08", ALL, ALL)[0])
+
+
+def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """What waits and what is superseded, where just these keys stand in the changelog."""
+
+    def rank(key: bytes) -> tuple[bytes, int, int]:
+        return entries.name_of(key), entries.version_of(key), entries.due_at_ms(key)
+
+    ordered = sorted(live, key=rank)
+    counts = {entries.name_of(key): key for key in ordered}
+    waits = {key for key in counts.values() if not key.startswith(entries.CANCEL)}
+    return {key: live[key] for key in waits}, [key for key in ordered if key not in waits]
+
+
+def shows(table: Table, live: dict[bytes, bytes]) -> None:
+    waits, superseded = model(live)
+    assert everything(table) == waits
+    assert (table.waiting, table.superseded(ALL)) == (len(waits), superseded)
+
+
+@pytest.mark.parametrize("order", permutations([FIRST, SECOND, THIRD]))
+def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Table, order: tuple[bytes, ...]) -> None:
+    put(table, *order)
+    assert (due(table), table.waiting, table.superseded(ALL)) == ([THIRD], 1, [FIRST, SECOND])
+    assert table.lanes() == table.due_lanes(200) == [LANE]
+    assert table.get(FIRST) is None, "it does not wait"
+
+
+def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
+    again = entries.postponed(FIRST, 301)
+    put(table, again, FIRST)
+    assert (due(table), table.superseded(ALL)) == ([again], [FIRST])
+
+
+@pytest.mark.parametrize("order", permutations([(FIRST, b"1"), (SECOND, b"2"), CANCEL]))
+def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[Row, ...]) -> None:
+    fold(table, *order)
+    assert (everything(table), table.waiting, table.lanes()) == ({}, 0, [])
+    assert table.superseded(ALL) == [FIRST, SECOND, CANCEL[0]], "the cancel last: with its null alone the others would count"
+    fold(table, *((key, None) for key in table.superseded(ALL)))
+    assert (raw(table), table.superseded(ALL)) == ({}, [])
+
+
+def test_what_comes_after_a_cancel_counts(table: Table) -> None:
+    put(table, FIRST)
+    fold(table, CANCEL)
+    put(table, later := named_key(50, 5))
+    assert (due(table), table.waiting, table.superseded(ALL)) == ([later], 1, [FIRST, CANCEL[0]])
+
+
+def test_a_cancel_ends_the_version_that_it_names_and_no_later_one(table: Table) -> None:
+    """What was fired leaves a tombstone: read back, it must not end a newer schedule."""
+    put(table, FIRST, THIRD)
+    fold(table, cancel(1))
+    assert (due(table), table.superseded(ALL)) == ([THIRD], [FIRST, cancel(1)[0]])
+
+
+def test_names_do_not_know_each_other(table: Table) -> None:
+    others = [named_key(5, 1, b"other"), named_key(6, 1, b"third", n=1)]
+    put(table, FIRST, *others)
+    fold(table, CANCEL)
+    assert (set(everything(table)), table.waiting) == (set(others), 2)
+
+
+def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
+    put(table, *(named_key(100, version, b"%d" % name) for version in range(4) for name in range(5)))
+    ended = []
+    while some := table.superseded(4):
+        ended += some
+        table.drop(some)
+    assert len(set(ended)) == len(ended) == 15
+    for name in {entries.name_of(key) for key in ended}:
+        assert [entries.version_of(key) for key in ended if entries.name_of(key) == name] == [0, 1, 2]
+    assert (len(everything(table)), table.waiting) == (5, 5)
+
+
+@pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])
+def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
+    put(table, FIRST, other := named_key(400, 1, b"other"))
+    batch = due(table, 300)
+    if read_back:
+        fold(table, (FIRST, None))
+    table.forget(batch)
+    if not read_back:
+        fold(table, (FIRST, None))
+    assert (everything(table).keys(), table.waiting, due(table)) == ({other}, 1, [other])
+    assert set(raw(table)) == {other, names.pointer(other)}
+
+
+@pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])
+@pytest.mark.parametrize("newer", [[(SECOND, b"2")], [CANCEL], [(SECOND, b"2"), CANCEL]])
+def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer: list[Row], read_back: bool) -> None:
+    """The null of what was delivered names its own key: it ends nothing that is newer."""
+    put(table, FIRST)
+    batch = due(table)
+    fold(table, *newer)
+    if read_back:
+        fold(table, (FIRST, None))
+    table.forget(batch)
+    if not read_back:
+        fold(table, (FIRST, None))
+    shows(table, dict(newer))  # type: ignore[arg-type]
+
+
+def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None:
+    """Or what replaced it meanwhile could be delivered, and it would come to life when that one has ended."""
+    put(table, FIRST)
+    again = entries.postponed(FIRST, 900)
+    table.forget(due(table), [(again, b"again")])
+    assert (due(table, 899), due(table), table.waiting) == ([], [again], 1)
+    put(table, SECOND)
+    assert (due(table), table.superseded(ALL)) == ([SECOND], [again])
+    table.drop([again])
+    table.forget(due(table))
+    fold(table, (again, b"again"), (FIRST, None))
+    assert (raw(table), table.waiting) == ({}, 0), "it has ended already"
+    fold(table, (again, None), (SECOND, None))
+    assert (raw(table), table.waiting) == ({}, 0)
+    put(table, again)
+    assert due(table) == [again], "the null was its end: what comes later is news"
+
+
+def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
+    put(table, FIRST, named_key(350, 1, b"other"))
+    batch, again = due(table), entries.postponed(FIRST, 301)
+    table.forget(batch, [(again, b"")])
+    assert (table.due_lanes(301), due(table)) == ([LANE], [again])
+
+
+def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_disk, "_RECLAIM_EVERY", 1)
+    table = rocks(tmp_path / "table")
+    put(table, FIRST, named_key(350, 1, b"other"))
+    table.forget(due(table), [(again := entries.postponed(FIRST, 301), b"")])
+    assert (due(table), table.waiting) == ([again], 1)
+    table.close()
+
+
+def test_the_rows_of_what_ended_are_reclaimed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_disk, "_RECLAIM_SUPERSEDED", 1)
+    table, live = rocks(tmp_path / "table"), dict[bytes, bytes]()
+    for version in range(6):
+        keys = [named_key(100, version, b"%d" % name) for name in range(version + 1)]
+        live |= dict.fromkeys(keys, b"")
+        fold(table, *((key, b"") for key in keys))
+        gone = table.superseded(3)
+        table.drop(gone)
+        live = {key: value for key, value in live.items() if key not in gone}
+        shows(table, live)
+    table.close()
+    table = rocks(tmp_path / "table")
+    shows(table, live)
+    table.close()
+
+
+def test_a_table_on_disk_opens_with_the_same_names(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    put(table, plain_key(5), FIRST, SECOND, named_key(7, 1, b"other"))
+    before = raw(table)
+    table.close()
+    table = rocks(tmp_path / "table")
+    assert (raw(table), table.waiting, table.superseded(ALL)) == (before, 3, [FIRST])
+    table.forget(due(table))
+    fold(table, (FIRST, None))
+    assert (set(everything(table)), table.waiting, table.superseded(ALL)) == ({plain_key(5)}, 1, [])
+    table.close()
+
+
+_RECORDS = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b"]), st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(0, 3)),
+    max_size=30,
+)  # fmt: skip
+
+
+def record(name: bytes, version: int, due_ms: int, n: int, what: int) -> Row:
+    """A record of the changelog: an entry, a cancel, or the null of either."""
+    if what == 0:
+        return cancel(version, name)
+    if what == 1:
+        return cancel(version, name)[0], None
+    key = named_key(due_ms, version, name, n)
+    return key, None if what == 2 else b"%d in %d" % (version, n)
+
+
+def distinct(rows: list[Row]) -> list[Row]:
+    """Less entries that have the same rank as another: no two letters make such."""
+    lanes: dict[tuple[bytes, int, int], bytes] = {}
+    return [row for row in rows if lanes.setdefault(_rank(row[0]), row[0]) == row[0]]
+
+
+def _rank(key: bytes) -> tuple[bytes, int, int]:
+    return entries.name_of(key), entries.version_of(key), entries.due_at_ms(key)
+
+
+def told_in_ways(rows: list[Row], tables: list[Table], chance: random.Random) -> None:
+    """Whole, in pieces, compacted, and what is left in any order; then all of them have the same rows."""
+    live = {key: value for key, value in dict(rows).items() if value is not None}
+    whole, pieces, compacted, shuffled = tables
+    fold(whole, *rows)
+    left = list(rows)
+    while left:
+        size = chance.randint(1, 4)
+        fold(pieces, *left[:size])
+        # What is read again changes nothing.
+        if chance.random() < 0.3:
+            fold(pieces, *[(key, dict(rows[: len(rows) - len(left) + size])[key]) for key, _ in left[:size]])
+        left = left[size:]
+    last = {key: n for n, (key, _) in enumerate(rows)}
+    for key, n in sorted(last.items(), key=lambda each: each[1]):
+        if key in live or chance.random() < 0.5:
+            fold(compacted, rows[n])
+    any_order: list[Row] = [*live.items(), *((key, None) for key, _ in rows if key not in live)]
+    for row in chance.sample(any_order, len(any_order)):
+        fold(shuffled, row)
+    for table in tables:
+        shows(table, live)
+        assert raw(table) == raw(whole)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_RECORDS, st.randoms(use_true_random=False))
+def test_the_same_keys_make_the_same_rows_whatever_the_log_looked_like(
+    told: list[tuple[bytes, int, int, int, int]], chance: random.Random
+) -> None:
+    told_in_ways(distinct([record(*each) for each in told]), [MemoryTable() for _ in range(4)], chance)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_on_disk(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    draw = chance.randint
+    told = [record(chance.choice([b"a", b"b"]), draw(0, 3), draw(0, 2), draw(0, 1), draw(0, 3)) for _ in range(40)]
+    tables: list[Table] = [rocks(tmp_path / f"{n}") for n in range(4)]
+    told_in_ways(distinct(told), tables, chance)
+    for table in tables:
+        table.close()
