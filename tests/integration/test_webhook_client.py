@@ -26,8 +26,8 @@ TIMEOUT_S = 1.5
 def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, trust: ssl.SSLContext | None = None,
          timeout_s: float = TIMEOUT_S, **request: object) -> Answer:  # fmt: skip
     async def one() -> Answer:
-        client = Client(Guard(listed(allow), lookup), lambda: [SECRET], timeout_s, trust)
-        wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", **request}
+        client = Client(Guard(listed(allow), lookup), lambda: [SECRET], trust)
+        wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, **request}
         return await client.call(Request(url=url, **wanted))  # type: ignore[arg-type]
 
     return asyncio.run(one())

@@ -34,6 +34,7 @@ class Request(NamedTuple):
 
     Attributes:
       id: `webhook-id`: the same for all attempts.
+      timeout_s: for all of it.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Request(NamedTuple):
     url: str
     headers: Mapping[str, str]
     body: bytes
+    timeout_s: float
 
 
 class Client:
@@ -48,19 +50,18 @@ class Client:
 
     Args:
       secrets: asked before each call for the keys to sign with, the newest first.
-      timeout_s: of one call, all of it.
       trust: certificate authorities; those of the machine where it is left out.
     """
 
-    def __init__(self, guard: Guard, secrets: Secrets, timeout_s: float, trust: ssl.SSLContext | None = None) -> None:
-        self._guard, self._secrets, self._timeout_s = guard, secrets, timeout_s
+    def __init__(self, guard: Guard, secrets: Secrets, trust: ssl.SSLContext | None = None) -> None:
+        self._guard, self._secrets = guard, secrets
         self._trust = trust or ssl.create_default_context()
 
     async def call(self, request: Request) -> Answer:
         """Call once. Every failure is an answer; nothing is raised but what ends the task."""
         began_s = clock.monotonic_s()
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(request.timeout_s):
                 answer = await self._called(await self._guard.vetted(request.url), request)
         except (aiohttp.ClientError, OSError, TimeoutError, UrlRefused, ValueError) as error:
             answer = Answer(None, _word(error))
