@@ -14,7 +14,7 @@ from retry import entry as entries
 from retry import lineages
 from retry.controls import Reschedule
 from retry.decide import decide
-from retry.entry import Entry, Headers, Source
+from retry.entry import NAMED, Entry, Headers, Source
 from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
 from retry.sources import headers as names
@@ -69,6 +69,9 @@ class Judge:
         Raises:
           EntryUnreadable: not an entry that this version can read.
         """
+        if key[0] == NAMED:
+            # No policy has made it; whoever asked for it may ask anew.
+            return None
         where = entries.source(key)
         if request.topic not in (None, where.topic):
             return None

@@ -124,7 +124,7 @@ class Engine:
             if swept.put_back:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
-            if len(swept.sent) < self._shards.around.rows_max // _FULL:
+            if len(swept.sent) + swept.ended < self._shards.around.rows_max // _FULL:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
 

@@ -55,10 +55,15 @@ class Gate(Protocol):
         ...
 
 
-def gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int) -> list[Row]:
+def gathered(
+    table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False
+) -> list[Row]:
     """The next batch: what the gate lets through of every lane, the teams in turn.
 
     Each team that has something due gets its part of rows and bytes, and one entry at least.
+
+    Args:
+      calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
     """
     due = [lane for lane in table.due_lanes(now_ms) if lane != entries.LANELESS]
     if not due:
@@ -66,7 +71,7 @@ def gathered(table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: in
     soon = {whose.team for lane in table.due_lanes(now_ms + _SOON_MS) if (whose := _whose(table, gate, lane))}
     lanes: dict[str, list[tuple[bytes, Lane]]] = {}
     for lane in due:
-        if (whose := _whose(table, gate, lane)) is not None:
+        if (whose := _whose(table, gate, lane)) is not None and whose.calls is calls:
             lanes.setdefault(whose.team, []).append((lane, whose))
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     found: list[Row] = []

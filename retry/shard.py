@@ -254,7 +254,7 @@ class Shard:
         self._glances += 1
         if self._glances % _LOOK_EVERY == 0:
             return False
-        if self.phase is Phase.READY and (self.table.controls or self.table.due_lanes(now_ms)):
+        if self.phase is Phase.READY and (self.table.controls or self.table.due_lanes(now_ms) or self.table.superseded(1)):
             return False
         self.rest()
         return True
@@ -266,7 +266,8 @@ class Shard:
 
     def _is_overlooked(self, gate: Gate, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
-        due = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
+        known = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
+        due = {lane for lane in known if not lane.calls}
         return bool(due) and not due <= gate.held(now_ms).keys()
 
     def parts(self) -> list[Part]:

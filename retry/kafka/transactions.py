@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -36,6 +37,7 @@ _COMMIT_S = 15.0
 _OFFSETS_S = 8.0
 _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
+_ANY = repeat(-1)
 _OPEN_S = 8.0
 
 
@@ -83,38 +85,41 @@ class Transactions:
             self._undo(error)
             raise
 
-    def publish(self, entries: Iterable[Entry], now_ms: int) -> None:
+    def publish(self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """Queue entries for their destinations; their keys decide the partitions.
 
         Args:
           now_ms: timestamps are no later than this, since brokers refuse those from the future.
+          partitions: of each entry, where keys are not to decide about all; -1 where they are.
         """
         produce: Any = self._producer.produce
         limited = self._portions.limited()
-        for e in entries:
+        for e, partition in zip(entries, _ANY if partitions is None else partitions, strict=False):
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
                 stamp = now_ms
             if limited and self._portions.full(e):
                 self._arrive()
             try:
-                produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
+                produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
-                self._publish_slowly(e, stamp)
+                self._publish_slowly(e, stamp, partition)
             except KafkaException as error:
                 self._undo(error)
 
-    def _publish_slowly(self, e: Entry, stamp: int) -> None:
+    def _publish_slowly(self, e: Entry, stamp: int, partition: int) -> None:
         produce: Any = self._producer.produce
         while True:
             self._poll()
             try:
-                produce(e.destination, e.value, e.key, -1, None, None, stamp, e.headers)
+                produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
                 continue
             return
 
-    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]:
+    def rehearse(
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None
+    ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
         A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over. Of a topic that
@@ -123,7 +128,7 @@ class Transactions:
         batch, refused, deadline = list(entries), dict[int, KafkaError](), Deadline(_REHEARSE_S)
         left = list(range(len(batch)))
         while left and not deadline.passed():
-            told = self._rehearsed([(n, batch[n]) for n in left], now_ms, deadline)
+            told = self._rehearsed([(n, batch[n], partitions[n] if partitions else -1) for n in left], now_ms, deadline)
             if told is None:
                 break
             together = {n for n, error in told.items() if error.code() == _TOO_LARGE and not self._portions.alone(batch[n])}
@@ -133,7 +138,9 @@ class Transactions:
             left = [n for n in left if n not in refused and batch[n].destination not in closed]
         return refused
 
-    def _rehearsed(self, entries: list[tuple[int, Entry]], now_ms: int, deadline: Deadline) -> dict[int, KafkaError] | None:
+    def _rehearsed(
+        self, entries: list[tuple[int, Entry, int]], now_ms: int, deadline: Deadline
+    ) -> dict[int, KafkaError] | None:
         """What is refused first, which keeps the rest from being sent; None where all was taken.
 
         Nothing, where the transaction failed for what is no fault of an entry.
@@ -142,12 +149,12 @@ class Transactions:
         refused: dict[int, KafkaError] = {}
         limited, failed = self._portions.limited(), False
         self.begin()
-        for n, e in entries:
+        for n, e, partition in entries:
             stamp = now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)
             if limited and self._portions.full(e):
                 self._arrive()
             try:
-                produce(e.destination, e.value, e.key, -1, _teller(refused, n), None, stamp, e.headers)
+                produce(e.destination, e.value, e.key, partition, _teller(refused, n), None, stamp, e.headers)
             except KafkaException as error:
                 # After a refusal the client takes nothing more, whatever it is.
                 failed = error.args[0].code() == KafkaError._STATE

@@ -258,8 +258,8 @@ def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:
 
 
 FOREIGN = [
-    b"", b"\0", b"\x01", b"\x03" + bytes(60), b"\x04" + bytes(8), b"\x05" + bytes(60), b"\x0f", b"\x11", b"\xff" * 80,
-    key(100)[:30],
+    b"", b"\0", b"\x01", b"\x03" + bytes(40), b"\x04" + bytes(8), b"\x05" + bytes(60), b"\x06" + bytes(60),
+    b"\x07" + bytes(60), b"\x0f", b"\x11", b"\xff" * 80, key(100)[:30],
 ]  # fmt: skip
 
 

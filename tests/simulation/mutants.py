@@ -52,18 +52,20 @@ def _no_wait_for_end() -> Patches:
 
 
 def _two_transactions() -> Patches:
-    def deliver(rows: Any, batch: Any, alone: Any, writer: Any, changelog: Any, now_ms: int) -> list[Row]:
-        writer.begin()
-        writer.publish([e for n, e in enumerate(batch) if n not in alone], now_ms)
-        writer.commit()
-        again = [(sweep.entries.postponed(rows[n][0], now_ms + sweep.PUT_BACK_MS), rows[n][1]) for n in alone]
-        writer.begin()
-        told = [*({"key": k, "value": v} for k, v in again), *({"key": k, "value": None} for k, _ in rows)]
-        writer.write(changelog.topic, changelog.partition, told)
-        writer.commit()
-        return again
+    class Late:
+        """Commits what is published before anything is deleted."""
 
-    return [patch.object(sweep, "_deliver", deliver)]
+        def __init__(self, writer: Any) -> None:
+            self._writer = writer
+            self.begin, self.write, self.commit, self.rehearse = writer.begin, writer.write, writer.commit, writer.rehearse
+
+        def publish(self, *records: Any) -> None:
+            self._writer.publish(*records)
+            self._writer.commit()
+            self._writer.begin()
+
+    deliver = sweep._deliver
+    return [patch.object(sweep, "_deliver", lambda batch, writer, *rest: deliver(batch, Late(writer), *rest))]
 
 
 def _forget_before_commit() -> Patches:
@@ -82,8 +84,8 @@ def _forget_before_commit() -> Patches:
             self._table.forget(self._keys)
             self._writer.commit()
 
-    def swept(rows: Any, table: Any, writer: Any, *rest: Any) -> Any:
-        return original(rows, table, Early(writer, table), *rest)
+    def swept(batch: Any, table: Any, writer: Any, *rest: Any) -> Any:
+        return original(batch, table, Early(writer, table), *rest)
 
     return [patch.object(sweep, "_swept", swept)]
 

@@ -66,14 +66,14 @@ class SteppedWriter:
         """See `Writer.write`."""
         self._do("write", self._writer.write, topic, partition, rows)
 
-    def publish(self, entries: Iterable[Any], now_ms: int) -> None:
+    def publish(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """See `Writer.publish`."""
-        self._do("publish", self._writer.publish, entries, now_ms)
+        self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
-    def rehearse(self, entries: Iterable[Any], now_ms: int) -> Any:
+    def rehearse(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> Any:
         """See `Writer.rehearse`."""
         self._world.happened["rehearsal"] += 1
-        return self._do("rehearse", self._writer.rehearse, entries, now_ms)
+        return self._do("rehearse", self._writer.rehearse, entries, now_ms, partitions)
 
     def read_to(self, positions: list[Any], member: object) -> None:
         """See `Writer.read_to`."""

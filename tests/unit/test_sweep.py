@@ -3,105 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 
 import pytest
 
-from retry import entry as entries
-from retry.entry import Entry
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
-from retry.gather import Lane
-from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.sweep import NOTHING, PUT_BACK_MS, Changelog, Swept, sweep
-from retry.table.memory import MemoryTable
-
-NOW_MS = 1_700_000_000_000
-CHANGELOG = Changelog("changelog", 1)
-
-
-class Door:
-    """A gate that is open but to some destinations, and for so many entries of a team."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, Lane] = {}
-        self.closed: dict[str, str] = {}
-        self.allowed: dict[str, int] = {}
-        self.asked: list[Lane] = []
-        self.took: set[str] = set()
-
-    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
-        self.asked.append(lane)
-        allowed = 0 if lane.destination in self.closed else min(wanted, self.allowed.get(lane.team, wanted))
-        if lane.team in self.allowed:
-            self.allowed[lane.team] -= allowed
-        return allowed
-
-    def give_back(self, lane: Lane, entries: int) -> None:
-        if lane.team in self.allowed:
-            self.allowed[lane.team] += entries
-
-    def refused(self, destination: str, why: str, now_ms: int) -> None:
-        self.closed[destination] = why
-
-    def delivered(self, destinations: Iterable[str]) -> None:
-        self.took |= set(destinations)
-
-
-class Bench:
-    """One shard: a changelog partition, its table, its producer, and topics to deliver to."""
-
-    def __init__(self) -> None:
-        self.log, self.table = MemoryLog(), MemoryTable()
-        self.log.create("changelog", 2)
-        self.log.create("retry", 3)
-        self.log.create("narrow", 1, bytes_max=50)
-        self.gate = Door()
-        self.open()
-
-    def open(self) -> None:
-        """Take over from whoever had the shard."""
-        self.writer = MemoryTransactions(self.log, "shard-1")
-        self.writer.open()
-
-    def put(
-        self, due_at_ms: int, value: bytes = b"v", to: str = "retry", envelope: bytes | None = None,
-        team: str = "team", ordered: bool = False,
-    ) -> bytes:  # fmt: skip
-        """Put an entry into the changelog and the table; its key."""
-        stem = entries.order(team, "orders.DLT", b"k") * ordered + entries.key_stem("orders.DLT", 0)
-        offset, lane = len(self.log.read("changelog")), entries.lane(team, "orders.DLT", to, ordered)
-        key = entries.key(due_at_ms, stem, offset, lane)
-        entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
-        self.writer.begin()
-        self.writer.write(*CHANGELOG, [{"key": key, "value": envelope or entries.encode(entry)}])
-        self.writer.commit()
-        self.fold()
-        return key
-
-    def fold(self) -> None:
-        """Bring the table up to the changelog, as the table agent does."""
-        new = [r for r in self.log.read("changelog") if r.partition() == 1 and r.offset() >= self.table.next_offset]
-        rows = [(r.key() or b"", r.value()) for r in new]
-        self.table.fold(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
-
-    def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
-        """One batch."""
-        return sweep(self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max)
-
-    def delivered(self, topic: str = "retry") -> list[bytes | None]:
-        """Values that a reader sees, in the order of their offsets (all have one key)."""
-        return [record.value() for record in self.log.read(topic)]
-
-    def live(self) -> dict[bytes, bytes]:
-        """The fold of the changelog from its beginning: what a new owner would find."""
-        folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
-        return {key: value for key, value in folded.items() if value is not None}
-
-    def agrees(self) -> bool:
-        """Whether the table is the changelog's fold."""
-        self.fold()
-        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        return dict(self.table.page(b"", 1_000)) | behind == self.live()
+from retry.kafka.memory import Fault
+from retry.sweep import NOTHING, PUT_BACK_MS
+from tests.support.bench import NOW_MS, Bench
 
 
 @pytest.fixture

@@ -74,16 +74,18 @@ class MemoryLog:
         """Add a record outside of any transaction."""
         return self._add(Transaction(committed=True), Entry(topic, key, value, list(headers), None, ""), partition, self.now_ms())
 
-    def refusal(self, e: Entry) -> KafkaError | None:
+    def refusal(self, e: Entry, partition: int = _ANY_PARTITION) -> KafkaError | None:
         """Why a broker would not take this as a record, or None."""
         if e.destination not in self.topics or e.destination in self.closed:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
+        if partition >= len(self.topics[e.destination]):
+            return KafkaError(KafkaError._UNKNOWN_PARTITION, f"no partition {partition}")
         size = len(e.key or b"") + len(e.value or b"") + sum(len(name) + len(held or b"") for name, held in e.headers)
         return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if size > self.bytes_max[e.destination] else None
 
     def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
-        transaction.refused = transaction.refused or self.refusal(e)
+        transaction.refused = transaction.refused or self.refusal(e, partition)
         if not transaction.refused:
             transaction.records.append(self._add(transaction, e, partition, stamp_ms))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -54,10 +55,10 @@ class MemoryTransactions:
         for row in rows:
             self._send(Entry(topic, row["key"], row["value"], [], None, ""), partition, self._log.now_ms())
 
-    def publish(self, entries: Iterable[Entry], now_ms: int) -> None:
-        """Write entries to their destinations; their keys decide the partitions."""
-        for e in entries:
-            self._send(e, _ANY_PARTITION, now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms))
+    def publish(self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
+        """Write entries to their destinations; their keys decide the partitions, or `partitions` where that is not -1."""
+        for e, partition in zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False):
+            self._send(e, partition, now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms))
 
     def _send(self, e: Entry, partition: int, stamp_ms: int) -> None:
         # What a fenced producer sends reaches no log, and it learns of that when it commits.
@@ -65,9 +66,12 @@ class MemoryTransactions:
         if transaction is self._log.under_way.get(self._id):
             self._log.append(transaction, e, partition, stamp_ms)
 
-    def rehearse(self, entries: Iterable[Entry], now_ms: int) -> dict[int, KafkaError]:  # noqa: ARG002
+    def rehearse(
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None  # noqa: ARG002
+    ) -> dict[int, KafkaError]:
         """Say by position which entries would be refused and why; nothing is written."""
-        return {n: refused for n, e in enumerate(entries) if (refused := self._log.refusal(e)) is not None}
+        sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
+        return {n: refused for n, each in enumerate(sent) if (refused := self._log.refusal(*each)) is not None}
 
     def read_to(self, positions: Sequence[TopicPartition], member: object) -> None:
         """Make positions part of the transaction; `member` is a `Membership`, or just the name of a consumer group."""

@@ -1,0 +1,123 @@
+"""One shard for a test of its sweep: a changelog partition, its table, its producer, a gate, and topics to deliver to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from retry import entry as entries
+from retry.entry import Entry, Named
+from retry.gather import Lane
+from retry.kafka.memory import MemoryLog, MemoryTransactions
+from retry.sweep import Changelog, Swept, sweep
+from retry.table.base import Table
+from retry.table.memory import MemoryTable
+
+NOW_MS = 1_700_000_000_000
+CHANGELOG = Changelog("changelog", 1)
+
+
+class Door:
+    """A gate that is open but to some destinations, and for so many entries of a team."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Lane] = {}
+        self.closed: dict[str, str] = {}
+        self.allowed: dict[str, int] = {}
+        self.asked: list[Lane] = []
+        self.took: set[str] = set()
+
+    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+        self.asked.append(lane)
+        allowed = 0 if lane.destination in self.closed else min(wanted, self.allowed.get(lane.team, wanted))
+        if lane.team in self.allowed:
+            self.allowed[lane.team] -= allowed
+        return allowed
+
+    def give_back(self, lane: Lane, entries: int) -> None:
+        if lane.team in self.allowed:
+            self.allowed[lane.team] += entries
+
+    def refused(self, destination: str, why: str, now_ms: int) -> None:
+        self.closed[destination] = why
+
+    def delivered(self, destinations: Iterable[str]) -> None:
+        self.took |= set(destinations)
+
+
+class Bench:
+    """One shard: a changelog partition, its table, its producer, and topics to deliver to."""
+
+    def __init__(self, table: Table | None = None) -> None:
+        self.log, self.table = MemoryLog(), table or MemoryTable()
+        self.log.create("changelog", 2)
+        self.log.create("retry", 3)
+        self.log.create("narrow", 1, bytes_max=50)
+        self.gate = Door()
+        self.open()
+
+    def open(self) -> None:
+        """Take over from whoever had the shard."""
+        self.writer = MemoryTransactions(self.log, "shard-1")
+        self.writer.open()
+
+    def put(
+        self, due_at_ms: int, value: bytes = b"v", to: str = "retry", envelope: bytes | None = None,
+        team: str = "team", ordered: bool = False,
+    ) -> bytes:  # fmt: skip
+        """Put an entry into the changelog and the table; its key."""
+        stem = entries.order(team, "orders.DLT", b"k") * ordered + entries.key_stem("orders.DLT", 0)
+        offset, lane = len(self.log.read("changelog")), entries.lane(team, "orders.DLT", to, ordered)
+        key = entries.key(due_at_ms, stem, offset, lane)
+        entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
+        self.write([(key, envelope or entries.encode(entry))])
+        return key
+
+    def named(
+        self, due_at_ms: int, version: int, value: bytes = b"v", to: str = "retry", name: bytes = b"n", fold: bool = True,
+        **also: Any,
+    ) -> bytes:  # fmt: skip
+        """Put an entry with a name; its key."""
+        lane, stem = entries.named_lane("door", "schedules", to), entries.key_stem("schedules", 0)
+        key = entries.named_key(due_at_ms, entries.name("door", "schedules", name), version, stem, version, lane)
+        self.write([(key, entries.encode(Named(to, b"k", value, [], None, "door", **also)))], fold=fold)
+        return key
+
+    def cancel(self, version: int, name: bytes = b"n") -> bytes:
+        """Cancel a name; the key of the cancel."""
+        row = entries.cancel(entries.name("door", "schedules", name), version, entries.key_stem("schedules", 0), version)
+        self.write([row])
+        return row[0]
+
+    def write(self, rows: Sequence[tuple[bytes, bytes]], fold: bool = True) -> None:
+        """Put records into the changelog, and into the table if it is to know."""
+        self.writer.begin()
+        self.writer.write(*CHANGELOG, [{"key": key, "value": value} for key, value in rows])
+        self.writer.commit()
+        if fold:
+            self.fold()
+
+    def fold(self) -> None:
+        """Bring the table up to the changelog, as the table agent does."""
+        new = [r for r in self.log.read("changelog") if r.partition() == 1 and r.offset() >= self.table.next_offset]
+        rows = [(r.key() or b"", r.value()) for r in new]
+        self.table.fold(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
+
+    def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
+        """One batch."""
+        return sweep(self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max)
+
+    def delivered(self, topic: str = "retry") -> list[bytes | None]:
+        """Values that a reader sees, in the order of their offsets (all have one key)."""
+        return [record.value() for record in self.log.read(topic)]
+
+    def live(self) -> dict[bytes, bytes]:
+        """The fold of the changelog from its beginning: what a new owner would find."""
+        folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
+        return {key: value for key, value in folded.items() if value is not None}
+
+    def agrees(self) -> bool:
+        """Whether the table is the changelog's fold."""
+        self.fold()
+        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
+        return dict(self.table.page(b"", 1_000)) | behind == self.live()
