@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from retry.commands.api import api
 from retry.commands.broker import broker
 from retry.commands.entries import entries
 from retry.commands.explain import explain
@@ -24,7 +25,7 @@ def main() -> None:
 
 
 for command in (
-    worker, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, report, verify, broker,
+    worker, api, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, report, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 

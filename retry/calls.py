@@ -1,4 +1,4 @@
-"""Calls: due entries that are HTTP calls. Between two sweeps they are made, and the shard's next transaction says what came of them.
+"""Calls: due entries that are HTTP calls. They are made between sweeps; the shard's next transaction says what came of them.
 
 The effects of one call, in their order, and what a crash after each costs:
 
@@ -9,8 +9,9 @@ The effects of one call, in their order, and what a crash after each costs:
 4. commit                                                                   nothing
 5. drop it in the table                                                     nothing: the fold finds the same
 
-Calls of all shards are made by one thread. There are so many at a time, and so many to one host, which never gets more than half of
-what is free: a host that hangs holds up its own calls only. One that is under way is not begun again by this process, whatever its shard goes through.
+Calls of all shards are made by one thread. There are so many at a time, and so many to one host, which never gets more than
+half of what is free: a host that hangs holds up its own calls only. One that is under way is not begun again by this process,
+whatever its shard goes through.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ def _judged(key: bytes, answered: Answered) -> tuple[Called, Named]:
     elif answer.verdict is Verdict.FAILED:
         decided = _policy(call.policy).decide(
             attempt=call.attempt, first_failed_at_ms=failed_at_ms, failed_at_ms=at_ms, now_ms=at_ms,
-            draw=(xxhash.xxh3_64_intdigest(f"{call.id}/{call.attempt}") >> 11) / (1 << 53),
+            draw=(xxhash.xxh3_64_intdigest(f"{call.id}/{call.attempt}".encode()) >> 11) / (1 << 53),
         )  # fmt: skip
         if isinstance(decided, Park):
             reason, decision = decided.reason, "parked"
