@@ -124,7 +124,8 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "code,pre,textarea,input{font:14px ui-monospace,monospace}pre,textarea{background:#f4f4f4;padding:.6rem;overflow:auto}"
     "textarea,input{width:100%;box-sizing:border-box}table{border-collapse:collapse}"
-    "td{border-top:1px solid #ddd;padding:.2rem .6rem;vertical-align:top}h2{margin-top:2.5rem;border-bottom:2px solid #ddd}b.m{text-transform:uppercase;color:#06c}"
+    "td{border-top:1px solid #ddd;padding:.2rem .6rem;vertical-align:top}"
+    "h2{margin-top:2.5rem;border-bottom:2px solid #ddd}b.m{text-transform:uppercase;color:#06c}"
 )
 SCRIPT = """\
 document.getElementById("go").addEventListener("click", async () => {
