@@ -90,7 +90,7 @@ def test_2_1_the_api_describes_itself_refuses_in_words_and_is_healthy(running: R
     assert "retry_api_requests_total" in api.ask("GET", "/metrics")[1]
     for wish, said in (
         ({"url": "https://example.com/"}, "either at"),
-        ({"url": "http://example.com/", "after": "1s"}, "only https"),
+        ({"url": "http://8.8.8.8/", "after": "1s"}, "only https"),
         ({"url": "https://192.168.1.1/", "after": "1s"}, "not one that may be called"),
         ({"url": "https://169.254.169.254/", "after": "1s"}, "not one that may be called"),
         ({"url": "http://127.0.0.1:1/", "after": "soon"}, "not a duration"),
