@@ -9,8 +9,8 @@ The effects of one call, in their order, and what a crash after each costs:
 4. commit                                                                   nothing
 5. drop it in the table                                                     nothing: the fold finds the same
 
-Calls of all shards are made by one thread. There are so many at a time, and so many to one host, which never gets more than
-half of what is free: a host that hangs holds up its own calls only. One that is under way is not begun again by this process,
+Calls of all shards are made by one thread. There are so many at a time, and so many to one host, fewer the
+fewer are free: a host that hangs holds up its own calls only. One that is under way is not begun again by this process,
 whatever its shard goes through.
 """
 
@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 _ALL_BYTES = 64 << 20
 _ANY_PARTITION = -1
+_END_S = 5.0
 _BUSY = "as many calls are under way as may be"
 _NO_RETRY = replace(DEFAULT, max_attempts=0)
 
@@ -105,7 +106,7 @@ class Calls:
         if self._hosts.half_open(host):
             return 1 - min(1, self._of_host[host])
         free = self._limits.total - self._of_host.total()
-        return min(self._limits.per_host - self._of_host[host], (free + 1) // 2)
+        return min(free, min(self._limits.per_host, max(1, free // 2)) - self._of_host[host])
 
     def known(self, partition: int) -> set[bytes]:
         """Keys of a shard that are under way, or whose answer is not written down yet."""
@@ -165,11 +166,26 @@ class Calls:
         with self._lock:
             return Counter(self._hosts.states(clock.wall_ms()).values())
 
+    def close(self) -> None:
+        """End what is under way; it is called again by whoever has its shard then."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(_ended(), loop).result(_END_S)
+            loop.call_soon_threadsafe(loop.stop)
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="calls", daemon=True).start()
         return self._loop
+
+
+async def _ended() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def step(calls: Calls, table: Table, writer: Writer, changelog: Changelog, gate: Gate, now_ms: int, rows_max: int) -> int:
