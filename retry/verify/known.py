@@ -52,7 +52,8 @@ class Known(NamedTuple):
       deletes_from_ms: deletes in the changelog since then are all kept.
       late_ms: who was due before and still waits is stuck.
       skew_ms: by how much clocks of workers and brokers may differ.
-      held: why nothing of a lane may go, None where it may.
+      held, held_named: why nothing of a lane may go, None where it may; the second of entries with a name, which no policy
+        file tells of.
       permitted: where letters of a dead-letter topic may go by the policy file of now.
       tables: by changelog partition, the number of each table on disk and where its fold goes on.
     """
@@ -65,6 +66,7 @@ class Known(NamedTuple):
     late_ms: int
     skew_ms: int
     held: Callable[[Lane], str | None]
+    held_named: Callable[[Lane], str | None]
     permitted: Callable[[str], set[str]]
     tables: Mapping[int, list[tuple[int, int]]]
 

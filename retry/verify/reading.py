@@ -16,8 +16,10 @@ from retry.errors import EntryUnreadable
 from retry.gather import Lane
 from retry.table.base import CONTROL
 from retry.verify.findings import Findings
-from retry.verify.rows import JUDGED, ORDERED, PARKED, UNKNOWN, Kind, Words
+from retry.verify.rows import JUDGED, NAMES, ORDERED, PARKED, UNKNOWN, Kind, Words
 from retry.verify.spill import Spill
+
+_VERSION_MAX = (1 << 63) - 1
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
@@ -115,10 +117,16 @@ class Reading:
             flags, order = flags | ORDERED, int.from_bytes(entries.order_of(key), "big", signed=True)
         if value is not None and lane not in self.words.known:
             self._learn(lane, source.topic, value)
+        whose = self.words.topic(source.topic), source.partition, source.offset
+        if key[0] == entries.NAMED:
+            whose, order = self._of_name(key), _version(key)
         self.spill.add((
-            self.words.topic(source.topic), source.partition, source.offset, Kind.DELETE if value is None else Kind.PUT, flags,
+            *whose, Kind.DELETE if value is None else Kind.PUT, flags,
             self.words.topic(topic), partition, offset, number, order, hash_of(key), hash_of(value or b""), self.words.lane(lane),
         ))  # fmt: skip
+
+    def _of_name(self, key: bytes) -> tuple[int, int, int]:
+        return self.words.topic(NAMES), 0, hash_of(entries.name_of(key))
 
     def _learn(self, lane: bytes, topic: str, envelope: bytes) -> None:
         try:
@@ -137,8 +145,9 @@ class Reading:
     def stored(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
         """A row of a table on disk."""
         source = entries.source(key)
+        whose = self.words.topic(source.topic), source.partition, source.offset
         self.spill.add((
-            self.words.topic(source.topic), source.partition, source.offset, Kind.STORED, 0, 0, partition, 0,
+            *(self._of_name(key) if key[0] == entries.NAMED else whose), Kind.STORED, 0, 0, partition, 0,
             table, UNKNOWN, hash_of(key), hash_of(envelope), 0,
         ))  # fmt: skip
 
@@ -150,6 +159,10 @@ class Reading:
         """A record that goes back to no letter, whatever the others say."""
         if flags & JUDGED:
             self.found.add("phantom", says)
+
+
+def _version(key: bytes) -> int:
+    return min(entries.version_of(key), _VERSION_MAX)
 
 
 def hash_of(data: bytes) -> int:

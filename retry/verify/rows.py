@@ -14,6 +14,8 @@ ROW_BYTES = _ROW.size
 pack = _ROW.pack
 JUDGED, PARKED, ORDERED = 1, 2, 4
 UNKNOWN = -1
+# In place of a topic, in rows of entries with a name: no topic is called so.
+NAMES = ""
 _NAMES_MAX = 1 << 16
 
 
@@ -33,12 +35,13 @@ class Row(NamedTuple):
     """What one record says of one letter.
 
     Attributes:
-      topic, partition, offset: the letter; topics are numbers of `Words`.
+      topic, partition, offset: the letter; topics are numbers of `Words`. Of an entry with a name: NAMES, 0, hash of the name.
       kind: a `Kind`; SEEN is a delivery as a read_uncommitted reader sees it, STORED a row of a table on disk.
       flags: JUDGED, where everything that was committed with it can be seen; PARKED; ORDERED.
       at_topic, at_partition, at_offset: the record itself.
       number: OUTCOME, PUT, DELETE, SENT: due time in ms, or UNKNOWN. STORED: number of the table.
-      stamp: OUTCOME: when it was taken in. SENT: when the broker appended it, or UNKNOWN. ORDERED: hash of the record key.
+      stamp: OUTCOME: when it was taken in. SENT: when the broker appended it, or UNKNOWN. ORDERED: hash of the record key. With
+        a name: its version.
       name: PUT, DELETE, STORED: hash of the entry's key. OUTCOME, SENT: hash of the lineage.
       value: PUT, STORED: hash of the envelope. OUTCOME, SENT: number of the attempt that the record has as a header.
       extra: OUTCOME: number of the target. PUT, DELETE: number of the lane.

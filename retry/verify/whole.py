@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retry import clock
+from retry import clock, controls
 from retry.control.cluster import Cluster
 from retry.errors import TopicsInvalid
 from retry.gate import Gate
@@ -20,10 +20,10 @@ from retry.kafka.targets import Targets
 from retry.kafka.topics import DELETE_RETENTION_MS, Described
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.verify import kept, queues
+from retry.verify import kept, names, queues
 from retry.verify.cut import Cut, Place, cut, demand_decided, undecided
 from retry.verify.deliveries import Deliveries
-from retry.verify.findings import TABLE, Findings
+from retry.verify.findings import TABLE, Findings, Verdict
 from retry.verify.judge import judged
 from retry.verify.kept import Kept
 from retry.verify.known import STUCK_MS, Bounds, Known, Target
@@ -197,7 +197,8 @@ class _Deployment:
     ) -> Known:
         registry, config = self._registry, self._topics[self._names.changelog].config
         standing = {key: value for (_, key), value in self._reading.controls.items() if value}
-        gate = Gate(registry, self._names.parked, Targets(self._admin).closed, lambda: 1.0)
+        closed = Targets(self._admin).closed
+        gate = Gate(registry, self._names.parked, closed, lambda: 1.0)
 
         @cache
         def held(lane: Lane) -> str | None:
@@ -208,14 +209,22 @@ class _Deployment:
             return None
 
         @cache
+        def held_named(lane: Lane) -> str | None:
+            paused = controls.paused(standing, *lane)
+            if paused or lane.calls:
+                return paused or f"maybe by a limit or breaker of {lane.destination}"
+            return closed({lane.destination}).get(lane.destination)
+
+        @cache
         def permitted(topic: str) -> set[str]:
             return registry.route(topic).permitted() | {self._names.parked}
 
         kept_ms = int(config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
         late_ms = self._now_ms - STUCK_MS
         return Known(
-            self._words, whole, bounds, targets, self._now_ms - kept_ms, late_ms, self._asked.skew_ms, held, permitted, tables.at
-        )
+            self._words, whole, bounds, targets, self._now_ms - kept_ms, late_ms, self._asked.skew_ms, held, held_named,
+            permitted, tables.at,
+        )  # fmt: skip
 
     def _judge(self, known: Known, tables: Tables) -> None:
         found, ordered = self._found, Spill(self._scratch / "queues", self._spill.rows)
@@ -223,19 +232,25 @@ class _Deployment:
             for rows in self._spill.files():
                 seen = list(rows)
                 for letter in letters(seen):
+                    if names.named(known, letter):
+                        found.waiting += names.waiting(known, letter) is not None
+                        self._tell(names.judged(known, letter), tables)
+                        continue
                     found.letters += bool(letter.outcomes)
                     found.waiting += len(letter.live)
-                    for kind, says in judged(known, letter):
-                        if kind == TABLE:
-                            tables.differs(found, *says.split(": ", 1))
-                        else:
-                            found.add(kind, says)
+                    self._tell(judged(known, letter), tables)
                     for row in queues.waiting(letter):
                         ordered.add(row)
                 done(len(seen))
         for rows in ordered.files():
-            for kind, says in queues.stuck(known, rows):
-                found.add(kind, says)
+            self._tell(queues.stuck(known, rows), tables)
+
+    def _tell(self, verdicts: Iterable[Verdict], tables: Tables) -> None:
+        for kind, says in verdicts:
+            if kind == TABLE:
+                tables.differs(self._found, *says.split(": ", 1))
+            else:
+                self._found.add(kind, says)
 
 
 def _records(wanted: Iterable[list[Span]]) -> int:

@@ -147,7 +147,7 @@ def _skew(world: World, host: Host) -> None:
 
 
 def _close(world: World, _host: Host) -> None:
-    topic = world.random.choice(("orders.retry", "keyed.retry", "shop.parked"))
+    topic = world.random.choice(("orders.retry", "keyed.retry", "shop.parked", "fired", "history"))
     world.fault("topic opened" if topic in world.log.closed else "topic closed", topic)
     world.log.closed ^= {topic}
 

@@ -26,13 +26,13 @@ from retry.kafka.topics import Names
 from retry.skew import TOLERANCE_MS
 from retry.sources import headers as names
 from retry.table.base import CONTROL
+from tests.simulation.names import Schedules
 from tests.simulation.plan import MAX_ATTEMPTS
+from tests.simulation.violation import Violation, want
+
+__all__ = ["Ledger", "Letter", "Violation", "header", "retry_of"]
 
 Row = tuple[int, bytes, bytes | None]
-
-
-class Violation(BaseException):
-    """A promise was broken; nothing in the product may catch it."""
 
 
 @dataclass(slots=True)
@@ -57,6 +57,7 @@ class Ledger:
     Attributes:
       changelog: committed rows of each shard, compacted never.
       left: how many letters are not done.
+      schedules: messages to a door, which have a ledger of their own.
     """
 
     own: Names
@@ -64,6 +65,7 @@ class Ledger:
     changelog: dict[int, list[Row]] = field(default_factory=dict)
     sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
     left: int = 0
+    schedules: Schedules = field(default_factory=Schedules)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
     _by_partition: dict[tuple[str, int], list[Letter]] = field(default_factory=dict)
 
@@ -78,8 +80,8 @@ class Ledger:
     def appended(self, record: MemoryRecord, clock_ms: int, brokers_ms: int) -> None:
         """A worker wrote a record to a topic of others, by this clock; nobody knows yet whether it counts."""
         due = int(_header(record, names.DUE_MS) or b"0")
-        _want(clock_ms >= due, "early", f"{_text(record)} by {due - clock_ms} ms")
-        _want(brokers_ms >= due - TOLERANCE_MS, "early", f"{_text(record)} by {due - brokers_ms} ms of the brokers' clock")
+        want(clock_ms >= due, "early", f"{_text(record)} by {due - clock_ms} ms")
+        want(brokers_ms >= due - TOLERANCE_MS, "early", f"{_text(record)} by {due - brokers_ms} ms of the brokers' clock")
 
     def committed(self, transaction: Transaction) -> None:
         """A transaction was decided, and will be seen."""
@@ -87,28 +89,30 @@ class Ledger:
         nulls: list[bytes] = []
         deliveries: dict[str, MemoryRecord] = {}
         outcomes: list[str] = []
+        named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
+        self.schedules.committed(transaction, named)
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
             if topic == self.own.changelog:
                 self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
-                if key[:1] == CONTROL:
+                if key[:1] == CONTROL or record in named:
                     continue
                 if value is None:
                     nulls.append(key)
                 else:
-                    _want(key not in puts, "duplicate", f"{_source(key)} put twice at once")
+                    want(key not in puts, "duplicate", f"{_source(key)} put twice at once")
                     puts[key] = value
             elif topic == self.own.outcomes:
                 outcomes.append(orjson.loads(value or b"")["source"])
-            elif topic != self.own.lineage and topic not in {t for t, _ in self._by_partition}:
+            elif record not in named and topic != self.own.lineage and topic not in {t for t, _ in self._by_partition}:
                 source = (_header(record, names.SOURCE) or b"").decode()
-                _want(source not in deliveries, "duplicate", f"{source} sent twice at once")
+                want(source not in deliveries, "duplicate", f"{source} sent twice at once")
                 deliveries[source] = record
         taken = self._put(puts, set(nulls))
         self._delete(nulls, puts, deliveries)
-        _want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
+        want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
-        _want(sorted(outcomes) == sorted(taken), "torn", f"letters {taken}, outcomes {outcomes}")
+        want(sorted(outcomes) == sorted(taken), "torn", f"letters {taken}, outcomes {outcomes}")
 
     def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
         """Whose key this is."""
@@ -123,23 +127,23 @@ class Ledger:
         taken = []
         for key in puts:
             source, letter = self._letter(key, "entry")
-            _want(not letter.done, "duplicate", f"{source} came back to life")
+            want(not letter.done, "duplicate", f"{source} came back to life")
             if letter.key is None:
                 taken.append(source)
                 letter.key = key
             else:
-                _want(letter.key in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
+                want(letter.key in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
         return taken
 
     def _delete(self, nulls: list[bytes], puts: dict[bytes, bytes], deliveries: dict[str, MemoryRecord]) -> None:
         moved = {_source(key): key for key in puts}
         for key in nulls:
             source, letter = self._letter(key, "delete")
-            _want(not letter.done, "duplicate", f"{source} was deleted already")
-            _want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
+            want(not letter.done, "duplicate", f"{source} was deleted already")
+            want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
             record = deliveries.pop(source, None)
             if record is None:
-                _want(source in moved, "torn", f"{source} was deleted and not sent")
+                want(source in moved, "torn", f"{source} was deleted and not sent")
                 letter.key = moved[source]
             else:
                 self._deliver(source, letter, record)
@@ -148,10 +152,10 @@ class Ledger:
         lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
         parked = letter.number > MAX_ATTEMPTS
         to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
-        _want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
-        _want(lineage[1] == b"%d" % min(letter.number, MAX_ATTEMPTS), "wrong", f"{source}, failure {letter.number}, is {lineage}")
-        _want((record.key(), record.value()) == (letter.record.key(), letter.record.value()), "wrong", f"{source} was changed")
-        _want(parked or lineage not in self.sent, "duplicate", f"{source}: {lineage} was sent before")
+        want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
+        want(lineage[1] == b"%d" % min(letter.number, MAX_ATTEMPTS), "wrong", f"{source}, failure {letter.number}, is {lineage}")
+        want((record.key(), record.value()) == (letter.record.key(), letter.record.value()), "wrong", f"{source} was changed")
+        want(parked or lineage not in self.sent, "duplicate", f"{source}: {lineage} was sent before")
         if not parked:
             self.sent.add(lineage)
         if letter.key is not None and letter.key[0] == ORDERED:
@@ -159,7 +163,7 @@ class Ledger:
                 if other.record.offset() >= letter.record.offset():
                     break
                 waits = other.key is not None and not other.done and other.key[0] == ORDERED
-                _want(not waits or other.record.key() != letter.record.key(), "overtaken", f"{_text(other.record)} by {source}")
+                want(not waits or other.record.key() != letter.record.key(), "overtaken", f"{_text(other.record)} by {source}")
         letter.done = True
         self.left -= 1
 
@@ -169,11 +173,11 @@ class Ledger:
             before = self._read.get((topic, partition), 0)
             of_partition = self._by_partition.get((topic, partition), [])
             expected += [_text(x.record) for x in of_partition if before <= x.record.offset() < offset]
-            _want(offset >= before, "torn", f"{topic}/{partition} went back from {before} to {offset}")
+            want(offset >= before, "torn", f"{topic}/{partition} went back from {before} to {offset}")
             self._read[topic, partition] = offset
         if missing := set(expected) - set(taken):
             raise Violation(f"lost: {', '.join(sorted(missing))}")
-        _want(len(expected) == len(taken), "torn", f"taken without their offsets: {sorted(set(taken) - set(expected))}")
+        want(len(expected) == len(taken), "torn", f"taken without their offsets: {sorted(set(taken) - set(expected))}")
 
     def waiting(self) -> list[str]:
         """Letters that are not done."""
@@ -181,17 +185,17 @@ class Ledger:
 
     def due_ms(self) -> list[int]:
         """When those that wait are due."""
-        return [entries.due_at_ms(letter.key) for letter in self.letters.values() if letter.key and not letter.done]
+        letters = [entries.due_at_ms(letter.key) for letter in self.letters.values() if letter.key and not letter.done]
+        return letters + self.schedules.due_ms()
+
+    def size(self) -> int:
+        """How much is left to happen."""
+        return self.left + len(self.schedules.left())
 
 
 def retry_of(topic: str) -> str:
     """Where letters of a dead-letter topic come back."""
     return topic.removesuffix(".DLT") + ".retry"
-
-
-def _want(holds: bool, problem: str, about: str) -> None:
-    if not holds:
-        raise Violation(f"{problem}: {about}")
 
 
 def _source(key: bytes) -> str:

@@ -13,6 +13,9 @@
 | doubt-is-success | a commit in doubt counts as one that was made |
 | no-epochs | batches that were read before a failure are taken in after it |
 | back-to-life | what was put back ahead of the fold, and sent, is put again by the fold |
+| superseded-stay | what was replaced or cancelled gets no null |
+| superseded-later | more of it than a batch ends keeps nothing from being delivered |
+| runs-told-late | the next run of what recurs is known only by the fold |
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from typing import Any
 from unittest.mock import patch
 
 from retry import opening, sweep
+from retry.entry import ORDERED
 from retry.errors import CommitInDoubt
 from retry.kafka.log import Bounds
 from retry.kafka.memory import MemoryTransactions
 from retry.letters import Letters
+from retry.table import memory
 from retry.table.ahead import Ahead
 from retry.table.base import Row
 from retry.table.memory_tables import MemoryTables
@@ -152,6 +157,11 @@ def _back_to_life() -> Patches:
     return [patch.object(Ahead, "news", lambda *_: True)]
 
 
+def _superseded_later() -> Patches:
+    superseded = SteppedTable.superseded
+    return [patch.object(SteppedTable, "superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
+
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-fencing": _no_fencing,
     "no-wait-for-end": _no_wait_for_end,
@@ -164,6 +174,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "doubt-is-success": _doubt_is_success,
     "no-epochs": _no_epochs,
     "back-to-life": _back_to_life,
+    "superseded-stay": lambda: [patch.object(SteppedTable, "superseded", lambda _table, _rows_max: [])],
+    "superseded-later": _superseded_later,
+    "runs-told-late": lambda: [patch.object(memory, "_KNOWN_AHEAD", (ORDERED,))],
 }
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from retry import controls
 from retry.controls import Pause, Reschedule
 from retry.entry import Headers
 from retry.kafka.memory import MemoryFollower, MemoryRecord, MemoryTransactions
 from retry.sources import headers as names
+from tests.simulation.door import SCHEDULES
 from tests.simulation.ledger import header, retry_of
+from tests.simulation.names import runs_of
 from tests.simulation.plan import DEAD_LETTERS, DELAYS, LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ class Outside:
         self._world = world
         self._follower = MemoryFollower(world.log)
         self.returns: list[tuple[int, str, MemoryRecord, Headers]] = []
-        self.unwritten = world.plan.letters
+        self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
             for partition in range(2):
                 self._follower.begin(retry_of(topic), partition, 0)
@@ -39,7 +43,9 @@ class Outside:
         """One of them does something."""
         world = self._world
         drawn = world.random.random()
-        if drawn < 0.5 and self.unwritten:
+        if drawn < 0.25 and self.unscheduled:
+            self.schedule()
+        elif drawn < 0.5 and self.unwritten:
             self.write()
         elif drawn < 0.55 and not world.calm:
             self.pause()
@@ -67,6 +73,19 @@ class Outside:
         record = world.log.put(topic, key, value, partition=partition)
         world.ledger.written(record, 1)
         world.say(f"letter {topic}/{partition}/{record.offset()} key {key!r}")
+
+    def schedule(self) -> None:
+        """Ask for something at a later time, or change one's mind: another time, or never."""
+        world, random = self._world, self._world.random
+        self.unscheduled -= 1
+        key = random.choice((b"x", b"y"))
+        every_ms = random.choice((0, 0, 700))
+        due_ms = world.now_ms + random.choice((-1_000, random.randint(0, 3_000), random.randint(0, 30_000)))
+        value = None if random.random() < 0.25 else orjson.dumps({"n": self.unscheduled, "due_ms": due_ms, "every_ms": every_ms})
+        record = world.log.put(SCHEDULES, key, value, partition=key == b"y")
+        world.ledger.schedules.written(record, runs_of(every_ms) if value else 0)
+        world.happened["cancel" if value is None else "schedule that recurs" if every_ms else "schedule"] += 1
+        world.say(f"schedule {key!r} {record.partition()}/{record.offset()} {value!r}")
 
     def consume(self) -> None:
         """Read retries, and fail on some of them."""

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     """How often what happens; rates are chances at each opportunity.
 
     Attributes:
-      workers, letters, steps: how many; steps of the part in which things go wrong.
+      workers, letters, schedules, steps: how many; schedules with cancels; steps of the part in which things go wrong.
       crash, switch, freeze: before and after each call of a worker to log and tables.
       focus: calls whose names begin so end in a crash or a freeze far more often.
       commit: what becomes of a commit.
@@ -61,6 +61,7 @@ class Plan(NamedTuple):
 
     workers: int
     letters: int
+    schedules: int
     steps: int
     crash: float
     switch: float
@@ -84,6 +85,7 @@ def drawn(random: Random) -> Plan:
     return Plan(
         workers=random.choice((1, 2, 2, 3)),
         letters=random.randint(4, 16),
+        schedules=random.choice((0, random.randint(2, 10))),
         steps=random.randint(60, 160),
         crash=rate(0, 0.002, 0.005, 0.01),
         switch=rate(0, 0.02, 0.05),

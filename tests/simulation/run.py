@@ -83,13 +83,15 @@ def _calm(world: World) -> None:
             host.skew_ms = 0
     while world.outside.unwritten:
         world.outside.write()
+    while world.outside.unscheduled:
+        world.outside.schedule()
     outside, ledger, log = world.outside, world.ledger, world.log
     for _ in range(_ROUNDS_MAX):
-        before = ledger.left, len(outside.returns), sum(p.end for held in log.topics.values() for p in held)
+        before = ledger.size(), len(outside.returns), sum(p.end for held in log.topics.values() for p in held)
         _round(world)
-        if not ledger.left and not outside.returns and _settled(world):
+        if not ledger.size() and not outside.returns and _settled(world):
             break
-        idle = before == (ledger.left, len(outside.returns), sum(p.end for held in log.topics.values() for p in held))
+        idle = before == (ledger.size(), len(outside.returns), sum(p.end for held in log.topics.values() for p in held))
         world.pass_time(_until_next(world) if idle else _ROUND_MS)
     else:
         raise Violation(f"stuck: {_state(world)}")
@@ -139,7 +141,7 @@ def _state(world: World) -> str:
         f"{source} due in {entries.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
         for source, letter in world.ledger.letters.items() if not letter.done
     ]  # fmt: skip
-    return "; ".join(waits) + "; " + "; ".join(
+    return "; ".join(waits + world.ledger.schedules.left()) + "; " + "; ".join(
         f"{host.name} {s.changelog.partition} {s.phase.value} {s.trouble} at {s.table.next_offset}"
         for host in world.hosts if host.process and host.process.ready for s in host.process.engine.shards()
     )  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from retry import entry as entries
+from retry.entry import NAMED
 from retry.errors import CommitInDoubt
 from retry.kafka.log import Bounds, Told
 from retry.kafka.memory import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
@@ -197,7 +199,20 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.due = table.due
+
+    def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
+        """See `Table.due`; of what has a name it is noted what the table knew then."""
+        found = self.table.due(*asked)
+        for key, _ in found:
+            if key[0] == NAMED and self._world.current is not None:
+                where = entries.source(key)
+                about = f"{where.topic}/{where.partition}/{where.offset}"
+                self._world.current.handed[about] = key, self.table.next_offset
+        return found
+
+    def superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.superseded`."""
+        return _around(self._world, "table superseded", self.table.superseded, rows_max)
 
     @property
     def next_offset(self) -> int:

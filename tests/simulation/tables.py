@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from retry.entry import CANCEL, NAMED, name_of
+from retry.table import names
 from retry.table.memory import MemoryTable
 from tests.simulation.ledger import Row, Violation
 from tests.support.tables import everything
@@ -25,8 +27,21 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
     found = everything(table)
     if len(found) != table.waiting:
         raise Violation(f"table: {name} counts {table.waiting} and has {len(found)}")
+    found |= _superseded(name, table, found)
     found |= table.controls
     for key in found.keys() | live.keys():
         if found.get(key) != live.get(key) and key not in later:
             what = "lacks" if key not in found else "has" if key not in live else "has another"
             raise Violation(f"table: {name}, folded up to {table.next_offset}, {what} {key.hex()}")
+
+
+def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Rows of those that count no more, and whether just the greatest of each name waits."""
+    rows = {key: table._rows[names.place(key)] for key in table.superseded(1 << 30)}
+    greatest: dict[bytes, bytes] = {}
+    for key in sorted([*rows, *(key for key in found if key[0] == NAMED)], key=names.place):
+        greatest[name_of(key)] = key
+    waits = {key for key in greatest.values() if not key.startswith(CANCEL)}
+    if waits != {key for key in found if key[0] == NAMED}:
+        raise Violation(f"table: {of} has not the greatest of each name")
+    return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from retry import doors
 from retry.anew import Judge
 from retry.engine import Engine
 from retry.gate import Gate
@@ -20,6 +21,7 @@ from retry.skew import Skew
 from retry.table.memory import MemoryTable
 from retry.table.memory_tables import MemoryTables
 from retry.trace import Tracer
+from tests.simulation.door import Door
 from tests.simulation.plan import AGE_MS_MAX, policies
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class Process:
     Attributes:
       busy: the steps that are under way, one in the midst of another.
       clock_ms_max: the latest time that it has read.
+      handed: what its tables handed out of each schedule last, and how far they were folded then.
     """
 
     def __init__(self, host: Host) -> None:
@@ -84,6 +87,7 @@ class Process:
         self.alive, self.ready, self.frozen = True, False, False
         self.busy: list[str] = []
         self.clock_ms_max = 0
+        self.handed: dict[str, tuple[bytes, int]] = {}
         self._batches: list[Any] = []
         self._decided: list[Any] = []
         self._portions: list[Any] = []
@@ -96,6 +100,7 @@ class Process:
         log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
         self.policies = _Policies(world)
         registry = self.policies.registry
+        through = [Door()]
         recent = Recent(log, own.lineage, partitions[own.lineage], Lineages(_LINEAGES))
 
         def packer() -> Packer:
@@ -103,20 +108,20 @@ class Process:
 
         def intake(registry: Registry) -> Intake:
             tracer = Tracer(recent.lineages, "cluster", registry.retry_targets())
-            return Intake(registry, tracer, packer(), None, own, partitions)
+            return Intake(registry, tracer, packer(), None, own, partitions, through)
 
         letters = Letters(
-            log, f"intake-{self.host.name}", own.intake_group, registry.subscription(), intake(registry),
+            log, f"intake-{self.host.name}", own.intake_group, doors.subscription(registry, through), intake(registry),
             world.plan.batch, _BYTES_MAX,
         )  # fmt: skip
-        gate = Gate(registry, own.parked, self._closed, lambda: 1.0)
+        gate = Gate(registry, own.parked, self._closed, lambda: 1.0, through)
         tables = SteppedTables(world, self.host)
         around = Surroundings(log, tables, gate, Judge(registry, packer()), world.plan.batch, _BYTES_MAX)
         self.shards = shards = Shards(own.table_group, own.changelog, around, map)
 
         def use(registry: Registry) -> None:
-            letters.use(intake(registry), registry.subscription())
-            gate.use(registry)
+            letters.use(intake(registry), doors.subscription(registry, through))
+            gate.use(registry, through)
             shards.around = shards.around._replace(judge=Judge(registry, packer()))
 
         self.skew = Skew(lambda: world.now_ms)

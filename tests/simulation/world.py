@@ -14,7 +14,8 @@ from retry.entry import Entry
 from retry.kafka import topics
 from retry.kafka.memory import MemoryLog, MemoryRecord, Transaction
 from retry.table.base import CONTROL
-from tests.simulation.ledger import Ledger, retry_of
+from tests.simulation.door import FIRED, HISTORY, SCHEDULES, SOURCE
+from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
 from tests.simulation.worker import Crashed, Host, Process
 
@@ -41,6 +42,13 @@ class WatchedLog(MemoryLog):
         process = self._world.current
         if e.destination in self.outward and process is not None and not transaction.refused:
             self._world.ledger.appended(transaction.records[-1], process.clock_ms_max, self._world.now_ms)
+        if e.destination == FIRED and process is not None and not transaction.refused:
+            record, world = transaction.records[-1], self._world
+            about = (header(record, SOURCE) or b"").decode()
+            world.happened["fired"] += 1
+            shard = int(transaction.id.rsplit("-", 1)[1])
+            rows = world.ledger.changelog.get(shard, [])
+            world.ledger.schedules.appended(about, process.handed[about], rows, process.clock_ms_max, world.now_ms)
 
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         super().decide(transaction, committed=committed)
@@ -79,6 +87,8 @@ class World:
             self.log.create(retry_of(topic), 2)
         self.log.bytes_max["others.retry"] = NARROW_BYTES
         self.log.create("shop.parked")
+        for topic in (SCHEDULES, FIRED, HISTORY):
+            self.log.create(topic, 2)
         self.delay = "2s"
         self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
         self.outside: Outside

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from retry import entry as entries
@@ -79,6 +81,22 @@ def test_what_replaces_it_while_it_is_delivered_waits_on(bench: Bench) -> None:
     assert (bench.delivered(), list(bench.live())) == ([b"1"], [second])
     bench.sweep(NOW_MS + 9)
     assert bench.delivered() == [b"1", b"2"]
+    assert ages(bench)
+
+
+def test_what_is_superseded_while_a_batch_is_gathered_ends_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fold has a thread of its own: what it tells last before rows are handed out has superseded something, too."""
+    first = bench.named(NOW_MS - 9, 1, b"1")
+    second = bench.named(NOW_MS - 5, 2, b"2", fold=False)
+    due = bench.table.due
+
+    def folded_first(*asked: Any) -> list[tuple[bytes, bytes]]:
+        bench.fold()
+        return due(*asked)
+
+    monkeypatch.setattr(bench.table, "due", folded_first)
+    bench.sweep()
+    assert (bench.delivered(), nulls(bench)) == ([b"2"], [first, second])
     assert ages(bench)
 
 

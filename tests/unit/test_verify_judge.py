@@ -32,7 +32,7 @@ def known(**other: object) -> Known:
     """A deployment of which everything is kept, and nothing is held."""
     usual = Known(
         WORDS, True, {(DEAD, 0): Bounds(0, 0, 100, 100, True)}, {RETRY: WHOLE, SLOW: WHOLE, PARKED: WHOLE},
-        deletes_from_ms=0, late_ms=NOW_MS - 60_000, skew_ms=0, held=lambda lane: None,
+        deletes_from_ms=0, late_ms=NOW_MS - 60_000, skew_ms=0, held=lambda lane: None, held_named=lambda lane: None,
         permitted=lambda topic: {"retry", "slow", "parked"}, tables={},
     )  # fmt: skip
     return usual._replace(**other)  # type: ignore[arg-type]
