@@ -12,7 +12,7 @@ _FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "after": ({"type": "string"}, "or in how long: 30s, 5m, 1h30m"),
     "method": ({"type": "string", "enum": ["POST", "PUT", "PATCH", "DELETE", "GET"], "default": "POST"}, "how"),
     "headers": ({"type": "object", "additionalProperties": {"type": "string"}}, "sent along, 64 and 8 KiB at most"),
-    "body": ({}, "sent: a text as it is, anything else as JSON; 256 KiB at most"),
+    "body": ({}, "sent: a text without its quotes, any other JSON as it is written; 256 KiB at most"),
     "body_base64": ({"type": "string"}, "or sent as these bytes"),
     "policy": ({"type": "object"}, f"when a call that failed is made again: {_POLICY}"),
     "timeout": ({"type": "string"}, "how long one call may take, up to what the operator allows"),

@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     after: str | None = None
     method: str = "POST"
     headers: dict[str, str] = {}
-    body: Any = None
+    body: msgspec.Raw = msgspec.Raw(b"null")
     body_base64: str | None = None
     policy: dict[str, Any] | None = None
     timeout: str | None = None
@@ -145,17 +145,18 @@ def _policy(asked: Asked) -> str:
 
 def _body(asked: Asked) -> tuple[bytes, str | None]:
     """What is sent, and its type where that is known."""
-    if asked.body is not None and asked.body_base64 is not None:
+    told = bytes(asked.body).strip()
+    if told != b"null" and asked.body_base64 is not None:
         raise bad("give either body or body_base64")
     if asked.body_base64 is not None:
         try:
             body, kind = base64.b64decode(asked.body_base64, validate=True), None
         except (binascii.Error, ValueError):
             raise bad("body_base64: it is no base64") from None
-    elif isinstance(asked.body, str):
-        body, kind = asked.body.encode("utf-8", "surrogatepass"), "text/plain; charset=utf-8"
+    elif told.startswith(b'"'):
+        body, kind = str(msgspec.json.decode(told)).encode("utf-8", "surrogatepass"), "text/plain; charset=utf-8"
     else:
-        body, kind = (b"", None) if asked.body is None else (orjson.dumps(asked.body), "application/json")
+        body, kind = (b"", None) if told == b"null" else (told, "application/json")
     if len(body) > BODY_BYTES_MAX:
         raise bad(f"the body is larger than {BODY_BYTES_MAX:,} bytes; send a reference to it")
     return body, kind

@@ -58,7 +58,7 @@ def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(runn
         await_that("it was called", lambda: host.calls, 30.0)
         (call,) = host.calls
         assert call.at_ms >= made_at_ms + 1_000
-        assert (call.method, call.path, call.body) == ("POST", "/hook?a=b", b'{"order":17}')
+        assert (call.method, call.path, call.body) == ("POST", "/hook?a=b", b'{"order": 17}')
         assert (call.headers["x-own"], call.headers["content-type"]) == ("1", "application/json")
         proof = signed([secret_of(SECRET)], timer_id, int(call.headers["webhook-timestamp"]), call.body)
         assert {name: call.headers[name] for name in proof} == proof
