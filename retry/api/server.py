@@ -61,7 +61,7 @@ def _view(settings: Settings) -> View:
     if calls is None:
         raise TopicsInvalid([f"{names.calls} is missing"], "retry topics create")
     tables = RocksTables(
-        settings.data_dir / "api", names.changelog, topics.cluster_id(admin), changelog.topic_id,
+        settings.data_dir / "api" / "tables", names.changelog, topics.cluster_id(admin), changelog.topic_id,
         Memory(settings.table_cache_bytes), topics.table_age_ms_max(changelog), adopt=True,
     )  # fmt: skip
     starts, ends = (of(admin, names.changelog, range(changelog.partitions)) for of in (spans.starts, spans.ends))

@@ -14,7 +14,7 @@ import click
 def api(ctx: click.Context) -> None:
     """Serve the HTTP API of timers until told to stop. Settings come from the environment, RETRY_*; see the README.
 
-    It needs a data directory of its own, and workers that call what it is told.
+    Its tables are in `api` below RETRY_DATA_DIR, so that one machine may have a worker and an API. Workers make the calls.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -27,7 +27,7 @@ def api(ctx: click.Context) -> None:
     try:
         settings = environment.from_environment()
         logging.config.dictConfig(LOGGING)
-        claim(settings.data_dir)
+        claim(settings.data_dir / "api")
         server.run(settings)
     except RetryError as error:
         click.echo(str(error), err=True)
