@@ -14,7 +14,8 @@ import orjson
 from retry.clock import iso
 
 if TYPE_CHECKING:
-    from retry.entry import Entry, Source
+    from retry.entry import Call, Entry, Source
+    from retry.plan import Plan
 
 
 class Moment(click.ParamType):
@@ -110,16 +111,31 @@ def _row(where: Source, entry: Entry) -> dict[str, object]:
 
 
 def _line(where: Source, entry: Entry) -> str:
+    from retry.entry import Named
+
     row = _row(where, entry)
+    if isinstance(entry, Named):
+        run = f", run {entry.plan.run}" if entry.plan else ""
+        return f"{row['due']}  {where}  {row['team']} to {row['target']}  ({row['bytes']} bytes{run})"
     return (
         f"{row['due']}  {where}  attempt {row['attempt']} to {row['target']}  ({row['policy']}, {row['bytes']} bytes)"
     )
 
 
 def _whole(where: Source, entry: Entry) -> dict[str, object]:
+    from retry.entry import Named
+
+    named = {}
+    if isinstance(entry, Named):
+        also = [{"topic": each.topic, "partition": each.partition} for each in entry.also]
+        named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
     headers = [[name, _base64(value)] for name, value in entry.headers]
     return {**_row(where, entry), "timestamp_ms": entry.timestamp_ms, "record_key": _base64(entry.key),
-            "record_value": _base64(entry.value), "headers": headers}  # fmt: skip
+            "record_value": _base64(entry.value), "headers": headers, **named}  # fmt: skip
+
+
+def _fields(told: Plan | Call | None) -> dict[str, object] | None:
+    return None if told is None else {name: getattr(told, name) for name in told.__struct_fields__}
 
 
 def _base64(raw: bytes | None) -> str | None:

@@ -10,7 +10,7 @@ from retry.control.cluster import Cluster, Part
 from retry.control.lines import Record
 from retry.control.search import Decided, Place, Sent
 from retry.control.waiting import Waiting
-from retry.entry import Entry
+from retry.entry import NAMED, Entry
 from retry.errors import TopicsInvalid
 from retry.gate import Gate
 from retry.gather import Lane
@@ -70,7 +70,9 @@ def known(cluster: Cluster, wanted: Place, registry: Registry | None) -> Known:
         record = _from_entry(wanted, found.entry)
     letter = None if record is None else read(record, registry.route(wanted.topic).aliases if registry else None)
     decided = None
-    if found or (position is not None and position > wanted.offset):
+    # Of what came in by a door there are no outcomes.
+    named = found is not None and found.key[0] == NAMED
+    if not named and (found or (position is not None and position > wanted.offset)):
         outcome = search.outcome(cluster, wanted, letter)
         decided = search.of_outcome(outcome) if outcome else search.of_entry(found.entry) if found else None
     sent = search.sent(cluster, wanted, letter, decided) if decided and not found else None
@@ -102,7 +104,7 @@ def _from_entry(wanted: Place, entry: Entry) -> Record:
 
 def _held(cluster: Cluster, registry: Registry | None, table: Table, found: Waiting, topic: str) -> str | None:
     lane = Lane(found.entry.team, topic, found.entry.destination)
-    if registry is None:
+    if registry is None or found.key[0] == NAMED:
         return controls.paused(table.controls, *lane)
     gate = Gate(registry, cluster.names.parked, Targets(cluster.admin).closed, lambda: 1.0)
     return gate.why_not(lane, table.controls)

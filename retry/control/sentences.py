@@ -11,7 +11,7 @@ from retry.control.search import Decided
 from retry.control.state import Seen, State
 from retry.control.waiting import Waiting
 from retry.decide import draw
-from retry.entry import due_at_ms, source
+from retry.entry import Named, due_at_ms, source, version_of
 from retry.failure import UNKNOWN, Failure
 from retry.policies.explain import delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
@@ -141,6 +141,7 @@ def _waits(seen: Seen, waiting: Waiting) -> Iterator[str]:
         yield f"It waits at {where} to go to {target}, and is overdue by {duration_text(late_ms)}."
     else:
         yield f"It waits at {where} to go to {target}, for another {duration_text(-late_ms)}, until {iso(where.due_at_ms)}."
+    yield from _of_name(waiting)
     if known.held:
         yield f"It may not go now: {known.held}."
     if not known.workers:
@@ -148,6 +149,17 @@ def _waits(seen: Seen, waiting: Waiting) -> Iterator[str]:
     elif seen.state is State.OVERDUE and not known.held:
         yield "Nothing forbids it: a limit is used up, a breaker is open, or more is due than was sent so far."
         yield "/health/ready of the workers says which."
+
+
+def _of_name(waiting: Waiting) -> Iterator[str]:
+    if not isinstance(waiting.entry, Named):
+        return
+    yield f"It has a name, of which it is version {version_of(waiting.key)}: what comes later under that name replaces it."
+    plan = waiting.entry.plan
+    if plan is not None:
+        how = f"recurs by {plan.cron} in {plan.zone}" if plan.cron else "does not recur"
+        how = f"recurs every {duration_text(plan.every_ms)}" if plan.every_ms else how
+        yield f"It {how}; what waits is run {plan.run}."
 
 
 def following(seen: Seen) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock
-from retry.entry import LANE_BYTES, Entry, Source, decode, due_at_ms, due_bound, key_stem, lane_of, letter, source
+from retry.entry import LANE_BYTES, Entry, Source, decode_as, due_at_ms, due_bound, key_stem, lane_of, letter, source
 from retry.errors import TopicsInvalid
 from retry.kafka import clients, topics
 from retry.settings import Settings
@@ -80,7 +80,7 @@ def entries(table: Table, due_before_ms: int | None, topic: str | None) -> Itera
         if due_before_ms is not None and where.due_at_ms >= due_before_ms:
             return
         if topic is None or where.topic == topic:
-            yield where, decode(envelope)
+            yield where, decode_as(key, envelope)
 
 
 def find(table: Table, wanted: Source) -> Entry | None:
@@ -90,8 +90,8 @@ def find(table: Table, wanted: Source) -> Entry | None:
             if due_at_ms(key) != wanted.due_at_ms:
                 break
             if source(key) == wanted:
-                return decode(envelope)
-    return next((decode(envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
+                return decode_as(key, envelope)
+    return next((decode_as(key, envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
 
 
 class Waiting(NamedTuple):
@@ -115,12 +115,12 @@ def of_source(table: Table, topic: str, partition: int, offset: int) -> Waiting 
             continue
         for key, envelope in _of_lane(table, lane, lane):
             if letter(key) == wanted:
-                return Waiting(key, decode(envelope), None)
+                return Waiting(key, decode_as(key, envelope), None)
     after = b""
     while page := table.behind(after, _PAGE):
         for _, key, envelope in page:
             if letter(key) == wanted:
-                return Waiting(key, decode(envelope), queues.head(table, key))
+                return Waiting(key, decode_as(key, envelope), queues.head(table, key))
         after = page[-1][0]
     return None
 

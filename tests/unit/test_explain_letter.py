@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
 from backoff.calendar import parsed
 from retry import entry as entries
+from retry.commands.entries import _line, _whole
 from retry.control import due, search, waiting
 from retry.control.explain import explained
 from retry.control.letter import Known
 from retry.control.search import Decided, Place, Sent
 from retry.control.state import State
-from retry.entry import Entry
+from retry.entry import Also, Entry, Named
+from retry.plan import Plan
 from retry.policies.file import parse
 from retry.table.base import Identity, Table
 from retry.table.memory import MemoryTable
@@ -164,6 +166,27 @@ def test_where_a_letter_is(fields: dict[str, object], state: State, says: str) -
 def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
     registry = parse("teams: {t: {topics: [{dead_letters: b.DLT, retry_to: b}]}}", "p.yaml")
     assert explained(known(), registry, None, NOW_MS).state is State.UNREAD
+
+
+def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) -> None:
+    for version, due_ms in ((5, NOW_MS + 1_000), (6, NOW_MS + 60_000)):
+        stem, lane = entries.key_stem("tasks", 0), entries.named_lane("tasks", "tasks", "out")
+        key = entries.named_key(due_ms, entries.name("tasks", "tasks", b"n"), version, stem, version, lane)
+        plan = Plan(2, NOW_MS, every_ms=60_000)
+        named = Named("out", b"k", b"v", [], None, "tasks", also=(Also("copies", 3, None, None),), plan=plan)
+        table.fold([(key, entries.encode(named))], version, NOW_MS)
+    assert waiting.of_source(table, "tasks", 0, 5) is None, "it is superseded"
+    found = waiting.of_source(table, "tasks", 0, 6)
+    told = explained(known(position=7, waiting=found), None, None, NOW_MS)
+    assert told.state is State.WAITING
+    said = " ".join(told.says["now"])
+    assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
+    [(where, entry)] = waiting.entries(table, None, None)
+    assert waiting.find(table, where) == entry
+    assert _line(where, entry).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
+    whole = _whole(where, entry)
+    assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
+    assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000
 
 
 def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
