@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 _ALL_BYTES = 64 << 20
 _ANY_PARTITION = -1
-_END_S = 5.0
+_END_S, _POLL_S = 5.0, 0.02
 _BUSY = "as many calls are under way as may be"
 _NO_RETRY = replace(DEFAULT, max_attempts=0)
 
@@ -89,6 +89,7 @@ class Calls:
         self._of_host: Counter[str] = Counter()
         self._answered: dict[int, dict[bytes, Answered]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving = False
 
     def why_not(self, host: str, now_ms: int) -> str | None:
         """Why no call to a host may begin now; None where one may."""
@@ -117,7 +118,7 @@ class Calls:
         """Begin a call; False where there is no more room."""
         host, now_ms = entry.destination, clock.wall_ms()
         with self._lock:
-            if self._hosts.why_not(host, now_ms) is not None or self._room(host) < 1:
+            if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(host) < 1:
                 return False
             self._hosts.began(host)
             self._under_way.setdefault(partition, {})[key] = host
@@ -165,6 +166,16 @@ class Calls:
         """How many hosts have a breaker that is `open` or `half-open`."""
         with self._lock:
             return Counter(self._hosts.states(clock.wall_ms()).values())
+
+    def leave(self, within_s: float) -> bool:
+        """Begin no more, and wait so long for those that are under way; whether there were any."""
+        with self._lock:
+            self._leaving = True
+            any_calls = self._of_host.total() > 0 or any(self._answered.values())
+        deadline = clock.Deadline(within_s)
+        while self.under_way() and not deadline.passed():
+            clock.pause(_POLL_S)
+        return any_calls
 
     def close(self) -> None:
         """End what is under way; it is called again by whoever has its shard then."""

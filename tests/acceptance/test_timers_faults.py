@@ -81,6 +81,8 @@ def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(depl
         await_that("nothing waits", lambda: api.ask("GET", "/timers")[1]["timers"] == [], 60.0)
         times = Counter(call.headers["webhook-id"] for call in host.calls)
     assert times.keys() == set(made)
+    verified = deployment.command("verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
     again = sum(count - 1 for count in times.values())
     print(f"{len(made)} timers, none lost, {again} called once more than once")
     assert min(lateness_ms(host)) >= 0

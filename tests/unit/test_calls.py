@@ -286,6 +286,19 @@ def test_an_end_that_is_not_folded_yet_wins_over_the_next_attempt(world: World) 
     assert world.ids() == ["t1"]
 
 
+def test_whoever_leaves_begins_no_more_and_waits_for_those_that_end_soon(world: World) -> None:
+    world.put("t1")
+    world.step()
+    world.under_way(1)
+    world.put("t2")
+    assert world.calls.leave(0.05)
+    world.hosts.answer()
+    assert world.calls.leave(5.0)
+    assert world.step() == 1
+    assert (world.ids(), len(world.bench.live())) == (["t1"], 1)
+    assert not world.calls.leave(5.0)
+
+
 def test_paused_calls_are_not_made(world: World) -> None:
     world.put("t1")
     world.bench.gate.closed = {HOST: "paused"}
