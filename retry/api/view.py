@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 FINISHED_MAX = 100_000
 _RECORDS_MAX, _WAIT_S = 5_000, 0.05
 _PAGE = 100
-_AGAIN_S = 1.0
+_LOOKS_MAX = 10
 
 
 class Waiting(NamedTuple):
@@ -121,10 +121,16 @@ class View:
         with self._lock:
             if (ours := self._ours.get(name)) is not None:
                 return ours.timer
-            table = self._tables[entries.shard_of(name, self.shards)]
-            key = table.get(names.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL)))
-            envelope = table.get(key) if key is not None else None
-            return None if key is None or envelope is None else Waiting(key, entries.decode_named(envelope))
+        table = self._tables[entries.shard_of(name, self.shards)]
+        pointer = names.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL))
+        # Between two reads a fold may move it on; whoever has ended has no pointer any more, or one to its end.
+        for _ in range(_LOOKS_MAX):
+            key = table.get(pointer)
+            if key is None or key.startswith(entries.CANCEL):
+                return None
+            if (envelope := table.get(key)) is not None:
+                return Waiting(key, entries.decode_named(envelope))
+        return None
 
     def last_call(self, timer_id: str) -> Called | None:
         """What came of the last call of a timer, of the newest ones."""
@@ -156,14 +162,13 @@ class View:
         of_partition: dict[tuple[str, int], list[Message]] = {}
         for message in self._follower.read(_RECORDS_MAX, _WAIT_S):
             of_partition.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
-        with self._lock:
-            for (topic, partition), messages in of_partition.items():
-                if topic == self._calls:
-                    self._note(messages)
-                else:
-                    self._fold(partition, messages)
-                if messages[-1].error() is not None:
-                    self._unread.discard((topic, partition))
+        for (topic, partition), messages in of_partition.items():
+            if topic == self._calls:
+                self._note(messages)
+            else:
+                self._fold(partition, messages)
+            if messages[-1].error() is not None:
+                self._unread.discard((topic, partition))
 
     def _fold(self, partition: int, messages: list[Message]) -> None:
         table = self._tables[partition]
@@ -173,8 +178,9 @@ class View:
             return
         rows = [(m.key(), m.value()) for m in messages if m.error() is None and (m.offset() or 0) >= table.next_offset]
         table.fold([row for row in rows if row[0] and row[0][0] == NAMED], next_offset, clock.wall_ms())  # type: ignore[misc, index]
-        for name in [n for n, ours in self._ours.items() if ours.partition == partition and ours.offset < next_offset]:
-            del self._ours[name]
+        with self._lock:
+            for name in [n for n, ours in self._ours.items() if ours.partition == partition and ours.offset < next_offset]:
+                del self._ours[name]
 
     def _note(self, messages: list[Message]) -> None:
         for message in messages:
@@ -185,10 +191,11 @@ class View:
             except msgspec.MsgspecError as error:
                 log.warning("%s/%s/%s: no call: %s", message.topic(), message.partition(), message.offset(), error)
                 continue
-            self._finished[called.id] = called
-            self._finished.move_to_end(called.id)
-            if len(self._finished) > FINISHED_MAX:
-                self._finished.popitem(last=False)
+            with self._lock:
+                self._finished[called.id] = called
+                self._finished.move_to_end(called.id)
+                if len(self._finished) > FINISHED_MAX:
+                    self._finished.popitem(last=False)
 
     def close(self) -> None:
         """Let go of the client and the tables."""
