@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.calls import Calls, Limits, step
+from retry.calling import step
+from retry.calls import Calls, Limits
 from retry.clock import Deadline, pause
 from retry.doors import timers as door
 from retry.entry import Call
