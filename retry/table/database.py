@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rocksdict import (
     AccessType,
@@ -34,6 +35,8 @@ from retry.errors import DataDirUnusable, TableUnreadable
 log = logging.getLogger(__name__)
 
 _FILES_MAX = 128
+# Beyond whatever may come behind a prefix.
+_LAST = b"\xff" * 300
 # A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of
 # thirty tables use up what all of them share, and further writes make one small sorted file after another.
 _ARENA_BYTES = 64 << 10
@@ -86,9 +89,19 @@ class Database:
         with self._blamed():
             return self._handle.get(key)
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
+        with self._blamed():
+            found: Any = self._handle.get(list[Any](keys))
+            return list(found)
+
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
+        return self.scan(prefix, prefix + _LAST, 1 << 62, 1 << 62)[0]
+
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
-        found = self.scan(start, prefix + b"\xff" * 300, 1, 1)[0]
+        found = self.scan(start, prefix + _LAST, 1, 1)[0]
         return found[0] if found else None
 
     def scan(

@@ -13,6 +13,8 @@ from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
 
 _NEVER_FOLDED_MS = 1 << 62
+# Beyond whatever may come behind a prefix.
+_LAST = b"\xff" * 300
 _KNOWN_AHEAD = (ORDERED, NAMED)
 
 
@@ -44,9 +46,7 @@ class MemoryTable:
 
     def _change(self, rows: Sequence[Row]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]
-        for name, news in names.by_name(named).items():
-            superseded = self.first(names.FIRST_SUPERSEDED, names.FIRST_SUPERSEDED) is not None
-            effect = names.fold(self, name, news, any_superseded=superseded)
+        for effect in names.effects(self, names.by_name(named)):
             self._apply(queues.Effect(effect.changes, effect.waiting))
         for key, value in rows:
             if key[0] == NAMED:
@@ -128,6 +128,14 @@ class MemoryTable:
         """See `Table.superseded`."""
         self._readable()
         return [names.key_of(row) for row in self._between(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)[:rows_max]]
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
+        return [self._rows.get(key) for key in keys]
+
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
+        return [(key, self._rows[key]) for key in self._between(prefix, prefix + _LAST)]
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""

@@ -2,7 +2,7 @@
 
 Rows beside those of the entries:
 
-    0x06 | name                                     → key of the one that counts
+    0x06 | name                                     → whether any of it is superseded, 0 or 1, and the key of the one that counts
     0x07 | name | version | due | lane | source     → envelope of one that is superseded; a null is to be written for its key
 
 Greatest is who has the greatest version, then the latest due time: the order of the second kind of rows. A cancel counts as
@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from retry.entry import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
 
 _COUNTS, _SUPERSEDED = b"\x06", b"\x07"
+_ALONE, _WITH_OTHERS = b"\0", b"\1"
 _NAME_AT = LANE_BYTES + 8
 _SOURCE_AT = _NAME_AT + NAME_BYTES + VERSION_BYTES
 _DUE_AT = 1 + NAME_BYTES + VERSION_BYTES
@@ -29,17 +30,18 @@ _LANE_AT = _DUE_AT + 8
 _REST_AT = _LANE_AT + LANE_BYTES
 
 News = Mapping[bytes, bytes | None]
+Live = Mapping[bytes, bytes | None]
 
 
 class Rows(Protocol):
     """Where rows are read."""
 
-    def get(self, key: bytes) -> bytes | None:
-        """One row."""
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
         ...
 
-    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
-        """The first row at `start` or beyond, if its key begins with `prefix`."""
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows whose keys begin so."""
         ...
 
 
@@ -64,15 +66,31 @@ def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[byte
     return found
 
 
-def fold(rows: Rows, name: bytes, news: News, *, any_superseded: bool) -> Effect:
-    """What records of one name do to its rows.
+def effects(rows: Rows, told: Mapping[bytes, News]) -> Iterator[Effect]:
+    """What records do, name by name.
 
     Args:
-      news: the last record of each key; None is a null.
-      any_superseded: whether the table has superseded rows, of whatever name; otherwise none are looked for.
+      told: by name, the last record of each key; None is a null.
     """
-    before = dict(_live(rows, name, any_superseded=any_superseded))
+    pointers = rows.get_many([_COUNTS + name for name in told])
+    known = [(name, pointer) for name, pointer in zip(told, pointers, strict=True) if pointer is not None]
+    envelopes = rows.get_many([pointer[1:] for _, pointer in known])
+    live: dict[bytes, Live] = {}
+    for (name, pointer), envelope in zip(known, envelopes, strict=True):
+        others = rows.under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
+        counts = {} if pointer.startswith(CANCEL, 1) else {pointer[1:]: envelope}
+        live[name] = {**counts, **{key_of(row): value for row, value in others}}
+    for name, news in told.items():
+        yield _fold(name, live.get(name, {}), news)
+
+
+def _fold(name: bytes, before: Live, news: News) -> Effect:
     after = {key: value for key, value in {**before, **news}.items() if value is not None}
+    if not before and len(after) == 1:
+        # Nearly every name is new, and has one entry.
+        ((key, envelope),) = after.items()
+        if not key.startswith(CANCEL):
+            return Effect({_COUNTS + name: _ALONE + key, key: envelope}, 1, 0)
     was, now = _rows(name, before), _rows(name, after)
     changes = {row: now.get(row) for row in (*was, *now) if was.get(row) != now.get(row)}
     return Effect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
@@ -93,27 +111,14 @@ def pointer(key: bytes) -> bytes:
     return _COUNTS + name_of(key)
 
 
-def _live(rows: Rows, name: bytes, *, any_superseded: bool) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys of this name that stand in the changelog, as far as it is folded."""
-    counts = rows.get(_COUNTS + name)
-    if counts is None:
-        return
-    if not counts.startswith(CANCEL):
-        yield counts, rows.get(counts)
-    at = prefix = _SUPERSEDED + name
-    while any_superseded and (found := rows.first(prefix, at)) is not None:
-        yield key_of(found[0]), found[1]
-        at = found[0] + b"\0"
-
-
-def _rows(name: bytes, live: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-    """The rows of a name: what a table is."""
+def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
+    """The rows of a name, of which these keys stand in the changelog: what a table is."""
     if not live:
         return {}
-    counts = max(live, key=place) if len(live) > 1 else next(iter(live))
-    found: dict[bytes, bytes | None] = {_COUNTS + name: counts}
-    for key, envelope in live.items():
-        found[key if key == counts and not key.startswith(CANCEL) else place(key)] = envelope
+    counts = max(live, key=place)
+    waits = not counts.startswith(CANCEL)
+    found: dict[bytes, bytes | None] = {key if key == counts and waits else place(key): each for key, each in live.items()}
+    found[_COUNTS + name] = (_ALONE if len(live) == 1 and waits else _WITH_OTHERS) + counts
     return found
 
 

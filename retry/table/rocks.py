@@ -204,9 +204,8 @@ class RocksTable:
 
     def _name(self, rows: Iterable[Row], batch: Batch) -> int:
         """Write what records of named entries do; by how many more wait."""
-        change, superseded, lowest = 0, self._superseded, dict[bytes, bytes]()
-        for name, news in names.by_name(rows).items():
-            effect = names.fold(self._db, name, news, any_superseded=superseded > 0)
+        change, lowest = 0, dict[bytes, bytes]()
+        for effect in names.effects(self._db, names.by_name(rows)):
             change += effect.waiting
             self._superseded += effect.superseded
             for row, value in effect.changes.items():
@@ -257,7 +256,8 @@ class RocksTable:
             found, following = self._db.scan(low, lane_end(lane), rows_max, bytes_max, end)
             self._gone.pop(lane, None)
             to = following or (found[-1][0] + b"\0" if found else low)
-            self._lanes.scanned(lane, to, following if not found else None)
+            # Below the first row lie only those that are gone, of whoever dropped them.
+            self._lanes.scanned(lane, to, found[0][0] if found else following)
             return found
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
