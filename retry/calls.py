@@ -1,4 +1,4 @@
-"""HTTP calls under way: so many at a time, so many to a host, all made by one loop; what came of them is kept until it is written.
+"""HTTP calls under way: so many at a time, so many to a host, all made by one loop; what came of them is kept until written down.
 
 The fewer are free, the fewer one host may have: a host that hangs holds up its own calls only. One that is under way is not begun
 again by this process, whatever its shard goes through; see `retry.calling`.

@@ -79,7 +79,7 @@ def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(runn
         assert [c["attempt"] for c in called(deployment) if c["id"] == failing] == [1, 2, 3]
 
 
-def test_2_1_the_api_describes_itself_refuses_in_words_and_is_healthy(running: Running) -> None:
+def test_2_1_2_11_2_13_2_14_the_api_describes_itself_refuses_in_words_and_is_healthy(running: Running) -> None:
     _, api, _ = running
     status_, page, headers = api.ask("GET", "/docs")
     assert (status_, "POST" in page.upper(), "default-src 'none'" in headers["content-security-policy"]) == (200, True, True)
@@ -110,7 +110,7 @@ def test_2_1_the_api_describes_itself_refuses_in_words_and_is_healthy(running: R
     assert api.ask("GET", "/timers", Host="attacker.example")[0] == 400
 
 
-def test_tokens_are_asked_for_and_teams_do_not_see_each_other(deploy: Deploy) -> None:
+def test_2_6_2_11_tokens_are_asked_for_and_teams_do_not_see_each_other(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=2)
     refused = deployment.command("api", RETRY_API_ADDR="0.0.0.0:0")
     assert (refused.returncode, "RETRY_API_TOKENS" in refused.stderr) == (1, True)
