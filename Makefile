@@ -23,8 +23,9 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; then a report
 	$(BIN)/python -m examples.demo
 
+# Most tests wait most of the time: for sessions to end, clocks, brokers.
 test: setup lint  ## every test but the slow suites
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadscope
 
 check: test  ## what CI runs
 
@@ -49,7 +50,6 @@ bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=fold
 bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale
 
-# Most of these tests wait most of the time: for sessions to end, clocks, brokers.
 PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples

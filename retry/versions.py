@@ -2,10 +2,10 @@
 
 | format | told by | N, written and read | N−1, read | N+1 |
 | --- | --- | --- | --- | --- |
-| key | its first byte, the kind | 1 plain, 2 ordered | kind 1 without a lane: moved under a key with one | shard read-only |
+| key | its first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under one with | shard read-only |
 | envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
 | control | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | 1 | shard read-only |
-| table | `format` of the state | 2 | wiped, restored | wiped, restored |
+| table | `format` of the state | 3 | 2: used as it is | wiped, restored |
 | lineage record | first byte | 1 | 1 | no letter is taken in |
 | outcome | `v` of the JSON object | 1 | 1 | not counted, and said so |
 

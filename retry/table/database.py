@@ -121,6 +121,15 @@ class Database:
                 at = key() if valid() else end
         return found, at if at >= stop else None
 
+    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+        """Keys of rows from `start` to before `end`, whatever lies there."""
+        found: list[bytes] = []
+        with self._iterator(start, end) as rows:
+            while rows.valid() and len(found) < rows_max:
+                found.append(rows.key())
+                rows.next()
+        return found
+
     def write(self, batch: Batch) -> None:
         """Apply changes."""
         with self._blamed():

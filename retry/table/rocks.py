@@ -21,15 +21,14 @@ from retry.table.base import CONTROL, Identity, Row
 from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
+from retry.table.superseded import Superseded
 
 log = logging.getLogger(__name__)
 
 FORMAT = versions.TABLE.writes
 STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
-_RECLAIM_SUPERSEDED = 2_000
 _EVERYTHING = 1 << 62
-_PAGE_ROWS, _PAGE_BYTES = 10_000, 4 << 20
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
 _FRESH = -1
@@ -58,7 +57,7 @@ class RocksTable:
         try:
             self._state = self._read_state()
             self._lanes = self._read_lanes()
-            self._read_superseded()
+            self._superseded = Superseded(self._db)
             self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
         except BaseException:
             self._db.close()
@@ -122,14 +121,6 @@ class RocksTable:
             lanes.put({lane: found[0][0]})
             at = lane_end(lane)
         return lanes
-
-    def _read_superseded(self) -> None:
-        """How many there are, and a key that none of their rows lies below."""
-        self._ended = 0
-        self._superseded, self._superseded_low, at = 0, names.END_SUPERSEDED, names.FIRST_SUPERSEDED
-        while found := self._db.scan(at, names.END_SUPERSEDED, _PAGE_ROWS, _PAGE_BYTES)[0]:
-            self._superseded_low = min(self._superseded_low, found[0][0])
-            self._superseded, at = self._superseded + len(found), found[-1][0] + b"\0"
 
     @property
     def next_offset(self) -> int:
@@ -198,7 +189,7 @@ class RocksTable:
         low, told = self._lanes.low, []
         for key, value in rows:
             # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back.
-            if self._ahead.news(key, value) and (value is not None or self._superseded or key >= low(key[:LANE_BYTES])):
+            if self._ahead.news(key, value) and (value is not None or self._superseded.count or key >= low(key[:LANE_BYTES])):
                 told.append((key, value))
         return self._name(told, batch)
 
@@ -207,7 +198,7 @@ class RocksTable:
         change, lowest = 0, dict[bytes, bytes]()
         for effect in names.effects(self._db, names.by_name(rows)):
             change += effect.waiting
-            self._superseded += effect.superseded
+            self._superseded.changed(effect.superseded)
             for row, value in effect.changes.items():
                 if value is None:
                     batch.delete(row)
@@ -220,7 +211,7 @@ class RocksTable:
                     lane = row[:LANE_BYTES]
                     lowest[lane] = min(lowest.get(lane, END_KEY), row)
                 elif row[:1] == names.FIRST_SUPERSEDED:
-                    self._superseded_low = min(self._superseded_low, row)
+                    self._superseded.put(row)
         self._lanes.put(lowest)
         return change
 
@@ -274,7 +265,7 @@ class RocksTable:
                     change -= key not in self._gone.get(lane, ())
                 elif key[0] == NAMED:
                     self._ahead.dropped(key)
-                    if self._superseded or (pointer := names.pointer(key)) in put or key in self._gone.get(lane, ()):
+                    if self._superseded.count or (pointer := names.pointer(key)) in put or key in self._gone.get(lane, ()):
                         named.append((key, None))
                     else:
                         # It counts still, and there is no other of its name.
@@ -326,26 +317,12 @@ class RocksTable:
         for key, value in rows:
             if value is not None:
                 self._ahead.put(key)
-        before = self._superseded
-        change = self._name(rows, batch)
-        self._ended += max(0, before - self._superseded)
-        return change
+        return self._name(rows, batch)
 
     def superseded(self, rows_max: int) -> list[bytes]:
         """See `Table.superseded`."""
         with self._lock:
-            if not self._superseded:
-                return []
-            found = self._db.scan(self._superseded_low, names.END_SUPERSEDED, rows_max, _EVERYTHING)[0]
-            self._superseded_low = found[0][0] if found else names.END_SUPERSEDED
-            if self._ended >= _RECLAIM_SUPERSEDED and len(found) == self._superseded:
-                # They lie far apart among those that ended: stepping over these costs more than to write them anew.
-                batch, self._ended = new_batch(), 0
-                batch.delete_range(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)
-                for row, envelope in found:
-                    batch.put(row, envelope)
-                self._db.write(batch)
-            return [names.key_of(row) for row, _ in found]
+            return self._superseded.keys(rows_max)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from retry import entry as entries
 from retry.table import names
 from retry.table import rocks as on_disk
+from retry.table import superseded as of_names
 from retry.table.base import Row, Table
 from retry.table.memory import MemoryTable
 from retry.table.rocks import RocksTable
@@ -181,7 +182,7 @@ def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypa
 
 
 def test_the_rows_of_what_ended_are_reclaimed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_disk, "_RECLAIM_SUPERSEDED", 1)
+    monkeypatch.setattr(of_names, "_RECLAIM_EVERY", 1)
     table, live = rocks(tmp_path / "table"), dict[bytes, bytes]()
     for version in range(6):
         keys = [named_key(100, version, b"%d" % name) for name in range(version + 1)]

@@ -146,6 +146,31 @@ def test_what_is_committed_is_seen(log: Log, writer: Writer) -> None:
     assert sorted(seen.value or b"" for seen in log.seen()) == [b"published", b"written"]
 
 
+def test_what_has_a_partition_of_its_own_goes_there_and_the_rest_where_its_key_decides(log: Log, writer: Writer) -> None:
+    committed(writer, entry(log, b"k", b"by its key"))
+    (by_key,) = {seen.partition for seen in log.seen()}
+    others = [n for n in range(PARTITIONS) if n != by_key]
+    writer.begin()
+    told = [*others, -1]
+    writer.publish([entry(log, b"k", b"%d" % n) for n in told], NOW_MS, told)
+    writer.commit()
+    assert {(seen.value, seen.partition) for seen in log.seen()} == {
+        (b"by its key", by_key), (b"-1", by_key), *((b"%d" % n, n) for n in others),
+    }  # fmt: skip
+
+
+def test_a_partition_that_is_not_there_undoes_the_transaction_and_a_rehearsal_names_it(log: Log, writer: Writer) -> None:
+    committed(writer, entry(log, b"k", b"before"))
+    records, partitions = [entry(log, b"k", b"good"), entry(log, b"k", b"bad")], [-1, PARTITIONS + 7]
+    with pytest.raises(TransactionAborted):
+        writer.begin()
+        writer.publish(records, NOW_MS, partitions)
+        writer.commit()
+    assert list(writer.rehearse(records, NOW_MS, partitions)) == [1]
+    committed(writer, entry(log, b"k", b"after"))
+    assert sorted(seen.value or b"" for seen in log.seen()) == [b"after", b"before"]
+
+
 def test_what_is_aborted_is_not_seen_and_the_next_transaction_is(log: Log, writer: Writer) -> None:
     writer.begin()
     writer.publish([entry(log, b"k", b"undone")], NOW_MS)
@@ -246,6 +271,7 @@ def test_one_key_keeps_its_order(log: Log, writer: Writer) -> None:
 @pytest.mark.parametrize(
     ("stamp_ms", "expected_ms"),
     [(None, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (1, 1), (NOW_MS + 1, NOW_MS), (NOW_MS + 7_200_000, NOW_MS)],
+    ids=["none", "earlier", "long ago", "later", "hours later"],
 )
 def test_timestamps_are_kept_but_never_from_the_future(
     log: Log, writer: Writer, stamp_ms: int | None, expected_ms: int

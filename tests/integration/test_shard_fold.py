@@ -63,7 +63,7 @@ def opened(path: Path, end_offset: int) -> Shard:
 
 NEWER = {
     "envelope": (KEYS[1], b"\x91\x02"),
-    "kind of key": (b"\x03" + KEYS[1][1:], b"v"),
+    "kind of key": (b"\x08" + KEYS[1][1:], b"v"),
     "control": (b"\x10hold/all/", b"{}"),
 }
 
