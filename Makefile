@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
+TIMERS ?= 10000
 
-.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale load faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +39,9 @@ simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
+
+load: setup  ## HTTP timers made and fired in a second, by one API and one worker: TIMERS=10000
+	$(BIN)/python -m tests.bench.timers --timers $(TIMERS)
 
 PEERS ?= ../shared/peers
 bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=folder of it and its harness; Maven), in turn, three times

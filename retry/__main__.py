@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from retry.commands.api import api
 from retry.commands.broker import broker
 from retry.commands.entries import entries
 from retry.commands.explain import explain
@@ -26,8 +27,8 @@ def main() -> None:
 
 
 for command in (
-    worker, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report, verify, broker,
-    scheduler,
+    worker, api, scheduler, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report, verify,
+    broker,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from retry import clock, doors
 from retry.anew import Judge
+from retry.calls import Calls, Limits
 from retry.doors import Door
+from retry.doors.timers import Timers
 from retry.engine import Engine
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
@@ -35,6 +37,9 @@ from retry.recent import Recent
 from retry.reload import PolicyFile
 from retry.settings import Settings
 from retry.shards import Shards
+from retry.sinks.webhook.client import Client
+from retry.sinks.webhook.guard import Guard, listed
+from retry.sinks.webhook.secrets import Secrets
 from retry.skew import Skew
 from retry.table.database import Memory
 from retry.table.tables import RocksTables
@@ -66,6 +71,7 @@ def build(
     """
     if settings.policies is None and opened is doors.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
+    opened = partial(_and_timers, opened)
     policies, names = PolicyFile(settings, _check), topics.names(settings.app_id)
     claim(settings.data_dir)
     name, admin = instance(settings), clients.admin(settings)
@@ -115,7 +121,10 @@ def build(
         policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions, through
     )
     judge = Judge(policies.registry, packing)
-    around = Surroundings(brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms)
+    metrics = metrics or Metrics()
+    around = Surroundings(
+        brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms, _calls(settings, names, metrics)
+    )
     opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
     standbys = range(changelog.partitions if settings.standby else 0)
     shards = Shards(names.table_group, names.changelog, around, opening, standbys)
@@ -130,7 +139,21 @@ def build(
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     looks = [same.look, *([backlog.look] if backlog else [])]
-    return Engine(letters, shards, recent, policies, use, metrics or Metrics(), skew, looks, brokers.readable, stalled_s, backlog)
+    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog)
+
+
+def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:
+    return [*opened(registry, place), Timers()]
+
+
+def _calls(settings: Settings, names: topics.Names, metrics: Metrics) -> Calls:
+    client = Client(Guard(listed(settings.webhook_allow)), Secrets(settings.webhook_secrets).current)
+    calls = Calls(
+        client.call, Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms), names, metrics.tell_called
+    )
+    metrics.watch("retry_calls_under_way", "HTTP calls that have no answer yet.", calls.under_way)
+    metrics.watch_each("retry_hosts_held", "Hosts whose breaker is not closed.", "state", calls.breakers)
+    return calls
 
 
 def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:

@@ -33,6 +33,7 @@ _BATCHES_MAX = 10
 # Whoever waits longer for the brokers' time could not commit either.
 _CLOCK_S = 10.0
 _AGAIN_S = 0.05
+_LEAVE_S = 3.0
 
 _STOPPED = {
     Phase.READ_ONLY: "Shards that a newer version has written to: upgrade this worker.",
@@ -60,7 +61,7 @@ class Engine:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
         self.read_letters, self.close_letters = letters.read, letters.close
-        self.read_changelog, self.close_shards = shards.read, shards.close
+        self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog = backlog
@@ -141,6 +142,14 @@ class Engine:
             if len(swept.sent) + swept.ended < self._shards.around.rows_max // _FULL:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
+
+    def close_shards(self) -> None:
+        """Write down what comes of calls that end soon, and hand over."""
+        calls = self._shards.around.calls
+        if calls is not None and calls.leave(_LEAVE_S):
+            for shard in self.shards():
+                self.sweep(shard)
+        self._shards.close()
 
     def look(self, _now: None = None) -> None:
         """Use another policy file if there is one, and whatever else is looked at now and then."""

@@ -9,6 +9,8 @@ RetryError
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
 ├── DataDirUnusable        make room, or mend what the message names, and start again
 ├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
+├── RecordUnwritten        ask again: whether it was taken in is not known
+├── UrlRefused             call another URL, or list its host or network in RETRY_WEBHOOK_ALLOW
 ├── JarsUnavailable        look at the network and at the registry's client settings
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
@@ -100,6 +102,14 @@ class InstanceNameInUse(RetryError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} is also the name of another worker ({reason}); set RETRY_INSTANCE to another name")
         self.name, self.reason = name, reason
+
+
+class RecordUnwritten(RetryError):
+    """A record was not acknowledged in time."""
+
+
+class UrlRefused(RetryError):
+    """A URL may not be called."""
 
 
 class JarsUnavailable(RetryError):

@@ -61,7 +61,7 @@ class Gate:
         """See `retry.gather.Gate`."""
         refusal = self._refusal(lane, standing)
         if refusal:
-            self._hold(lane, *refusal, now_ms)
+            self.hold(lane, *refusal, now_ms)
             return 0
         let_through, why = self.breakers.allowed(lane.destination, now_ms)
         allowed = min(wanted, let_through)
@@ -71,9 +71,9 @@ class Gate:
             self._held.pop(lane, None)
         elif let_through:
             self.breakers.unsent(lane.destination)
-            self._hold(lane, Reason.LIMIT, _USED_UP, now_ms)
+            self.hold(lane, Reason.LIMIT, _USED_UP, now_ms)
         else:
-            self._hold(lane, Reason.BREAKER, why, now_ms)
+            self.hold(lane, Reason.BREAKER, why, now_ms)
         return allowed
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
@@ -135,7 +135,8 @@ class Gate:
                 bucket.give_back(taken - min(got))
         return min(got)
 
-    def _hold(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
+    def hold(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
+        """Nothing of a lane goes just now, for a reason that the gate need not know."""
         before = self._held.get(lane)
         self._held[lane] = reason, why, now_ms
         if before is None or before[1] != why:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.anew import Judge
+from retry.calls import Calls
 from retry.gate import Gate
 from retry.kafka.log import Bounds, Log, Writer
 from retry.kafka.topics import DELETE_RETENTION_MS
@@ -26,6 +27,7 @@ class Surroundings(NamedTuple):
     rows_max: int
     bytes_max: int
     stale_ms: int = DELETE_RETENTION_MS // 2
+    calls: Calls | None = None
 
 
 def fenced(changelog: Changelog, around: Surroundings) -> tuple[Writer, Bounds]:

@@ -34,6 +34,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
+      calls: HTTP calls under way at a time, all hosts together.
+      calls_per_host: the same of one host.
+      call_timeout_ms: how long one call may take, lookup, connection and answer together, 100 to 600,000.
+      webhook_allow: networks and hosts that may be called though they are not public, have no TLS, or another port than 443.
+      webhook_secrets: path of a file with a secret a line, `whsec_…`; calls are signed by each of them.
+      api_addr: where `retry api` listens; port 0 picks a free one.
+      api_tokens: path of a file with a line for each token: whose it is, and its SHA-256.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more of them for one kind of client; not from the environment.
@@ -54,6 +61,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lineages: int = 500_000
     stalled_s: int = 60
     standby: int = 0
+    calls: int = 512
+    calls_per_host: int = 32
+    call_timeout_ms: int = 15_000
+    webhook_allow: str = ""
+    webhook_secrets: Path | None = None
+    api_addr: str = "127.0.0.1:8081"
+    api_tokens: Path | None = None
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -71,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
         self.http_host_port()
+        self.api_host_port()
 
     def http_host_port(self) -> tuple[str, int]:
         """Host and port of `http_addr`.
@@ -78,10 +93,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
           SettingsInvalid: it is not host:port.
         """
-        host, _, port = self.http_addr.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-            raise SettingsInvalid("RETRY_HTTP_ADDR", f"{self.http_addr!r} is not host:port, like 127.0.0.1:8080")
-        return host.strip("[]"), int(port)
+        return _host_port("RETRY_HTTP_ADDR", self.http_addr)
+
+    def api_host_port(self) -> tuple[str, int]:
+        """Host and port of `api_addr`.
+
+        Raises:
+          SettingsInvalid: it is not host:port.
+        """
+        return _host_port("RETRY_API_ADDR", self.api_addr)
 
     def __repr__(self) -> str:
         hidden = ("kafka", "registry")
@@ -96,6 +116,13 @@ def _shown(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 _NOT_FROM_ENVIRONMENT = frozenset({"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms"})
+def _host_port(variable: str, address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise SettingsInvalid(variable, f"{address!r} is not host:port, like 127.0.0.1:8080")
+    return host.strip("[]"), int(port)
+
+
 _LEAST_CACHE = 8 << 20
 _BOUNDS = (
     ("shards", 1, 1_000),
@@ -107,6 +134,9 @@ _BOUNDS = (
     ("stalled_s", 5, 3_600),
     ("standby", 0, 1),
     ("session_timeout_ms", 1_000, 3_600_000),
+    ("calls", 1, 100_000),
+    ("calls_per_host", 1, 10_000),
+    ("call_timeout_ms", 100, 600_000),
 )
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from retry import clock, older, opening
+from retry import calling, clock, older, opening
 from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.gate import Gate
 from retry.kafka.log import Bounds, Writer
@@ -239,6 +239,8 @@ class Shard:
             if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
             swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            if around.calls is not None:
+                calling.step(around.calls, self.table, self._writer, self.changelog, around.gate, now_ms, around.rows_max)
             self._overlooked = swept is NOTHING and self._is_overlooked(around.gate, now_ms)
             self._turns, self._failing = self._turns + (not self._overlooked), ""
             return swept

@@ -137,6 +137,13 @@ def producer_config(settings: Settings, transactional_id: str) -> Config:
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
 
 
+def records_config(settings: Settings) -> Config:
+    """A producer of single records that come once each, soon, or are refused within ten seconds."""
+    preferred = {"compression.type": "lz4", "linger.ms": 2, "delivery.timeout.ms": 10_000, "message.max.bytes": MESSAGE_BYTES_MAX}
+    demanded = {"enable.idempotence": True, "acks": "all"}
+    return {**_common(settings), **preferred, **settings.kafka, **demanded}
+
+
 def asking_config(settings: Settings) -> Config:
     """A producer of single records, whose answers are what is wanted: a record is sent at once or not at all."""
     demanded = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 3_000}

@@ -22,7 +22,7 @@ CHANGELOG_BYTES_MAX = 2 << 20
 _BATCH_OVERHEAD = 256
 
 
-_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table")
+_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls")
 
 
 class Names(NamedTuple):
@@ -34,6 +34,7 @@ class Names(NamedTuple):
     parked: str
     intake_group: str
     table_group: str
+    calls: str = "calls"
 
 
 def names(app_id: str) -> Names:
@@ -44,7 +45,7 @@ def names(app_id: str) -> Names:
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = names(app_id)
-    return {own.changelog, own.outcomes, own.lineage}
+    return {own.changelog, own.outcomes, own.lineage, own.calls}
 
 
 class Described(NamedTuple):
@@ -78,6 +79,8 @@ _LINEAGE_CONFIG = {
     "retention.bytes": str(16 << 20),
     "segment.bytes": str(4 << 20),
 }
+# What became of calls: the last of each timer, for a week.
+_CALLS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * _DAY_MS), "segment.bytes": str(32 << 20)}
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -92,6 +95,7 @@ def create(
     own = names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
     wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
+    wanted[own.calls] = shards, _CALLS_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)

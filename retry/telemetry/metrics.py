@@ -6,6 +6,10 @@
 | `retry_letters_read_total` | counter | family | letters taken in, by who wrote them; `unknown` tells nothing of its failure |
 | `retry_entries_sent_total` | counter | team | entries delivered and committed, parked letters included |
 | `retry_entries_put_back_total` | counter | target | entries that a topic refused, and that wait on |
+| `retry_calls_total` | counter | team, decision | HTTP calls of timers: `delivered`, `retry` or `parked` |
+| `retry_call_seconds` | histogram | | how long these took |
+| `retry_calls_under_way` | gauge | | those without an answer yet |
+| `retry_hosts_held` | gauge | state | hosts whose breaker is `open` or `half-open` |
 | `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
 | `retry_entries_waiting` | gauge | | entries in the shards of this worker |
 | `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
@@ -29,12 +33,15 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from retry.entry import Entry
+from retry.telemetry.calls import Called
 from retry.telemetry.lateness import Lateness
+
+_TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 
 
 class Metrics:
@@ -46,6 +53,8 @@ class Metrics:
         self._read = self._counter("retry_letters_read", "Letters taken in, by who wrote them.", "family")
         self._sent = self._counter("retry_entries_sent", "Entries delivered and committed.", "team")
         self._put_back = self._counter("retry_entries_put_back", "Entries that a topic refused.", "target")
+        self._called = self._counter("retry_calls", "HTTP calls that have ended.", "team", "decision")
+        self._took = Histogram("retry_call_seconds", "How long calls took.", buckets=_TOOK_S, registry=self.registry)
         self._lateness = Lateness()
         self.registry.register(self._lateness)
 
@@ -75,6 +84,14 @@ class Metrics:
         for team, due_of_team in by_team.items():
             self._sent.labels(team).inc(len(due_of_team))
             self._lateness.tell(team, sorted(due_of_team), now_ms)
+
+    def tell_called(self, calls: Iterable[Called]) -> None:
+        """Count calls of timers, how long they took, and how late the delivered ones were."""
+        for called in calls:
+            self._called.labels(called.team, called.decision).inc()
+            self._took.observe(called.took_ms / 1_000)
+            if called.decision == "delivered":
+                self._lateness.tell(called.team, [called.due_ms], called.at_ms - called.took_ms)
 
     def tell_put_back(self, destinations: Tally[str]) -> None:
         """Count entries that were put back, by destination."""

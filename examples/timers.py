@@ -1,0 +1,137 @@
+"""HTTP timers on one machine, in half a minute: `python -m examples.timers`.
+
+A real broker, one `retry worker`, one `retry api`, and a receiver that refuses the first call that it gets. Three timers: one is
+called at its time, one after it was refused, and one is ended. The exit code is 0 only if each call came, signed and not early.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+from examples.stage import DemoFailed, Stage
+from retry.clock import Deadline, pause, wall_ms
+from retry.errors import RetryError
+from retry.kafka.broker import LocalBroker
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+POLICIES = "teams: {orders: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}\n"
+_ALL_S = 90.0
+_ADDRESS = re.compile(r"http on (127\.0\.0\.1:\d+)")
+
+Say = Callable[[str], None]
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """What a team writes: look at the signature, do the work, answer 2xx."""
+
+    refused: ClassVar[set[str]] = set()
+    done: ClassVar[dict[str, str]] = {}
+
+    def do_POST(self) -> None:
+        """Refuse each message of `/shaky` once."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        name = json.loads(body)["name"]
+        content = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + body
+        key = base64.b64decode(SECRET.removeprefix("whsec_"))
+        proof = "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+        genuine = any(hmac.compare_digest(proof, each) for each in self.headers["webhook-signature"].split(" "))
+        shaky = self.path == "/shaky" and name not in self.refused
+        self.refused.add(name)
+        status = 401 if not genuine else 503 if shaky else 204
+        if status == 204:
+            self.done[name] = self.headers["webhook-id"]
+        print(f"  {name}: called, {'genuine' if genuine else 'FORGED'}, answered {status}")
+        self.send_response(status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def show(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
+    """Make timers and wait until what they call was called.
+
+    Raises:
+      DemoFailed: something else was called, or too early.
+    """
+    stage.run("topics", "create", deadline=deadline)
+    for name in ("worker", "api"):
+        stage.start(name, "retry", name)
+    for name in ("worker", "api"):
+        stage.await_ready(name, deadline)
+    found = _ADDRESS.search(stage.log_file("api").read_text())
+    api = f"http://{found[1] if found else ''}"
+    say(f"the API is at {api}/docs")
+    began_ms = wall_ms()
+    policy = {"backoff": {"kind": "constant", "delay": "2s"}, "jitter": "none"}
+    for name, path in (("on time", "/"), ("shaky", "/shaky"), ("ended", "/")):
+        wish = {"url": receiver + path, "after": "3s", "body": {"name": name}, "policy": policy}
+        made = _ask("POST", f"{api}/timers", wish)
+        say(f"{name}: {made['id']}, at {made['at']}")
+        if name == "ended":
+            _ask("DELETE", f"{api}/timers/{made['id']}")
+    _await_calls(stage, began_ms, deadline)
+    for name, timer_id in Receiver.done.items():
+        while (told := _ask("GET", f"{api}/timers/{timer_id}"))["state"] != "delivered" and not deadline.passed():
+            pause(0.1)
+        say(f"{name}: {told['state']} by attempt {told['attempt']}, {told['last_call']['took_ms']} ms")
+    if set(Receiver.done) != {"on time", "shaky"}:
+        raise DemoFailed(f"not what was wanted: {sorted(Receiver.done)}")
+
+
+def _await_calls(stage: Stage, began_ms: int, deadline: Deadline) -> None:
+    while len(Receiver.done) < 2:
+        stage.check()
+        if deadline.passed():
+            raise DemoFailed(f"time is up; done are {sorted(Receiver.done)}")
+        pause(0.1)
+        if Receiver.done and wall_ms() < began_ms + 3_000:
+            raise DemoFailed("it came early")
+
+
+def _ask(method: str, url: str, wish: object = None) -> Any:
+    body = json.dumps(wish).encode() if wish is not None else None
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read() or b"{}")
+
+
+def main() -> int:
+    """Run it on a broker of its own; 0 if all went as it must."""
+    deadline = Deadline(_ALL_S)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with tempfile.TemporaryDirectory(prefix="retry-timers-") as name, LocalBroker(Path(name) / "broker") as broker:
+            folder = Path(name)
+            (folder / "secrets").write_text(SECRET + "\n")
+            (folder / "policies.yaml").write_text(POLICIES)
+            settings = {
+                "RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "RETRY_POLICIES": str(folder / "policies.yaml"),
+                "RETRY_SHARDS": "2", "RETRY_DATA_DIR": str(folder / "data"), "RETRY_HTTP_ADDR": "127.0.0.1:0",
+                "RETRY_API_ADDR": "127.0.0.1:0", "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8",
+                "RETRY_WEBHOOK_SECRETS": str(folder / "secrets"),
+            }  # fmt: skip
+            with Stage(folder, settings) as stage:
+                show(stage, f"http://127.0.0.1:{server.server_port}", print, deadline)
+    except (DemoFailed, RetryError) as failed:
+        print(f"FAILED: {failed}")
+        return 1
+    print("all as it must be; nothing is left running")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

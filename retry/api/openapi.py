@@ -1,0 +1,170 @@
+"""The API's own description, OpenAPI 3.1, and the page at `/docs` that is made of it: one answer, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+_POLICY = "as in the policy file: backoff, jitter, max_attempts, max_age; what is left out is the usual one"
+_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "url": ({"type": "string"}, "what is called; https and port 443, but for hosts that the operator lists"),
+    "at": ({"type": ["string", "integer"]}, "when: ISO 8601 with an offset, or epoch milliseconds; what is past is due at once"),
+    "after": ({"type": "string"}, "or in how long: 30s, 5m, 1h30m"),
+    "method": ({"type": "string", "enum": ["POST", "PUT", "PATCH", "DELETE", "GET"], "default": "POST"}, "how"),
+    "headers": ({"type": "object", "additionalProperties": {"type": "string"}}, "sent along, 64 and 8 KiB at most"),
+    "body": ({}, "sent: a text without its quotes, any other JSON as it is written; 256 KiB at most"),
+    "body_base64": ({"type": "string"}, "or sent as these bytes"),
+    "policy": ({"type": "object"}, f"when a call that failed is made again: {_POLICY}"),
+    "timeout": ({"type": "string"}, "how long one call may take, up to what the operator allows"),
+    "idempotency_key": ({"type": "string", "maxLength": 255}, "as the header Idempotency-Key"),
+}
+_TIMER: dict[str, tuple[dict[str, Any], str]] = {
+    "id": ({"type": "string"}, "its name, and `webhook-id` of every call"),
+    "state": ({"type": "string", "enum": ["waiting", "delivered", "parked"]}, "`parked`: given up, see `reason`"),
+    "at": ({"type": "string"}, "when the next call is due, or the last one was"),
+    "attempt": ({"type": "integer"}, "number of that call, from 1"),
+    "last_call": ({"type": ["object", "null"]}, "status, error, took_ms and the first 1,024 bytes of the answer"),
+    "reason": ({"type": ["string", "null"]}, "`max_attempts`, `max_age`, or `gone` where the host answered 410"),
+}
+
+
+_PAGE: dict[str, tuple[dict[str, Any], str]] = {
+    "timers": ({"type": "array", "items": {"$ref": "#/components/schemas/Timer"}}, "these"),
+    "cursor": ({"type": ["string", "null"]}, "where the next page begins"),
+}
+
+
+def _schema(fields: dict[str, tuple[dict[str, Any], str]], required: list[str]) -> dict[str, Any]:
+    properties = {name: {**shape, "description": what} for name, (shape, what) in fields.items()}
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _answer(what: str, schema: str | None = None) -> dict[str, Any]:
+    kind = "application/problem+json" if schema == "Problem" else "application/json"
+    content = {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}} if schema else None
+    return {"description": what, **({"content": content} if content else {})}
+
+
+def _query(name: str, what: str, kind: str = "string") -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": what, "schema": {"type": kind}}
+
+
+_REFUSED = {"401": _answer("no valid token", "Problem"), "503": _answer("not known whether it was done", "Problem")}
+_ID = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+
+DOCUMENT: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "HTTP timers", "version": "1", "description": "Calls a URL at a time, and again until it succeeds."},
+    "security": [{"token": []}],
+    "paths": {
+        "/timers": {
+            "post": {
+                "summary": "Make a timer",
+                "parameters": [
+                    {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": 255},
+                     "description": "asked again with the same key and the same wish, it is the same timer"},
+                ],
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {
+                        "schema": {"$ref": "#/components/schemas/Wanted"},
+                        "example": {"url": "https://example.com/hooks/reminder", "after": "5m", "body": {"order": 17}},
+                    }},
+                },
+                "responses": {
+                    "201": _answer("made; where it is stands in Location", "Timer"),
+                    "200": _answer("made before, of the same wish", "Timer"),
+                    "409": _answer("the idempotency key belongs to another wish", "Problem"),
+                    "413": _answer("the request is larger than 512 KiB", "Problem"),
+                    "415": _answer("it is not JSON", "Problem"),
+                    "422": _answer("it cannot be; detail says what to change", "Problem"),
+                    **_REFUSED,
+                },
+            },
+            "get": {
+                "summary": "List timers that wait, in due order",
+                "parameters": [
+                    _query("from", "due at this time or later"), _query("to", "due before"),
+                    _query("limit", "of a page, 1 to 500; 100", "integer"), _query("cursor", "what the page before gave"),
+                ],
+                "responses": {"200": _answer("timers, and cursor where there are more", "Page"), **_REFUSED},
+            },
+        },
+        "/timers/{id}": {
+            "get": {
+                "summary": "Look at a timer",
+                "parameters": _ID,
+                "responses": {
+                    "200": _answer("it waits, or what became of it", "Timer"), "404": _answer("none", "Problem"), **_REFUSED,
+                },
+            },
+            "delete": {
+                "summary": "End a timer that waits",
+                "parameters": _ID,
+                "responses": {"204": _answer("it is not called any more"), "404": _answer("none waits", "Problem"), **_REFUSED},
+            },
+        },
+    },
+    "components": {
+        "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        "schemas": {
+            "Wanted": _schema(_FIELDS, ["url"]) | {"additionalProperties": False},
+            "Timer": _schema(_TIMER, ["id", "state", "at", "attempt"]),
+            "Page": _schema(_PAGE, ["timers"]),
+            "Problem": _schema({
+                "title": ({"type": "string"}, "the status in words"),
+                "status": ({"type": "integer"}, "the status"),
+                "detail": ({"type": "string"}, "what to do"),
+            }, ["title", "status", "detail"]),
+        },
+    },
+}  # fmt: skip
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "code,pre,textarea,input{font:14px ui-monospace,monospace}pre,textarea{background:#f4f4f4;padding:.6rem;overflow:auto}"
+    "textarea,input{width:100%;box-sizing:border-box}table{border-collapse:collapse}"
+    "td{border-top:1px solid #ddd;padding:.2rem .6rem;vertical-align:top}"
+    "h2{margin-top:2.5rem;border-bottom:2px solid #ddd}b.m{text-transform:uppercase;color:#06c}"
+)
+SCRIPT = """\
+document.getElementById("go").addEventListener("click", async () => {
+  const said = document.getElementById("said"), token = document.getElementById("token").value;
+  const headers = {"Content-Type": "application/json", ...(token ? {Authorization: "Bearer " + token} : {})};
+  try {
+    const answer = await fetch("/timers", {method: "POST", headers, body: document.getElementById("wish").value});
+    said.textContent = answer.status + " " + await answer.text();
+  } catch (error) { said.textContent = String(error); }
+});
+"""
+
+
+def page() -> str:
+    """The HTML of `/docs`."""
+    operations = [(path, method, of) for path, methods in DOCUMENT["paths"].items() for method, of in methods.items()]
+    told = "".join(_operation(path, method, of) for path, method, of in operations)
+    schemas = "".join(f"<h2>{escape(n)}</h2>{_rows(s['properties'])}" for n, s in DOCUMENT["components"]["schemas"].items())
+    info = DOCUMENT["info"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
+        f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])} "
+        '<a href="/openapi.json">openapi.json</a></p>'
+        f"{told}{schemas}<h2>Try it</h2>"
+        '<p><input id="token" placeholder="token, where one is needed" autocomplete="off"></p>'
+        '<p><textarea id="wish" rows="6">{\n  "url": "https://example.com/",\n  "after": "1m"\n}</textarea></p>'
+        '<p><button id="go">POST /timers</button></p><pre id="said"></pre><script src="/docs.js"></script></html>'
+    )
+
+
+def _operation(path: str, method: str, of: dict[str, Any]) -> str:
+    parameters = {each["name"]: each for each in of.get("parameters", [])}
+    answers = {status: {"description": each["description"]} for status, each in of["responses"].items()}
+    return (
+        f'<h2><b class="m">{escape(method)}</b> <code>{escape(path)}</code></h2><p>{escape(of["summary"])}</p>'
+        f"{_rows(parameters)}<p>Answers</p>{_rows(answers)}"
+    )
+
+
+def _rows(told: dict[str, Any]) -> str:
+    rows = "".join(f"<tr><td><code>{escape(n)}</code><td>{escape(each.get('description', ''))}" for n, each in told.items())
+    return f"<table>{rows}</table>"

@@ -1,0 +1,185 @@
+"""Timers: made, looked at, ended and listed, for one team at a time. What another team has does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import secrets
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from retry import clock
+from retry import entry as entries
+from retry.api.problem import Problem, bad
+from retry.api.view import View, Waiting, cursor
+from retry.api.wanted import Wanted, too_large
+from retry.doors import timers as door
+from retry.errors import RecordUnwritten, UrlRefused
+from retry.kafka.records import Records
+from retry.sinks.webhook.guard import Guard
+from retry.telemetry.calls import Called
+
+_VET_S = 5.0
+_PREFIX = "tmr_"
+_ENDED = ("delivered", "parked")
+PAGE_MAX = 500
+
+
+class Made(NamedTuple):
+    """A timer as it is shown, and whether it was made just now."""
+
+    shown: dict[str, Any]
+    new: bool
+
+
+class Timers:
+    """The timers of a deployment.
+
+    Args:
+      topic: the changelog.
+      bytes_max: how large a record of it may be.
+    """
+
+    def __init__(self, view: View, records: Records, guard: Guard, topic: str, bytes_max: int) -> None:
+        self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
+
+    async def make(self, team: str, wanted: Wanted) -> Made:
+        """Make a timer, or find the one that was made of the same wish before.
+
+        Raises:
+          Problem: it is not made, or it is not known whether it was.
+        """
+        timer_id = _id(team, wanted.idempotency_key)
+        if wanted.idempotency_key is not None and (known := self._same(team, timer_id, wanted.mark)) is not None:
+            return Made(known, new=False)
+        await self._vet(wanted.call.url)
+        version = clock.wall_ms()
+        call = msgspec.structs.replace(wanted.call, id=timer_id)
+        key, envelope = door.row(
+            timer_id, team, wanted.host, wanted.due_at_ms, version, wanted.body, wanted.headers, call, wanted.mark
+        )
+        if len(key) + len(envelope) > self._bytes_max:
+            raise too_large(self._bytes_max)
+        timer = Waiting(key, entries.decode_named(envelope))
+        await self._write(timer_id, key, envelope, timer)
+        return Made(_shown(timer, None), new=True)
+
+    def get(self, team: str, timer_id: str) -> dict[str, Any]:
+        """A timer that waits, or what became of it.
+
+        Raises:
+          Problem: there is none, or it ended too long ago.
+        """
+        found = self._found(team, timer_id)
+        if found is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "there is no such timer: it was ended, or called long ago, or never was")
+        return found
+
+    async def end(self, team: str, timer_id: str) -> None:
+        """End a timer that waits; a call that is under way is not recalled.
+
+        Raises:
+          Problem: none waits.
+        """
+        timer, found = self._view.timer(timer_id), self._found(team, timer_id)
+        if timer is None or timer.entry.team != team or found is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "no such timer waits: it was called or ended, or never was")
+        key, envelope = door.cancelled(timer_id, timer.version)
+        await self._write(timer_id, key, envelope, None)
+
+    def between(self, team: str, from_ms: int, to_ms: int, after: str, rows_max: int) -> dict[str, Any]:
+        """A page of timers that wait, in due order.
+
+        Raises:
+          Problem: `after` is not what a page before this one gave.
+        """
+        try:
+            at = base64.urlsafe_b64decode(after)
+        except (binascii.Error, ValueError):
+            raise bad("cursor: it is none of a page before") from None
+        timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)
+        page = timers[:rows_max]
+        more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
+        return {"timers": [_shown(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
+
+    def _found(self, team: str, timer_id: str) -> dict[str, Any] | None:
+        timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
+        attempt = timer.entry.call.attempt if timer is not None and timer.entry.call is not None else 0
+        if timer is not None and timer.entry.team == team and not (last and last.decision in _ENDED and last.attempt >= attempt
+                                                                   and last.at_ms >= timer.version):  # fmt: skip
+            return _shown(timer, last)
+        return _past(last) if last is not None and last.team == team and last.decision in _ENDED else None
+
+    def _same(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
+        found = self._found(team, timer_id)
+        if found is not None and found.pop("mark") != mark.hex():
+            raise Problem(HTTPStatus.CONFLICT, "this idempotency key belongs to another timer; take another")
+        return found
+
+    async def _vet(self, url: str) -> None:
+        try:
+            async with asyncio.timeout(_VET_S):
+                await self._guard.vetted(url)
+        except UrlRefused as refused:
+            raise bad(f"url: {refused}") from None
+        except (OSError, TimeoutError):
+            # A host that is away may be back when it is called; it is looked at again then.
+            return
+
+    async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: Waiting | None) -> None:
+        partition = entries.shard_of(door.name(timer_id), self._view.shards)
+        try:
+            offset = await asyncio.wrap_future(self._records.write(self._topic, partition, key, envelope))
+        except RecordUnwritten:
+            headers = {"Retry-After": "1"}
+            detail = "it is not known whether this was taken in; ask again with the same idempotency key"
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers) from None
+        self._view.wrote(partition, offset, timer_id, timer)
+
+
+def _id(team: str, idempotency_key: str | None) -> str:
+    if idempotency_key is None:
+        return _PREFIX + secrets.token_hex(16)
+    return _PREFIX + hashlib.blake2b(f"{team}\0{idempotency_key}".encode(), digest_size=16).hexdigest()
+
+
+def _shown(timer: Waiting, last: Called | None) -> dict[str, Any]:
+    call = timer.entry.call or entries.Call("")
+    return {
+        "id": call.id,
+        "state": "waiting",
+        "at": clock.iso(timer.due_at_ms),
+        "made_at": clock.iso(timer.version),
+        "url": call.url,
+        "method": call.method,
+        "attempt": call.attempt,
+        "last_call": _call(last) if last is not None and call.attempt > 1 else None,
+        "mark": (timer.entry.key or b"").hex(),
+    }
+
+
+def _past(last: Called) -> dict[str, Any]:
+    return {
+        "id": last.id,
+        "state": last.decision,
+        "at": clock.iso(last.due_ms),
+        "attempt": last.attempt,
+        "reason": last.reason,
+        "last_call": _call(last),
+        "mark": last.mark,
+    }
+
+
+def _call(last: Called) -> dict[str, Any]:
+    return {
+        "attempt": last.attempt,
+        "at": clock.iso(last.at_ms),
+        "took_ms": last.took_ms,
+        "status": last.status,
+        "error": last.error,
+        "body": last.body,
+    }

@@ -1,0 +1,177 @@
+"""The way in: routes, tokens, limits of size, and how refusals and answers are written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from retry import clock
+from retry.api import openapi
+from retry.api.problem import Problem, bad
+from retry.api.timers import PAGE_MAX, Timers
+from retry.api.tokens import Tokens
+from retry.api.view import View
+from retry.api.wanted import moment_ms, read
+
+log = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 512 << 10
+_NOBODY = "timers"
+_PAGE = 100
+_END_OF_TIME_MS = 253_402_300_800_000
+# Where no token is asked for, a page of another site must not get in by a name that it has given this address.
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+}
+
+Handler = Callable[[Request, str], Awaitable[Response]]
+
+
+class Web:
+    """The ASGI application, `app`.
+
+    Args:
+      tokens: None where everybody may come in: on loopback only.
+    """
+
+    def __init__(self, timers: Timers, view: View, tokens: Tokens | None) -> None:
+        self._timers, self._view, self._tokens = timers, view, tokens
+        self._registry = CollectorRegistry()
+        names = "method", "status"
+        self._answered = Counter("retry_api_requests", "Requests that were answered.", names, registry=self._registry)
+        self._took = Histogram("retry_api_request_seconds", "How long that took.", registry=self._registry)
+        for name, meaning, value in (
+            ("retry_api_entries_waiting", "Named entries that wait, of all doors.", view.waiting),
+            ("retry_api_ready", "1 while all is read.", lambda: float(view.ready())),
+        ):
+            Gauge(name, meaning, registry=self._registry).set_function(value)
+        self.app = Starlette(
+            routes=[
+                Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
+                Route("/timers/{id}", partial(self._handled, self._timer_at), methods=["GET", "DELETE"]),
+                Route("/openapi.json", self._openapi),
+                Route("/docs", self._docs),
+                Route("/docs.js", self._script),
+                Route("/health/live", self._live),
+                Route("/health/ready", self._ready),
+                Route("/metrics", self._metrics),
+            ],
+            exception_handlers={HTTPException: self._refused, Exception: self._failed},
+        )
+
+    async def _handled(self, handler: Handler, request: Request) -> Response:
+        began_s = clock.monotonic_s()
+        try:
+            response = await handler(request, self._team(request))
+        except Problem as problem:
+            response = _problem(problem)
+        self._answered.labels(request.method, response.status_code).inc()
+        self._took.observe(clock.monotonic_s() - began_s)
+        return response
+
+    def _team(self, request: Request) -> str:
+        if self._tokens is None:
+            if request.url.hostname not in _LOOPBACK_NAMES:
+                raise Problem(HTTPStatus.BAD_REQUEST, "without tokens this is for loopback: ask localhost or 127.0.0.1")
+            return _NOBODY
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        team = self._tokens.team(token.strip()) if kind.lower() == "bearer" else None
+        if team is None:
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise Problem(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer and a token; retry api token makes one", headers)
+        return team
+
+    async def _timers_at(self, request: Request, team: str) -> Response:
+        return await (self._make(request, team) if request.method == "POST" else self._list(request, team))
+
+    async def _make(self, request: Request, team: str) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, with Content-Type: application/json")
+        wanted = read(await _body(request), request.headers.get("idempotency-key"), clock.wall_ms())
+        made = await self._timers.make(team, wanted)
+        headers = {"Location": f"/timers/{made.shown['id']}"}
+        return _json(made.shown, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
+
+    async def _list(self, request: Request, team: str) -> Response:
+        query = request.query_params
+        if unknown := set(query) - {"from", "to", "limit", "cursor"}:
+            raise bad(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
+        from_ms, to_ms = moment_ms(query.get("from", "0"), "from"), moment_ms(query.get("to", str(_END_OF_TIME_MS)), "to")
+        limit = query.get("limit", str(_PAGE))
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= PAGE_MAX):
+            raise bad(f"limit: it is not from 1 to {PAGE_MAX}")
+        page = await run_in_threadpool(self._timers.between, team, from_ms, to_ms, query.get("cursor", ""), int(limit))
+        for timer in page["timers"]:
+            del timer["mark"]
+        return _json(page)
+
+    async def _timer_at(self, request: Request, team: str) -> Response:
+        timer_id = request.path_params["id"]
+        if request.method == "DELETE":
+            await self._timers.end(team, timer_id)
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_SAFE)
+        return _json(self._timers.get(team, timer_id))
+
+    async def _openapi(self, _request: Request) -> Response:
+        return _json(openapi.DOCUMENT)
+
+    async def _docs(self, _request: Request) -> Response:
+        return HTMLResponse(openapi.page(), headers=_SAFE)
+
+    async def _script(self, _request: Request) -> Response:
+        return Response(openapi.SCRIPT, media_type="text/javascript", headers=_SAFE)
+
+    async def _live(self, _request: Request) -> Response:
+        live = not self._view.trouble
+        return _json({"live": live}, HTTPStatus.OK if live else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _ready(self, _request: Request) -> Response:
+        ready = self._view.ready()
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json({"ready": ready, "trouble": self._view.trouble, "waiting": self._view.waiting()}, status)
+
+    async def _metrics(self, _request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _refused(self, _request: Request, error: Exception) -> Response:
+        status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.BAD_REQUEST
+        return _problem(Problem(status, "there is nothing here that answers this; /docs says what does"))
+
+    async def _failed(self, _request: Request, _error: Exception) -> Response:
+        return _problem(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this is our fault, and stands in the log; ask again later"))
+
+
+async def _body(request: Request) -> bytes:
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > REQUEST_BYTES_MAX:
+            raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {REQUEST_BYTES_MAX:,} bytes")
+    return bytes(found)
+
+
+def _json(told: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    shown = {name: value for name, value in told.items() if name != "mark"}
+    return Response(orjson.dumps(shown), status, {**_SAFE, **(headers or {})}, "application/json")
+
+
+def _problem(problem: Problem) -> Response:
+    body = orjson.dumps(problem.body())
+    return Response(body, problem.status, {**_SAFE, **problem.headers}, "application/problem+json")

@@ -1,0 +1,179 @@
+"""HTTP calls under way: so many at a time, so many to a host, all made by one loop; what came of them is kept until written down.
+
+The fewer are free, the fewer one host may have: a host that hangs holds up its own calls only. One that is under way is not begun
+again by this process, whatever its shard goes through; see `retry.calling`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from retry import clock
+from retry import entry as entries
+from retry.entry import Named
+from retry.kafka.topics import Names
+from retry.sinks.webhook.answer import Answer
+from retry.sinks.webhook.client import Request
+from retry.sinks.webhook.hosts import Hosts
+from retry.telemetry.calls import Called
+
+log = logging.getLogger(__name__)
+
+_END_S, _POLL_S = 5.0, 0.02
+BUSY = "as many calls are under way as may be"
+
+Call = Callable[[Request], Awaitable[Answer]]
+
+
+class Answered(NamedTuple):
+    """A call that has ended and is not written down yet."""
+
+    entry: Named
+    answer: Answer
+    ended_at_ms: int
+
+
+class Limits(NamedTuple):
+    """How many calls may be under way, and how long each may take."""
+
+    total: int
+    per_host: int
+    timeout_ms: int
+
+
+class Calls:
+    """The calls of one process; asked by sweeps of several threads.
+
+    Args:
+      call: makes one; on the loop of a thread of its own.
+      tell: is given what came of calls, once that is committed.
+    """
+
+    def __init__(self, call: Call, limits: Limits, names: Names, tell: Callable[[list[Called]], None]) -> None:
+        self._call, self._limits, self.names, self.tell = call, limits, names, tell
+        self._lock = threading.Lock()
+        self._hosts = Hosts()
+        self._under_way: dict[int, dict[bytes, str]] = {}
+        self._of_host: Counter[str] = Counter()
+        self._answered: dict[int, dict[bytes, Answered]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving = False
+
+    def why_not(self, host: str, now_ms: int) -> str | None:
+        """Why no call to a host may begin now; None where one may."""
+        with self._lock:
+            if (why := self._hosts.why_not(host, now_ms)) is not None:
+                return why
+            return None if self._room(host) else BUSY
+
+    def room(self, host: str) -> int:
+        """How many calls to a host may begin now, breakers aside."""
+        with self._lock:
+            return self._room(host)
+
+    def _room(self, host: str) -> int:
+        if self._hosts.half_open(host):
+            return 1 - min(1, self._of_host[host])
+        free = self._limits.total - self._of_host.total()
+        return min(free, min(self._limits.per_host, max(1, free // 2)) - self._of_host[host])
+
+    def known(self, partition: int) -> set[bytes]:
+        """Keys of a shard that are under way, or whose answer is not written down yet."""
+        with self._lock:
+            return {*self._under_way.get(partition, ()), *self._answered.get(partition, ())}
+
+    def begin(self, partition: int, key: bytes, entry: Named) -> bool:
+        """Begin a call; False where there is no more room."""
+        host, now_ms = entry.destination, clock.wall_ms()
+        with self._lock:
+            if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(host) < 1:
+                return False
+            self._hosts.began(host)
+            self._under_way.setdefault(partition, {})[key] = host
+            self._of_host[host] += 1
+            loop = self._running()
+        asyncio.run_coroutine_threadsafe(self._made(partition, key, entry), loop)
+        return True
+
+    async def _made(self, partition: int, key: bytes, entry: Named) -> None:
+        try:
+            answer = await self._call(_request(entry, self._limits.timeout_ms))
+        except Exception:
+            log.exception("a call failed in a way that nobody thought of; it counts as an attempt")
+            answer = Answer(None, "internal")
+        now_ms = clock.wall_ms()
+        with self._lock:
+            host = self._under_way[partition].pop(key)
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
+            if answer.blames_host:
+                self._hosts.failed(host, now_ms, answer.retry_after_ms)
+            else:
+                self._hosts.answered(host)
+            self._answered.setdefault(partition, {})[key] = Answered(entry, answer, now_ms)
+
+    def answered(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
+        """Calls of a shard that have ended; they stay until they are written down."""
+        with self._lock:
+            found = self._answered.get(partition, {})
+            return dict(found) if len(found) <= rows_max else dict(list(found.items())[:rows_max])
+
+    def written(self, partition: int, keys: Iterable[bytes]) -> None:
+        """What became of these is in the changelog, or of no interest any more."""
+        with self._lock:
+            for key in keys:
+                self._answered[partition].pop(key, None)
+
+    def under_way(self) -> int:
+        """How many are."""
+        with self._lock:
+            return self._of_host.total()
+
+    def breakers(self) -> Counter[str]:
+        """How many hosts have a breaker that is `open` or `half-open`."""
+        with self._lock:
+            return Counter(self._hosts.states(clock.wall_ms()).values())
+
+    def leave(self, within_s: float) -> bool:
+        """Begin no more, and wait so long for those that are under way; whether there were any."""
+        with self._lock:
+            self._leaving = True
+            any_calls = self._of_host.total() > 0 or any(self._answered.values())
+        deadline = clock.Deadline(within_s)
+        while self.under_way() and not deadline.passed():
+            clock.pause(_POLL_S)
+        return any_calls
+
+    def close(self) -> None:
+        """End what is under way; it is called again by whoever has its shard then."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(_ended(), loop).result(_END_S)
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="calls", daemon=True).start()
+        return self._loop
+
+
+async def _ended() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _request(entry: Named, timeout_ms: int) -> Request:
+    call = entry.call or entries.Call("")
+    headers = {name: (value or b"").decode("latin-1") for name, value in entry.headers}
+    timeout_s = min(call.timeout_ms, timeout_ms) / 1_000
+    return Request(call.id, call.method, call.url, headers, entry.value or b"", timeout_s)

@@ -1,0 +1,1 @@
+"""Ways out that are no topic."""

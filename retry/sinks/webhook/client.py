@@ -1,0 +1,121 @@
+"""One call, with one deadline over lookup, connection, request and answer. Whatever a host does, the call ends and says how.
+
+Each call has a connection of its own: it goes to the addresses that were vetted for it, and what a host leaves behind in one
+connection cannot be taken for the answer to another call. Nothing is decompressed, no redirect followed, no cookie kept, and
+no proxy taken from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import aiohttp
+
+from retry import clock
+from retry.errors import UrlRefused
+from retry.sinks.webhook.answer import Answer, retry_after_ms
+from retry.sinks.webhook.guard import Guard, Vetted
+from retry.sinks.webhook.signature import signed
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 64 << 10
+_USER_AGENT = "dead-letter-retry"
+
+Secrets = Callable[[], Sequence[bytes]]
+
+
+class Request(NamedTuple):
+    """What is called.
+
+    Attributes:
+      id: `webhook-id`: the same for all attempts.
+      timeout_s: for all of it.
+    """
+
+    id: str
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    timeout_s: float
+
+
+class Client:
+    """Makes calls; belongs to one event loop.
+
+    Args:
+      secrets: asked before each call for the keys to sign with, the newest first.
+      trust: certificate authorities; those of the machine where it is left out.
+    """
+
+    def __init__(self, guard: Guard, secrets: Secrets, trust: ssl.SSLContext | None = None) -> None:
+        self._guard, self._secrets = guard, secrets
+        self._trust = trust or ssl.create_default_context()
+
+    async def call(self, request: Request) -> Answer:
+        """Call once. Every failure is an answer; nothing is raised but what ends the task."""
+        began_s = clock.monotonic_s()
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                answer = await self._called(await self._guard.vetted(request.url), request)
+        except (aiohttp.ClientError, OSError, TimeoutError, UrlRefused, ValueError) as error:
+            answer = Answer(None, _word(error))
+            log.debug("%s: %s: %r", request.id, answer.error, error)
+        return answer._replace(took_ms=int((clock.monotonic_s() - began_s) * 1_000))
+
+    async def _called(self, vetted: Vetted, request: Request) -> Answer:
+        now_ms = clock.wall_ms()
+        headers = {"User-Agent": _USER_AGENT, **request.headers}
+        headers |= signed(self._secrets(), request.id, now_ms // 1_000, request.body)
+        connector = aiohttp.TCPConnector(resolver=vetted.resolver(), use_dns_cache=False, force_close=True, ssl=self._trust)
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False, trust_env=False,
+        ) as session:  # fmt: skip
+            response = await session.request(
+                request.method, vetted.url, headers=headers, data=request.body or None, allow_redirects=False
+            )
+            try:
+                return await _read(response, now_ms)
+            finally:
+                # Not released: that would read what is left.
+                response.close()
+
+
+async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:
+    error = None if 200 <= response.status < 300 else str(response.status)
+    wait_ms = retry_after_ms(response.headers.get("Retry-After"), now_ms) if error else None
+    body = bytearray()
+    try:
+        while part := await response.content.read(BODY_BYTES_MAX + 1 - len(body)):
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                error = error or "too_large"
+                break
+    except aiohttp.ClientError:
+        # A status that says failed counts, however the answer ends.
+        if error is None:
+            raise
+    return Answer(response.status, error, bytes(body[:BODY_BYTES_MAX]), 0, wait_ms)
+
+
+
+
+def _word(error: Exception) -> str:
+    """What went wrong, in a word that tells nothing of what lies behind a refused address."""
+    return next((word for kind, word in _WORDS if isinstance(error, kind)), "bad_answer")
+
+
+_WORDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (UrlRefused, "not_allowed"),
+    (TimeoutError, "timeout"),
+    (aiohttp.ClientSSLError, "tls"),
+    (aiohttp.ClientConnectorError, "unreachable"),
+    ((aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientOSError, ConnectionError), "reset"),
+    (OSError, "unreachable"),
+)

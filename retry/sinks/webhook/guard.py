@@ -1,0 +1,200 @@
+"""The guard against calls to where nobody meant to go: inside the operator's network, to metadata services, to odd ports.
+
+A URL is looked at twice: when a timer is made, and before each attempt. Each time its host is resolved once, every address
+is judged, and the connection goes to these addresses and no others: there is no second lookup that could say something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from retry.errors import SettingsInvalid, UrlRefused
+from retry.sinks.webhook.addresses import Network, allowed, is_listed, reached
+
+URL_CHARACTERS_MAX = 2_048
+_AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#]*)")
+_UNSAFE = re.compile(r"[\s\\\x00-\x1f\x7f]")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.IGNORECASE)
+# Lookups that hang hold a thread each, one a host.
+_LOOKUPS = 64
+
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+
+
+class Allowed(NamedTuple):
+    """What the operator lists: networks that may be called though they are not public, and hosts by name.
+
+    Whoever is listed may be called without TLS and at any port; a name alone makes no private address public.
+    """
+
+    networks: tuple[Network, ...] = ()
+    hosts: frozenset[str] = frozenset()
+
+
+def listed(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
+    """The list as operators write it: networks and host names, with commas between.
+
+    Raises:
+      SettingsInvalid: a part is neither.
+    """
+    networks, hosts = [], set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            networks.append(ip_network(part))
+        except ValueError:
+            if not _HOST.fullmatch(part) or _NUMBER.fullmatch(part.rstrip(".").rpartition(".")[2]):
+                raise SettingsInvalid(name, f"{part!r} is neither a network like 10.1.0.0/16 nor a host's name") from None
+            hosts.add(part.rstrip(".").lower())
+    return Allowed(tuple(networks), frozenset(hosts))
+
+
+class Vetted(NamedTuple):
+    """A URL that may be called now, and the only addresses to which the call may go."""
+
+    url: URL
+    addresses: list[str]
+
+    def resolver(self) -> AbstractResolver:
+        """Answers whatever is asked with these addresses."""
+        return _Pinned(self.addresses)
+
+
+class Guard:
+    """Says where calls may go.
+
+    Args:
+      allow: what the operator lists.
+      lookup: host and port → addresses; by default as the machine resolves.
+    """
+
+    def __init__(self, allow: Allowed = Allowed(), lookup: Lookup | None = None) -> None:  # noqa: B008 immutable
+        self._allow, self._lookup = allow, lookup or _Lookups().addresses
+
+    async def vetted(self, url: str) -> Vetted:
+        """The URL and its addresses.
+
+        Raises:
+          UrlRefused: it may not be called.
+          OSError: its host cannot be resolved just now.
+        """
+        parsed = well_formed(url)
+        host, port = parsed.raw_host or "", parsed.port or 0
+        found = await self._lookup(host, port)
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "no address")
+        if not all(allowed(address, self._allow.networks) for address in found):
+            raise UrlRefused("its host is not one that may be called")
+        if (parsed.scheme != "https" or port != 443) and not self._is_listed(host, found):
+            raise UrlRefused("only https and port 443 may be called, but for hosts that RETRY_WEBHOOK_ALLOW lists")
+        return Vetted(parsed, found)
+
+    def _is_listed(self, host: str, addresses: Iterable[str]) -> bool:
+        if host.rstrip(".").lower() in self._allow.hosts:
+            return True
+        return all(is_listed(reached(ip_address(a.partition("%")[0])), self._allow.networks) for a in addresses)
+
+
+def well_formed(url: str) -> URL:
+    """The URL, if every reader of it would call the same host.
+
+    Raises:
+      UrlRefused: it is none, or not a plain one.
+    """
+    if len(url) > URL_CHARACTERS_MAX:
+        raise UrlRefused(f"it has more than {URL_CHARACTERS_MAX:,} characters")
+    if _UNSAFE.search(url):
+        raise UrlRefused("it has spaces, control characters or backslashes; escape them")
+    authority = _AUTHORITY.match(url)
+    try:
+        # What is plain ASCII is sent as it was written; its host is judged as it stands.
+        parsed = URL(url, encoded=url.isascii())
+        port = parsed.port
+    except (ValueError, TypeError):
+        raise UrlRefused("it is no URL") from None
+    if parsed.scheme not in ("http", "https") or authority is None or not parsed.raw_host or not port:
+        raise UrlRefused("it is not one like https://host/path")
+    if "@" in authority[1]:
+        raise UrlRefused("it has a user name; send credentials as a header")
+    if "#" in url:
+        raise UrlRefused("it has a fragment, which is never sent")
+    _check_host(parsed.raw_host)
+    return parsed
+
+
+def host_of(url: str) -> str:
+    """What calls have in common that go to one host: scheme, host and port."""
+    parsed = well_formed(url)
+    host = parsed.raw_host or ""
+    return f"{parsed.scheme}://{f'[{host}]' if ':' in host else host.rstrip('.').lower()}:{parsed.port}"
+
+
+def _check_host(host: str) -> None:
+    if ":" in host or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        # What ends in a number is an address; only the usual way to write one is understood alike by everybody.
+        try:
+            ip_address(host)
+        except ValueError:
+            raise UrlRefused("its host is a number that is no plain address") from None
+        if "%" in host:
+            raise UrlRefused("its host has a zone")
+    elif not _HOST.fullmatch(host):
+        raise UrlRefused("its host is no name")
+
+
+class _Lookups:
+    """The machine's resolver. Calls to one host at a time share an answer that is under way, and none is kept."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_LOOKUPS, "lookup")
+        self._under_way: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        asked = self._under_way.get((host, port))
+        if asked is None:
+            asked = asyncio.get_running_loop().run_in_executor(self._pool, _resolved, host, port)
+            self._under_way[host, port] = asked
+            asked.add_done_callback(lambda done: self._over((host, port), done))
+        # One caller's deadline must not take the answer from the others.
+        return await asyncio.shield(asked)
+
+    def _over(self, place: tuple[str, int], done: asyncio.Future[list[str]]) -> None:
+        del self._under_way[place]
+        if not done.cancelled():
+            done.exception()
+
+
+def _resolved(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class _Pinned(AbstractResolver):
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """See `AbstractResolver`."""
+        families = {address: socket.AF_INET6 if ":" in address else socket.AF_INET for address in self._addresses}
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=of, proto=0, flags=socket.AI_NUMERICHOST)
+            for address, of in families.items()
+            if family in (socket.AF_UNSPEC, of)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""

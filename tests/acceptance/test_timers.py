@@ -1,0 +1,160 @@
+"""HTTP timers through the real commands and a real broker; names carry the numbers of the acceptance list (2-1 … 2-16)."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from retry.clock import wall_ms
+from retry.sinks.webhook.signature import secret_of, signed
+from tests.conftest import Deploy
+from tests.support.deployment import Deployment
+from tests.support.hosts import Host, hang, reset, says, status
+from tests.support.process import WorkerProcess, await_that, let_pass
+from tests.support.reading import COMMITTED, read
+from tests.support.timers import Api
+
+Running = tuple[Deployment, Api, WorkerProcess]
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+QUICK = {"backoff": {"kind": "constant", "delay": "300ms"}, "jitter": "none", "max_attempts": 2}
+
+
+@pytest.fixture
+def running(deploy: Deploy) -> Running:
+    """A worker and an API that may call loopback; calls are signed."""
+    deployment = deploy({"orders": 1}, shards=2, environ={"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALL_TIMEOUT_MS": "1500"})
+    secrets = deployment.folder / "secrets"
+    secrets.write_text(f"# the one of now\n{SECRET}\n")
+    worker = deployment.worker("a").start(RETRY_WEBHOOK_SECRETS=str(secrets))
+    api = Api(deployment).start()
+    worker.await_ready()
+    return deployment, api, worker
+
+
+def called(deployment: Deployment) -> list[dict[str, object]]:
+    """What the service has written of calls."""
+    return [json.loads(record.value) for record in read(deployment.bootstrap_servers, [deployment.names.calls], COMMITTED)]
+
+
+def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(running: Running) -> None:
+    deployment, api, worker = running
+    with Host() as host, Host(status(500, body=b"not yet")) as slow, Host(status(410)) as gone:
+        made_at_ms = wall_ms()
+        wish = {"url": f"{host.url}/hook?a=b", "after": "1s", "body": {"order": 17}, "headers": {"X-Own": "1"}}
+        code, told, headers = api.ask("POST", "/timers", wish, Idempotency_Key="k1")
+        assert (code, told["state"], headers["location"]) == (201, "waiting", f"/timers/{told['id']}")
+        timer_id = told["id"]
+        assert api.ask("POST", "/timers", wish, Idempotency_Key="k1")[0:2] == (200, told)
+        assert api.ask("POST", "/timers", {**wish, "body": None}, Idempotency_Key="k1")[0] == 409
+        later = api.make(host.url, after="1h")
+        ended = api.make(host.url, after="2s")
+        assert [t["id"] for t in api.ask("GET", "/timers")[1]["timers"]] == [timer_id, ended, later] or api.state(timer_id)
+        assert api.ask("DELETE", f"/timers/{ended}")[0] == 204
+        assert api.state(ended) == {}
+        failing = api.make(slow.url, after="0s", policy=QUICK, body="three times")
+        left = api.make(gone.url, after="0s")
+        await_that("it was called", lambda: host.calls, 30.0)
+        (call,) = host.calls
+        assert call.at_ms >= made_at_ms + 1_000
+        assert (call.method, call.path, call.body) == ("POST", "/hook?a=b", b'{"order": 17}')
+        assert (call.headers["x-own"], call.headers["content-type"]) == ("1", "application/json")
+        proof = signed([secret_of(SECRET)], timer_id, int(call.headers["webhook-timestamp"]), call.body)
+        assert {name: call.headers[name] for name in proof} == proof
+        await_that("it is delivered", lambda: api.state(timer_id).get("state") == "delivered")
+        assert api.state(timer_id)["last_call"]["status"] == 200
+        assert api.ask("POST", "/timers", wish, Idempotency_Key="k1")[0] == 200, "it is not called again"
+        await_that("the failing one is given up", lambda: api.state(failing).get("state") == "parked")
+        assert [c.headers["webhook-id"] for c in slow.calls] == [failing] * 3
+        assert (api.state(failing)["reason"], api.state(failing)["last_call"]["body"]) == ("max_attempts", "not yet")
+        await_that("the one that is gone is", lambda: api.state(left).get("state") == "parked")
+        assert (api.state(left)["reason"], len(gone.calls)) == ("gone", 1)
+        let_pass(2.5)
+        assert len(host.calls) == 1, "the one that was ended is not called"
+        assert [t["id"] for t in api.ask("GET", "/timers")[1]["timers"]] == [later]
+        parked = read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED)
+        assert sorted((r.key, r.value) for r in parked) == sorted([(failing.encode(), b"three times"), (left.encode(), b"")])
+        assert worker.metric("retry_calls_total") == 5
+        assert [c["attempt"] for c in called(deployment) if c["id"] == failing] == [1, 2, 3]
+
+
+def test_2_1_2_11_2_13_2_14_the_api_describes_itself_refuses_in_words_and_is_healthy(running: Running) -> None:
+    _, api, _ = running
+    status_, page, headers = api.ask("GET", "/docs")
+    assert (status_, "POST" in page.upper(), "default-src 'none'" in headers["content-security-policy"]) == (200, True, True)
+    assert "http://" not in page
+    assert "https://" not in page.replace("https://example.com", "")
+    assert api.ask("GET", "/openapi.json")[1]["openapi"] == "3.1.0"
+    assert api.ask("GET", "/health/ready")[0] == 200
+    assert "retry_api_requests_total" in api.ask("GET", "/metrics")[1]
+    for wish, said in (
+        ({"url": "https://example.com/"}, "either at"),
+        ({"url": "http://8.8.8.8/", "after": "1s"}, "only https"),
+        ({"url": "https://192.168.1.1/", "after": "1s"}, "not one that may be called"),
+        ({"url": "https://169.254.169.254/", "after": "1s"}, "not one that may be called"),
+        ({"url": "http://127.0.0.1:1/", "after": "soon"}, "not a duration"),
+        ({"url": "http://127.0.0.1:1/", "at": "2026-01-01T00:00"}, "no offset"),
+        ({"url": "http://127.0.0.1:1/", "after": "1s", "headers": {"Host": "x"}}, "leave it out"),
+        ({"url": "http://127.0.0.1:1/", "after": "1s", "headers": {"X": "a\r\nY: b"}}, "no header may have"),
+        ({"url": "http://127.0.0.1:1/", "after": "1s", "unknown": 1}, "unknown"),
+        ({"url": "http://127.0.0.1:1/", "after": "1s", "policy": {"backoff": 3}}, "policy: backoff"),
+    ):
+        code, told, headers = api.ask("POST", "/timers", wish)
+        assert (code, headers["content-type"]) == (422, "application/problem+json")
+        assert said in told["detail"], told
+    assert api.ask("POST", "/timers", b"x" * 600_000)[0] == 413
+    assert api.ask("POST", "/timers", b"{}", Content_Type="text/plain")[0] == 415
+    assert api.ask("GET", "/timers/tmr_unknown")[0] == 404
+    assert api.ask("GET", "/nothing")[0] == 404
+    assert api.ask("GET", "/timers", Host="attacker.example")[0] == 400
+
+
+def test_2_6_2_11_tokens_are_asked_for_and_teams_do_not_see_each_other(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1}, shards=2)
+    refused = deployment.command("api", RETRY_API_ADDR="0.0.0.0:0")
+    assert (refused.returncode, "RETRY_API_TOKENS" in refused.stderr) == (1, True)
+    made = [deployment.command("api", "token", team) for team in ("billing", "shipping")]
+    file = deployment.folder / "tokens"
+    file.write_text("".join(each.stdout for each in made))
+    one, other = (f"Bearer {each.stderr.strip()}" for each in made)
+    api = Api(deployment, RETRY_API_TOKENS=str(file)).start()
+    wish = {"url": "http://127.0.0.1:9/", "after": "1h"}
+    assert api.ask("POST", "/timers", wish)[0] == 401
+    assert api.ask("POST", "/timers", wish, Authorization="Bearer wrong")[0] == 401
+    code, told, _ = api.ask("POST", "/timers", wish, Authorization=one)
+    assert code == 201
+    assert api.ask("GET", f"/timers/{told['id']}", Authorization=one)[0] == 200
+    assert api.ask("GET", f"/timers/{told['id']}", Authorization=other)[0] == 404
+    assert api.ask("DELETE", f"/timers/{told['id']}", Authorization=other)[0] == 404
+    listed = lambda who: [t["id"] for t in api.ask("GET", "/timers", Authorization=who)[1]["timers"]]  # noqa: E731
+    await_that("it is listed", lambda: listed(one) == [told["id"]])
+    assert listed(other) == []
+    second = Api(deployment, "api-2", RETRY_API_TOKENS=str(file)).start()
+    assert second.ask("GET", f"/timers/{told['id']}", Authorization=one)[0] == 200
+    api.process.terminate()
+    assert second.ask("DELETE", f"/timers/{told['id']}", Authorization=one)[0] == 204
+
+
+def test_2_15_2_16_hosts_that_cannot_be_reached_end_no_worker_and_open_their_breaker(running: Running) -> None:
+    _, api, worker = running
+    with socket.socket() as closed, Host(reset) as resetting, Host(hang) as hanging, Host(says(b"no http")) as odd:
+        closed.bind(("127.0.0.1", 0))
+        bad = [f"http://127.0.0.1:{closed.getsockname()[1]}/", resetting.url, hanging.url, odd.url]
+        once = {"max_attempts": 0}
+        failing = {api.make(url, after="0s", policy=once): url for url in bad}
+        for timer_id in failing:
+            await_that("it is given up", lambda t=timer_id: api.state(t).get("state") == "parked")
+        errors = {failing[t]: api.state(t)["last_call"]["error"] for t in failing}
+        assert errors == dict(zip(bad, ["unreachable", "reset", "timeout", "bad_answer"], strict=True))
+        more = [api.make(resetting.url, after="0s", policy=once) for _ in range(12)]
+        await_that("its breaker is open", lambda: "breaker" in worker.get("/health/ready")[1])
+        assert len(resetting.calls) < 1 + len(more)
+        with Host() as fine:
+            good = api.make(fine.url, after="0s")
+            await_that("others go on", lambda: api.state(good).get("state") == "delivered")
+        resetting.behave = status(200)
+        for timer_id in more:
+            await_that("all are called in the end", lambda t=timer_id: api.state(t).get("state") in ("delivered", "parked"), 60.0)
+        assert worker.running()
+        assert worker.ready()
