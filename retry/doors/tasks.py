@@ -20,7 +20,7 @@ import msgspec
 from backoff.recurrence import first
 from retry import entry as entries
 from retry.doors import Place
-from retry.entry import Entry, Named
+from retry.entry import Entry, Headers, Named
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.plan import Plan, told
 from retry.policies.tasks import TEAM, Tasks
@@ -133,7 +133,7 @@ class TasksDoor:
 
     def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, Row, str]:
         """The record as it is, or where it does not fit its coordinates alone."""
-        ours = [
+        ours: Headers = [
             (names.TASK_SOURCE, record.source),
             (names.PARKED_REASON, reason.encode()),
             (names.PARKED_FAULT, fault[:_FAULT_CHARS_MAX].encode(errors="replace")),
