@@ -32,8 +32,6 @@ _EVERYTHING = 1 << 62
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
 _FRESH = -1
-# Rows that are looked up by one call, which is a fraction of what so many calls cost.
-_TOGETHER = 500
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):
@@ -168,16 +166,13 @@ class RocksTable:
 
     def _end(self, keys: list[bytes], batch: Batch) -> int:
         """Delete those of these keys that have rows; how many that were."""
-        ended = 0
-        for some in (keys[n : n + _TOGETHER] for n in range(0, len(keys), _TOGETHER)):
-            for key, row in zip(some, self._db.get_many(some), strict=True):
-                if row is not None:
-                    batch.delete(key)
-                    ended += 1
-                    if self._lanes.seen(key):
-                        # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
-                        self._gone.setdefault(key[:LANE_BYTES], set()).add(key)
-        return ended
+        found = self._db.there(keys)
+        for key in found:
+            batch.delete(key)
+            if self._lanes.seen(key):
+                # Handed out by `due`, delivered, and read back before `forget` is told: to be counted once.
+                self._gone.setdefault(key[:LANE_BYTES], set()).add(key)
+        return len(found)
 
     def _fold_special(self, rows: Sequence[Row], batch: Batch) -> None:
         """Controls, and entries that keep an order."""

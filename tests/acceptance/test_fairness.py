@@ -13,14 +13,13 @@ from retry.kafka.broker import LocalBroker
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import let_pass
-from tests.support.reading import Tail
+from tests.support.reading import Record, Tail
 
 FLOOD = 100_000
 PER_S = 100
 ALONE_S = 20.0
 DELAYS_MS = {"billing": 10_000, "stock": 12_000, "flood": 14_000}
 QUIET = ("billing", "stock")
-AT_MOST_MS = 2_000
 
 
 class Teams(Deployment):
@@ -53,21 +52,23 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         flood = Tail(broker.bootstrap_servers, [f"{deployment.app_id}.flood.retry"])
         flood.await_seen(FLOOD, 120.0)
         flood.close()
-        ended_ms = wall_ms()
-        sent = steady.finish()
-        late = lateness_ms(deployment, sent, [began_ms, flooded_ms, ended_ms])
+        ended_ms = max(record.timestamp_ms for record in flood.records)
+        due_ms = min(due_at_ms(record) for record in flood.records)
+        quiet = quiet_retries(deployment, steady.finish())
         assert worker.running()
     finally:
         deployment.close()
+    alone, beside = lateness_ms(quiet, began_ms, flooded_ms), lateness_ms(quiet, flooded_ms, ended_ms)
     with capsys.disabled():
-        print(f"\n{FLOOD:,} letters of another team within {(ended_ms - flooded_ms) / 1_000:.1f} s:")
+        print(f"\n{FLOOD:,} letters of another team, {(ended_ms - due_ms) / 1_000:.1f} s from first due to last sent:")
         for team in QUIET:
-            alone, beside = (percentiles(late[team, n]) for n in range(2))
-            print(f"  {team}: lateness ms p50, p99 alone {alone[0]}, {alone[1]}; beside the flood {beside[0]}, {beside[1]}")
-    for team in QUIET:
-        # To wait for the flood would take several seconds. The ratio to being alone is printed, and not asserted: it is
-        # three to four where broker, worker and clients share two cores.
-        assert percentiles(late[team, 1])[1] < AT_MOST_MS, team
+            print(f"  {team}: lateness ms p50, p99 alone {percentiles(alone[team])}; beside it {percentiles(beside[team])}")
+    # Who waits for the flood is sent after its last letter. How late the others are is printed, and not asserted: it is
+    # three to four times what it is alone where broker, worker and clients share two cores.
+    half_ms = (due_ms + ended_ms) // 2
+    early_half = [record for record in quiet if due_ms <= due_at_ms(record) < half_ms]
+    waited = [record for record in early_half if record.timestamp_ms >= ended_ms]
+    assert (bool(early_half), waited) == (True, [])
 
 
 class Steady:
@@ -102,18 +103,25 @@ def fill(deployment: Deployment) -> None:
     assert producer.flush(60) == 0
 
 
-def lateness_ms(deployment: Deployment, sent: int, bounds_ms: list[int]) -> dict[tuple[str, int], list[int]]:
-    """By team and period, from the due time to the broker's time of each retry that was due in that period."""
-    topics = [f"{deployment.app_id}.{team}.retry" for team in QUIET]
-    tail = Tail(deployment.bootstrap_servers, topics)
+def quiet_retries(deployment: Deployment, sent: int) -> list[Record]:
+    """All retries of the quiet teams."""
+    tail = Tail(deployment.bootstrap_servers, [f"{deployment.app_id}.{team}.retry" for team in QUIET])
     tail.await_seen(sent, 60.0)
     tail.close()
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for record in tail.records:
-        due_ms = int(record.header("retry-due-ms"))
-        for n in range(2):
-            if bounds_ms[n] <= due_ms < bounds_ms[n + 1]:
-                found[record.topic.split(".")[1], n].append(record.timestamp_ms - due_ms)
+    return tail.records
+
+
+def due_at_ms(record: Record) -> int:
+    """When a retry was to be sent."""
+    return int(record.header("retry-due-ms"))
+
+
+def lateness_ms(retries: list[Record], from_ms: int, until_ms: int) -> dict[str, list[int]]:
+    """By team, from the due time to the broker's time of each retry that was due in a period."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for record in retries:
+        if from_ms <= due_at_ms(record) < until_ms:
+            found[record.topic.split(".")[1]].append(record.timestamp_ms - due_at_ms(record))
     return found
 
 
