@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rocksdict import (
     AccessType,
@@ -87,6 +88,12 @@ class Database:
         """One row."""
         with self._blamed():
             return self._handle.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Rows by their keys."""
+        with self._blamed():
+            found: Any = self._handle.get(list[Any](keys))
+            return list(found)
 
     def there(self, keys: list[bytes]) -> list[bytes]:
         """Those of these keys that have rows, in their order; no row is read, however large."""
