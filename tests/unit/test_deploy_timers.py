@@ -26,7 +26,8 @@ def test_2_7_the_sample_has_every_variable_and_can_be_used() -> None:
     with pytest.raises(SettingsInvalid) as refused:
         settings.from_environment({"RETRY_UNKNOWN": "x"})
     told = str(refused.value).partition("known are ")[2].partition(" and ")[0]
-    assert set(told.split(", ")) == set(sample())
+    named = {name for name in told.split(", ") if not name.endswith("*")}
+    assert named == set(sample())
     assert settings.from_environment(sample()).app_id == "retry"
 
 
