@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +27,6 @@ from retry.errors import RetryError
 from retry.kafka.broker import LocalBroker
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-POLICIES = "teams: {orders: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}\n"
 _ALL_S = 90.0
 _ADDRESS = re.compile(r"http on (127\.0\.0\.1:\d+)")
 
@@ -60,17 +60,24 @@ class Receiver(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def show(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
-    """Make timers and wait until what they call was called.
+@contextmanager
+def receiving(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A receiver: its URL, and the settings of a service that may call it and signs; the secret lies in `folder`."""
+    secrets = folder / "secrets"
+    secrets.write_text(SECRET + "\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = {"RETRY_API_ADDR": "127.0.0.1:0", "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_WEBHOOK_SECRETS": str(secrets)}
+        yield f"http://127.0.0.1:{server.server_port}", settings
+        server.shutdown()
+
+
+def play(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
+    """Make timers and wait until what they call was called; a worker and an API are ready.
 
     Raises:
       DemoFailed: something else was called, or too early.
     """
-    stage.run("topics", "create", deadline=deadline)
-    for name in ("worker", "api"):
-        stage.start(name, "retry", name)
-    for name in ("worker", "api"):
-        stage.await_ready(name, deadline)
     found = _ADDRESS.search(stage.log_file("api").read_text())
     api = f"http://{found[1] if found else ''}"
     say(f"the API is at {api}/docs")
@@ -111,21 +118,18 @@ def _ask(method: str, url: str, wish: object = None) -> Any:
 def main() -> int:
     """Run it on a broker of its own; 0 if all went as it must."""
     deadline = Deadline(_ALL_S)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with tempfile.TemporaryDirectory(prefix="retry-timers-") as name, LocalBroker(Path(name) / "broker") as broker:
-            folder = Path(name)
-            (folder / "secrets").write_text(SECRET + "\n")
-            (folder / "policies.yaml").write_text(POLICIES)
-            settings = {
-                "RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "RETRY_POLICIES": str(folder / "policies.yaml"),
-                "RETRY_SHARDS": "2", "RETRY_DATA_DIR": str(folder / "data"), "RETRY_HTTP_ADDR": "127.0.0.1:0",
-                "RETRY_API_ADDR": "127.0.0.1:0", "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8",
-                "RETRY_WEBHOOK_SECRETS": str(folder / "secrets"),
-            }  # fmt: skip
-            with Stage(folder, settings) as stage:
-                show(stage, f"http://127.0.0.1:{server.server_port}", print, deadline)
+            settings = {"RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "RETRY_SHARDS": "2",
+                        "RETRY_DATA_DIR": f"{name}/data", "RETRY_HTTP_ADDR": "127.0.0.1:0"}  # fmt: skip
+            with receiving(Path(name)) as (receiver, more), Stage(Path(name), settings | more) as stage:
+                stage.run("topics", "create", deadline=deadline)
+                stage.start("worker", "retry", "worker", "--timers-only")
+                stage.start("api", "retry", "api")
+                for part in ("worker", "api"):
+                    stage.await_ready(part, deadline)
+                play(stage, receiver, print, deadline)
+                stage.stop()
     except (DemoFailed, RetryError) as failed:
         print(f"FAILED: {failed}")
         return 1

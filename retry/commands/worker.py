@@ -22,21 +22,25 @@ _PROCESSES_MAX = 64
     help="So many workers on this machine under one supervisor: one for each core or two. Each has a directory of its own "
     "in RETRY_DATA_DIR; health and metrics of all are at RETRY_HTTP_ADDR.",
 )
+@click.option(
+    "--timers-only", is_flag=True,
+    help="Run without a policy file: HTTP timers are called, no dead letters and no tasks are taken in. For all workers or none.",
+)
 @click.option("--supervised", type=int, hidden=True, help="Inherited socket for health and metrics.")
-def worker(*, adopt: bool, processes: int, supervised: int | None) -> None:
+def worker(*, adopt: bool, processes: int, timers_only: bool, supervised: int | None) -> None:
     """Run one worker until it is told to stop. Settings come from the environment, RETRY_*; see the README."""
     from retry.errors import RetryError
 
     try:
         if processes > 1:
-            sys.exit(_together(processes, adopt=adopt))
-        _alone(adopt=adopt, listening=supervised)
+            sys.exit(_together(processes, adopt=adopt, timers_only=timers_only))
+        _alone(adopt=adopt, timers_only=timers_only, listening=supervised)
     except RetryError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
 
 
-def _alone(*, adopt: bool, listening: int | None) -> None:
+def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
     from retry import allocator
     from retry import settings as environment
     from retry import worker as shell
@@ -49,19 +53,23 @@ def _alone(*, adopt: bool, listening: int | None) -> None:
     if listening is not None:
         end_with_supervisor()
     allocator.settle()
-    if settings.policies is None:
-        raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
+    if (settings.policies is None) != timers_only:
+        # Whoever forgets the file must not run a fleet that takes in nothing.
+        fault = "set, but --timers-only is for no policy file: leave one out" if timers_only else (
+            "not set; give the path of the policy file, or --timers-only to call HTTP timers and nothing else"
+        )
+        raise SettingsInvalid("RETRY_POLICIES", fault)
     engine = build(settings, adopt=adopt, opened=opened(settings))
     shell.run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
 
 
-def _together(processes: int, *, adopt: bool) -> int:
+def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:
     from retry import settings as environment
     from retry.control.logs import LOGGING
     from retry.processes import Processes
 
     settings = environment.from_environment()
     logging.config.dictConfig(LOGGING)
-    options = ["--adopt-empty-changelog"] if adopt else []
+    options = ["--adopt-empty-changelog"] * adopt + ["--timers-only"] * timers_only
     supervisor = Processes(environment.environments(settings, processes), options)
     return asyncio.run(supervisor.run(*settings.http_host_port()))
