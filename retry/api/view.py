@@ -125,8 +125,8 @@ class View:
         pointer = names.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL))
         # Between two reads a fold may move it on; whoever has ended has no pointer any more, or one to its end.
         for _ in range(_LOOKS_MAX):
-            key = table.get(pointer)
-            if key is None or key.startswith(entries.CANCEL):
+            row = table.get(pointer)
+            if row is None or (key := names.waits(row)) is None:
                 return None
             if (envelope := table.get(key)) is not None:
                 return Waiting(key, entries.decode_named(envelope))

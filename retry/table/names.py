@@ -111,6 +111,11 @@ def pointer(key: bytes) -> bytes:
     return _COUNTS + name_of(key)
 
 
+def waits(pointer_row: bytes) -> bytes | None:
+    """The key of the entry that counts, from the value of that row; None where that is a cancel."""
+    return None if pointer_row.startswith(CANCEL, 1) else pointer_row[1:]
+
+
 def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
     """The rows of a name, of which these keys stand in the changelog: what a table is."""
     if not live:
