@@ -98,7 +98,7 @@ class Timers:
           Problem: `after` is not what a page before this one gave.
         """
         try:
-            at = base64.urlsafe_b64decode(after)
+            at = base64.b64decode(after, b"-_", validate=True)
         except (binascii.Error, ValueError):
             raise bad("cursor: it is none of a page before") from None
         timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)

@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from retry.clock import wall_ms
 from tests.conftest import Deploy
 from tests.support.hosts import Call, Host, hang, ok
@@ -35,6 +37,7 @@ def p99(sorted_ms: list[int]) -> int:
     return sorted_ms[len(sorted_ms) * 99 // 100]
 
 
+@pytest.mark.fault("a host that is called hangs for 30 s")
 def test_2_3_a_host_that_hangs_does_not_delay_others(deploy: Deploy) -> None:
     """The figures are printed: with `-s`, p99 of the others with and without a host that hangs for 30 s."""
     deployment = deploy({"orders": 1}, shards=2, environ={**LOOPBACK, "RETRY_CALL_TIMEOUT_MS": str(HANG_MS)})
@@ -58,6 +61,7 @@ def test_2_3_a_host_that_hangs_does_not_delay_others(deploy: Deploy) -> None:
         assert worker.metric("retry_calls_under_way") == 32
 
 
+@pytest.mark.fault("the worker that calls timers killed")
 def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(deploy: Deploy) -> None:
     """At least once: a call without its null is made again, under the same id, and there are no others twice."""
     deployment = deploy({"orders": 1}, shards=4, environ=LOOPBACK)

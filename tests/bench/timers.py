@@ -30,12 +30,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker", heap_mb=512) as broker:
         deployment = Deployment(broker.bootstrap_servers, Path(folder) / "load", {"orders": 1}, environ=_SETTINGS).prepare()
         try:
-            _load(deployment, told.timers, told.hosts)
+            load(deployment, told.timers, told.hosts)
         finally:
             deployment.close()
 
 
-def _load(deployment: Deployment, timers: int, count: int) -> None:
+def load(deployment: Deployment, timers: int, count: int) -> None:
+    """Make so many timers for so many hosts, and print how fast they were made and fired.
+
+    Raises:
+      AssertionError: not all were made, or not all were called in ten minutes.
+    """
     worker, api = deployment.worker("a").start(), Api(deployment).start()
     worker.await_ready()
     hosts = [Host().__enter__() for _ in range(count)]

@@ -86,6 +86,17 @@ def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[Row, 
     assert (raw(table), table.superseded(ALL)) == ({}, [])
 
 
+def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
+    table, row = rocks(tmp_path / "table"), names.pointer(FIRST)
+    put(table, FIRST)
+    assert names.waits(table.get(row) or b"") == FIRST
+    put(table, THIRD)
+    assert names.waits(table.get(row) or b"") == THIRD
+    fold(table, CANCEL)
+    assert names.waits(table.get(row) or b"") is None
+    table.close()
+
+
 def test_what_comes_after_a_cancel_counts(table: Table) -> None:
     put(table, FIRST)
     fold(table, CANCEL)

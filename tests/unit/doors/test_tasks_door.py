@@ -17,6 +17,7 @@ from retry.sources.tasks import avro
 from retry.sources.tasks.definition import UNITS_MS
 from retry.sources.tasks.formats import AVRO, JSON, Reader
 from retry.sources.tasks.samples import encoded, samples
+from retry.table.memory import MemoryTable
 
 NOW_MS = 1_795_000_000_000
 TASKS = """\
@@ -93,6 +94,21 @@ def test_0_5_the_first_run_is_one_period_after_the_definition(unit):
     plan = entry.plan
     assert (plan.run, plan.start_ms, plan.every_ms) == (1, NOW_MS - 500, 2 * UNITS_MS[unit])
     assert (plan.misfire, plan.late_ms, plan.catch_up_max) == ("skip", 5_000, 3)
+
+
+@pytest.mark.parametrize("unit", UNITS_MS)
+def test_0_10_one_door_adds_changes_finds_and_deletes_tasks_of_each_unit(unit):
+    """What the seed has a handler of each unit for: add, get, delete, and how long a period is."""
+    table = MemoryTable()
+
+    def found(message):
+        rows = [(row["key"], row["value"]) for of_shard in settled(message).entries.values() for row in of_shard]
+        table.fold(rows, table.next_offset + len(rows), NOW_MS)
+        return [entries.decode_named(table.get(key)).plan.every_ms for key, _ in table.page(b"", 10)]
+
+    assert found(task({"frequencyTimeUnit": unit, "time": 1})) == [UNITS_MS[unit]]
+    assert found(task({"frequencyTimeUnit": unit, "time": 3}, offset=8)) == [3 * UNITS_MS[unit]]
+    assert found(Message(as_json(KEY), None, offset=9)) == []
 
 
 def test_0_9_customers_have_tasks_of_the_same_name_each_of_its_own():

@@ -1,0 +1,158 @@
+"""The API over a log in memory and tables on disk: two processes of one deployment, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from retry import clock
+from retry.api.timers import Timers
+from retry.api.view import View
+from retry.api.web import Web
+from retry.kafka.memory import MemoryFollower, MemoryLog
+from retry.sinks.webhook.guard import Guard, listed
+from retry.table.tables import RocksTables
+from retry.telemetry.calls import Called, to_json
+from tests.support.process import await_that
+from tests.support.tables import DAY_MS, MEMORY
+
+SHARDS = 2
+URL = "http://127.0.0.1:9/hook"
+Answer = tuple[int, Any]
+
+
+class Follower(MemoryFollower):
+    """Leaves the processor to others while there is nothing new."""
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        found = super().read(records_max, wait_s)
+        if not found:
+            clock.pause(0.001)
+        return found
+
+
+class Records:
+    """`retry.kafka.records.Records` over a log in memory."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]:
+        done: Future[int] = Future()
+        done.set_result(self._log.put(topic, key, value, partition=partition).offset())
+        return done
+
+
+class Process:
+    """What `retry api` is, less its sockets."""
+
+    def __init__(self, log: MemoryLog, folder: Path, name: str) -> None:
+        tables = RocksTables(folder / name, "changelog", "cluster", "topic", MEMORY, DAY_MS)
+        recent = {0: 0}
+        self.view = View(Follower(log), tables, "changelog", "calls", log.bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
+        timers = Timers(self.view, Records(log), Guard(listed("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
+        self._app = Web(timers, self.view, None).app
+        await_that("all is read", self.view.ready)
+
+    def ask(self, method: str, target: str, wish: object = None, **headers: str) -> Answer:
+        """Status and JSON of an answer."""
+        return asyncio.run(self._asked(method, target, json.dumps(wish).encode(), headers))
+
+    async def _asked(self, method: str, target: str, body: bytes, more: dict[str, str]) -> Answer:
+        headers = {"host": "127.0.0.1", "content-type": "application/json"}
+        headers |= {name.replace("_", "-").lower(): value for name, value in more.items()}
+        parts, sent = urlsplit(target), list[dict[str, Any]]()
+        scope = {
+            "type": "http", "method": method, "scheme": "http", "path": parts.path, "query_string": parts.query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        told = b"".join(message.get("body", b"") for message in sent)
+        return sent[0]["status"], json.loads(told) if told else None
+
+    def timers(self, query: str = "") -> list[str]:
+        """Ids of those that wait, in due order."""
+        return [timer["id"] for timer in self.ask("GET", f"/timers{query}")[1]["timers"]]
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.create("changelog", SHARDS)
+    log.create("calls", 1)
+    return log
+
+
+@pytest.fixture
+def processes(log: MemoryLog, tmp_path: Path) -> Iterator[list[Process]]:
+    made = [Process(log, tmp_path, name) for name in ("one", "other")]
+    yield made
+    for each in made:
+        each.view.close()
+
+
+def make(process: Process, **wish: object) -> str:
+    status, told = process.ask("POST", "/timers", {"url": URL, **wish})
+    assert status == 201, told
+    return str(told["id"])
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["where it was made", "elsewhere"])
+def test_2_6_2_10_a_timer_is_shown_and_ended(processes: list[Process], asked: int) -> None:
+    """Elsewhere it is known from the fold alone."""
+    timer_id, process = make(processes[0], after="1h"), processes[asked]
+    await_that("it is known", lambda: process.ask("GET", f"/timers/{timer_id}")[0] == 200)
+    await_that("it is listed", lambda: process.timers() == [timer_id])
+    assert process.ask("GET", f"/timers/{timer_id}")[1]["state"] == "waiting"
+    assert process.ask("DELETE", f"/timers/{timer_id}") == (204, None)
+    for each in processes:
+        await_that("it is gone", lambda each=each: each.ask("GET", f"/timers/{timer_id}")[0] == 404)  # type: ignore[misc]
+        await_that("it is not listed", lambda each=each: each.timers() == [])  # type: ignore[misc]
+    assert process.ask("DELETE", f"/timers/{timer_id}")[0] == 404
+
+
+def test_2_10_a_key_and_a_wish_are_one_timer_in_every_process(processes: list[Process]) -> None:
+    one, other = processes
+    wish = {"url": URL, "at": clock.wall_ms() + DAY_MS, "body": {"order": 17}}
+    status, told = one.ask("POST", "/timers", wish, Idempotency_Key="k")
+    assert (status, one.ask("POST", "/timers", wish, Idempotency_Key="k")) == (201, (200, told))
+    await_that("the other one knows it", lambda: other.timers() == [told["id"]])
+    assert other.ask("POST", "/timers", wish, Idempotency_Key="k") == (200, told)
+    assert other.ask("POST", "/timers", {**wish, "body": None}, Idempotency_Key="k")[0] == 409
+
+
+def test_2_10_lists_go_by_time_and_page_by_page(processes: list[Process]) -> None:
+    now_ms = clock.wall_ms()
+    made = [make(processes[0], at=now_ms + hours * 3_600_000) for hours in (3, 1, 2)]
+    third, first, second = made
+    process = processes[1]
+    await_that("all are listed", lambda: process.timers() == [first, second, third])
+    page = process.ask("GET", "/timers?limit=2")[1]
+    assert [timer["id"] for timer in page["timers"]] == [first, second]
+    assert process.timers(f"?limit=2&cursor={page['cursor']}") == [third]
+    assert process.timers(f"?from={now_ms + 7_000_000}&to={now_ms + 8_000_000}") == [second]
+    assert process.ask("GET", "/timers?limit=0")[0] == 422
+    assert process.ask("GET", "/timers?cursor=%21")[0] == 422
+
+
+def test_2_10_what_became_of_a_timer_is_told(log: MemoryLog, processes: list[Process]) -> None:
+    called = Called("tmr_1", "timers", URL, "", 2, 5_000, 7, 4_000, "parked", 503, None, "max_attempts", None, "not yet")
+    log.put("calls", b"tmr_1", to_json(called))
+    for process in processes:
+        await_that("it is known", lambda process=process: process.ask("GET", "/timers/tmr_1")[0] == 200)  # type: ignore[misc]
+        told = process.ask("GET", "/timers/tmr_1")[1]
+        assert (told["state"], told["attempt"], told["reason"], told["last_call"]["status"]) == ("parked", 2, "max_attempts", 503)
