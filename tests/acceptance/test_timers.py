@@ -136,6 +136,22 @@ def test_2_6_2_11_tokens_are_asked_for_and_teams_do_not_see_each_other(deploy: D
     assert second.ask("DELETE", f"/timers/{told['id']}", Authorization=one)[0] == 204
 
 
+def test_2_6_2_9_a_worker_for_timers_alone_needs_no_policy_file(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1}, shards=2, environ={"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8"})
+    neither, both = deployment.command("worker", RETRY_POLICIES=""), deployment.command("worker", "--timers-only")
+    for refused in (neither, both):
+        assert refused.returncode == 1
+        assert "RETRY_POLICIES" in refused.stderr
+        assert "--timers-only" in refused.stderr
+    deployment.environ["RETRY_POLICIES"] = ""
+    worker, api = deployment.worker("a").start("-m", "retry", "worker", "--timers-only"), Api(deployment).start()
+    worker.await_ready()
+    with Host() as host:
+        timer_id = api.make(host.url, after="0s")
+        await_that("it is delivered", lambda: api.state(timer_id).get("state") == "delivered")
+    worker.terminate()
+
+
 def test_2_15_2_16_hosts_that_cannot_be_reached_end_no_worker_and_open_their_breaker(running: Running) -> None:
     _, api, worker = running
     with socket.socket() as closed, Host(reset) as resetting, Host(hang) as hanging, Host(says(b"no http")) as odd:
