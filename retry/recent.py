@@ -45,8 +45,10 @@ class Recent:
     def read(self) -> None:
         """Read what is new; to be called again and again."""
         self._turns += 1
-        for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
-            self._read.append(message)
+        # One by itself: a client that is asked for more waits for more, and a retry that is due at once comes back meanwhile.
+        if first := self._follower.read(1, _LINGER_S):
+            self._read.extend(first)
+            self._read.extend(self._follower.read(_RECORDS_MAX, 0))
 
     def part(self) -> Part:
         """What must go on here, until it is closed."""

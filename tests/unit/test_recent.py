@@ -1,0 +1,44 @@
+"""What was sent is known as soon as it can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retry import lineages
+from retry.kafka.memory import MemoryBrokers, MemoryFollower, MemoryLog
+from retry.lineages import Lineages
+from retry.recent import Recent
+
+TOPIC = "lineage"
+
+
+class Patient(MemoryFollower):
+    """As librdkafka does it: it is back when it has as many as it was asked for, or when the time is over."""
+
+    waited_s = 0.0
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        found = super().read(records_max, wait_s)
+        self.waited_s += wait_s * (len(found) < records_max)
+        return found
+
+
+class Brokers(MemoryBrokers):
+    def follower(self) -> Patient:
+        self.made = Patient(self._log)
+        return self.made
+
+
+def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
+    log = MemoryLog()
+    log.create(TOPIC)
+    brokers = Brokers(log, "app", "a")
+    recent = Recent(brokers, TOPIC, 1, Lineages(100))
+    recent.read()
+    waited_s = brokers.made.waited_s
+    for number in (1, 2, 3):
+        log.put(TOPIC, None, lineages.pack([lineages.row(number, number, 5_000, 1_000, 1, False)]))
+        recent.read()
+        recent.catch_up()
+        assert len(recent.lineages) == number
+    assert brokers.made.waited_s == waited_s
