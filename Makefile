@@ -20,7 +20,7 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(BIN)/python -m retry.jars
 	touch $@
 
-demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; then a report
+demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
 	$(BIN)/python -m examples.demo
 
 # Most tests wait most of the time: for sessions to end, clocks, brokers.
