@@ -61,7 +61,11 @@ def create_topics(servers: str) -> None:
 
 
 def play(stage: Stage, servers: str, screen: Screen, deadline: Deadline) -> None:
-    """Define tasks, change one, end one, and show what comes of it; a worker runs that reads `tasks.yaml`, or as much."""
+    """Define tasks, change one, end one, and show what comes of it; a worker runs that reads `tasks.yaml`, or as much.
+
+    Raises:
+      DemoFailed: something else came, or nothing in time.
+    """
     runs = Consumer({"bootstrap.servers": servers, "group.id": "example", "isolation.level": "read_committed",
                      "auto.offset.reset": "earliest"})  # fmt: skip
     runs.subscribe([*RUNS, PARKED])
@@ -77,12 +81,16 @@ def play(stage: Stage, servers: str, screen: Screen, deadline: Deadline) -> None
         raise DemoFailed(f"not what must come: {seen}")
     screen.say("changed: every two seconds")
     _define(producer, "poll", {"frequencyTimeUnit": "SECONDS", "time": 2}, "sensors.poll")
-    _show(runs, screen, 3, stage, deadline)
+    seen = _show(runs, screen, 3, stage, deadline)
+    if not {"poll 1", "poll 2"} <= set(seen):
+        raise DemoFailed(f"it does not begin anew: {seen}")
     screen.say("deleted; what waits now:")
     producer.produce(DEFINITIONS, None, _key("poll"))
     producer.flush(10)
     while "sensors.poll" in (waiting := stage.run("entries", deadline=deadline)):
         stage.check()
+    if "invoices.due" not in waiting:
+        raise DemoFailed(f"the other task does not wait any more: {waiting}")
     screen.say(waiting)
     runs.close()
 
