@@ -27,7 +27,9 @@ def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_i
         s.schedule(f"id-{n}", at, key=b"target-%d" % n, partition=n % 3, headers=[("mine", b"%d" % n), ("null", None)])
     s.flush()
     await_that("all wait", lambda: s.events(instance)["planned"] == 6)
-    assert {each["id"]: each["epoch"] for each in s.ask(instance, "/schedules")} == {f"id-{n}": at for n in range(6)}
+    # Counted when they are taken in, shown when they are folded, a moment later.
+    all_of_them = {f"id-{n}": at for n in range(6)}
+    await_that("all are shown", lambda: {each["id"]: each["epoch"] for each in s.ask(instance, "/schedules")} == all_of_them)
     found = s.await_sent(6)
     assert Counter(record.key for record in found) == {b"target-%d" % n: 1 for n in range(6)}
     schedules = {r.key: r for r in s.read(s.schedules) if r.value is not None}
@@ -75,7 +77,7 @@ def test_1_3_the_same_key_again_is_an_update_and_a_null_cancels(scheduling: Sche
     due = {b"earlier": now + 4, b"later": now + 6, b"last": now + 7}
     assert all(record.timestamp_ms >= due[record.key] * 1_000 for record in found)
     assert len(found) == 3
-    assert s.ask(instance, "/schedules") == []
+    await_that("nothing waits", lambda: s.ask(instance, "/schedules") == [])
 
 
 @pytest.mark.fault("a consumer schedules the same key again the moment it receives it")
@@ -209,8 +211,12 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
     for n in range(keys):
         s.schedule(f"k{n}", at + n % 3)
     s.flush()
-    await_that("all wait", lambda: sum(s.events(i)["planned"] for i in (first, second)) == keys)
-    here = [{each["id"] for each in s.ask(i, "/live/schedules")} for i in (first, second)]
+    await_that("all wait", lambda: sum(s.events(i)["planned"] for i in both) == keys)
+    def shown() -> list[set[str]]:
+        return [{each["id"] for each in s.ask(i, "/live/schedules")} for i in both]
+
+    await_that("all are shown", lambda: sum(map(len, shown())) == keys)
+    here = shown()
     assert all(here)
     assert not here[0] & here[1]
     assert len(here[0] | here[1]) == keys
