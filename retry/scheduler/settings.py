@@ -41,6 +41,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
       graylog: where logs go besides, as GELF over UDP.
+      decoder: URL that makes values readable, see `retry.scheduler.decoder`; empty for none.
       level: of the log.
       worker: everything else.
     """
@@ -53,6 +54,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: int | None
     allowed: tuple[str, ...]
     graylog: Address | None
+    decoder: str
     level: str
     worker: Settings
 
@@ -74,6 +76,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
         grace_s=_number(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
         graylog=Address.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
+        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"),
         level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
         worker=_worker(given, server, metrics),
     )
@@ -103,6 +106,13 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
 
 def _picked(properties: Mapping[str, str], name: str) -> dict[str, str]:
     return {name: properties[name]} if name in properties else {}
+
+
+def _url(given: Mapping[str, str], name: str) -> str:
+    text = given.get(name, "")
+    if text and not re.fullmatch(r"https?://[^\s/]+\S*", text):
+        raise SettingsInvalid(name, f"{text!r} is not a URL: http://host:port/path")
+    return text
 
 
 def _number(given: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int | None:

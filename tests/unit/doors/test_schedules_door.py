@@ -126,7 +126,8 @@ def test_without_a_key_nothing_is_replaced_and_it_parks() -> None:
 
 def test_no_entry_of_this_door_has_a_plain_key_which_would_be_read_without_what_goes_beside_it() -> None:
     odd = (None, b"", b" ", b"\0")
-    found = rows(settle(*(record(epoch_s, key=key, offset=n) for n, key in enumerate(odd) for epoch_s in (-5, None, 1_800_000_000))))
+    epochs = (-5, None, 1_800_000_000)
+    found = rows(settle(*(record(epoch_s, key=key, offset=n) for n, key in enumerate(odd) for epoch_s in epochs)))
     assert len(found) == 3 * len(odd)
     assert {row["key"][0] for row in found} == {entries.NAMED}
 

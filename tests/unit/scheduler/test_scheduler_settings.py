@@ -55,7 +55,7 @@ def test_1_14_every_variable_counts() -> None:
     settings = found(
         BOOTSTRAP_SERVERS="a:1,b:2", GROUP_ID="cg", HISTORY_TOPIC="h", METRICS_ADDR="127.0.0.1:1", SERVER_ADDR="127.0.0.1:2",
         SESSION_TIMEOUT="45000", SCHEDULES_TOPICS="s1, s2,^team-.*$", SINCE_DELTA="-2", GRAYLOG_SERVER="graylog",
-        LOG_LEVEL="error",
+        LOG_LEVEL="error", KAFKA_MESSAGE_BODY_DECODER="http://decoder:8080/decode",
     )  # fmt: skip
     assert (settings.worker.bootstrap_servers, settings.worker.app_id, settings.history) == ("a:1,b:2", "cg", "h")
     assert (settings.topics, settings.since_delta) == (("s1", "s2", "^team-.*$"), -2)
@@ -64,6 +64,7 @@ def test_1_14_every_variable_counts() -> None:
     assert clients.consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
     assert settings.graylog == Address("graylog", 12201)
     assert settings.level == "ERROR"
+    assert settings.decoder == "http://decoder:8080/decode"
 
 
 @pytest.mark.parametrize(("given", "host"), [
