@@ -26,7 +26,9 @@ _LEVELS = {
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GRACE_S_MAX = 100 * 366 * 86_400
 # Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
-_BATCH_RECORDS = 1_000
+_SWEEP_RECORDS = 1_000
+# Due times are whole seconds: what is looked for more often comes in more transactions, and not much sooner.
+_SWEEP_INTERVAL_MS = 100
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,8 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
         # Two schedulers of one machine cannot share a port, so they do not share a directory either.
         data_dir=own.data_dir if "RETRY_DATA_DIR" in given else Path("retry-data") / f"{app_id}-{server.port}",
         http_addr=str(metrics),
-        batch_records=own.batch_records if "RETRY_BATCH_RECORDS" in given else _BATCH_RECORDS,
+        sweep_records=0 if "RETRY_BATCH_RECORDS" in given else _SWEEP_RECORDS,
+        sweep_interval_ms=own.sweep_interval_ms if "RETRY_SWEEP_INTERVAL_MS" in given else _SWEEP_INTERVAL_MS,
         kafka={**own.kafka, **common},
         # Keys go where the Go client's default has put them so far.
         kafka_producer={"partitioner": "consistent_random", **_picked(common, "partitioner"), **producer},
