@@ -85,5 +85,8 @@ def create(admin: AdminClient, settings: SchedulerSettings) -> None:
     for topic in topics.create(admin, worker.app_id, worker.shards, more=more):
         log.warning("created %s", topic)
     for topic, about in topics.describe(admin, named).items():
-        if "compact" not in about.config.get("cleanup.policy", ""):
+        policy = about.config.get("cleanup.policy", "")
+        if "compact" not in policy:
             log.warning("%s is not compacted: it keeps what was sent and replaced as long as its retention says", topic)
+        if "delete" in policy and about.config.get("retention.ms", "-1") != "-1":
+            log.warning("%s has retention.ms: schedules that nobody takes in by then are lost; set it to -1", topic)
