@@ -168,6 +168,9 @@ def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled
 
 def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
     s = scheduling()
+    # No compacted topic takes a record without a key.
+    s.create({f"{s.id}.plain": {}})
+    s.environ["SCHEDULES_TOPICS"] = f"{s.schedules},{s.id}.plain"
     instance = s.instance()
     now = int(time.time())
     epoch, to = "scheduler-epoch", ("scheduler-target-topic", s.target.encode())
@@ -186,7 +189,7 @@ def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
     put("negative", (epoch, b"-5"), to)
     put("negative, again", (epoch, b"-6"), to)
     put("no target", (epoch, b"%d" % now))
-    s.send(topic=s.schedules, value=b"x", headers=[(epoch, b"%d" % now), to])
+    s.send(topic=f"{s.id}.plain", value=b"x", headers=[(epoch, b"%d" % now), to])
     put("no such topic", (epoch, b"%d" % now), ("scheduler-target-topic", f"{s.id}.later".encode()))
     s.flush()
     found = s.await_sent(4)

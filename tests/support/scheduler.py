@@ -125,7 +125,7 @@ class Scheduling:
         dirs = (option for each in instances for option in ("--data-dir", str(each.data_dir)))
         given = {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, "RETRY_APP_ID": self.id}
         done = subprocess.run(
-            [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules or self.schedules, *dirs],
+            [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules or self.environ["SCHEDULES_TOPICS"], *dirs],
             cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.stdout, done.stderr
