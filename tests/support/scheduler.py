@@ -124,8 +124,9 @@ class Scheduling:
         """What `retry verify` finds, the tables of instances included."""
         dirs = (option for each in instances for option in ("--data-dir", str(each.data_dir)))
         given = {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, "RETRY_APP_ID": self.id}
+        schedules = schedules or self.environ["SCHEDULES_TOPICS"]
         done = subprocess.run(
-            [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules or self.environ["SCHEDULES_TOPICS"], *dirs],
+            [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules, *dirs],
             cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.stdout, done.stderr
