@@ -67,7 +67,7 @@ class Schedules:
                 into.decided[DOOR, DONE] += 1
 
     def _put(self, message: Any, put: Put, now_ms: int, into: Settled) -> None:
-        also = Also(self._history, None, put.target_key, None, True, put.headers + put.history), _tombstone(message)
+        also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
         envelope = entries.encode(
             Named(put.target, put.target_key, message.value(), put.headers, None, DOOR, None, also)
         )
