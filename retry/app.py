@@ -123,8 +123,9 @@ def build(
     judge = Judge(policies.registry, packing)
     metrics = metrics or Metrics()
     around = Surroundings(
-        brokers, tables, gate, judge, settings.batch_records, settings.batch_bytes, stale_ms, _calls(settings, names, metrics)
-    )
+        brokers, tables, gate, judge, settings.sweep_records or settings.batch_records, settings.batch_bytes, stale_ms,
+        _calls(settings, names, metrics),
+    )  # fmt: skip
     opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
     standbys = range(changelog.partitions if settings.standby else 0)
     shards = Shards(names.table_group, names.changelog, around, opening, standbys)

@@ -88,7 +88,7 @@ class Also(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
       partition: None where the key decides.
-      whole: whether it has the entry's own value, which is stored once; `value` is None then.
+      whole: whether it has the entry's own value, and its headers before those here: both are stored once; `value` is None then.
     """
 
     topic: str
@@ -217,7 +217,12 @@ def named_lane(team: str, topic: str, destination: str) -> bytes:
 
 def name(door: str, topic: str, told: bytes) -> bytes:
     """16 bytes for what is told by one name at a door, of what comes from one topic."""
-    return hashlib.blake2b(told, digest_size=NAME_BYTES, key=hashlib.sha256(f"{door}\0{topic}".encode()).digest()).digest()
+    return hashlib.blake2b(told, digest_size=NAME_BYTES, key=_namespace(door, topic)).digest()
+
+
+@lru_cache(10_000)
+def _namespace(door: str, topic: str) -> bytes:
+    return hashlib.sha256(f"{door}\0{topic}".encode()).digest()
 
 
 def shard_of(name: bytes, shards: int) -> int:

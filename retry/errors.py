@@ -152,6 +152,10 @@ class OutcomeNewer(RetryError):
     """An outcome was written by a newer version of this service."""
 
 
+class SchedulerEnded(RetryError):
+    """A scheduler that a program runs beside itself did not come to work; its log says why."""
+
+
 class TaskInvalid(RetryError):
     """A record is no definition of a task, or of one that is not allowed."""
 

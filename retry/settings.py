@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more of them for one kind of client; not from the environment.
       session_timeout_ms: of group members; not from the environment.
+      sweep_records: entries that one transaction delivers, at most; 0 is `batch_records`; not from the environment.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -73,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kafka_consumer: dict[str, str] = {}
     kafka_producer: dict[str, str] = {}
     session_timeout_ms: int = 6_000
+    sweep_records: int = 0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
@@ -115,7 +117,9 @@ def _shown(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
 
 
-_NOT_FROM_ENVIRONMENT = frozenset({"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms"})
+_NOT_FROM_ENVIRONMENT = frozenset(
+    {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
+)
 def _host_port(variable: str, address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:

@@ -218,7 +218,11 @@ def _records(sending: list[Entry], now_ms: int) -> tuple[list[Entry], int, list[
     beside = [(e, also) for e in sending if isinstance(e, Named) for also in e.also]
     if not beside:
         return sending, now_ms, None
-    records = [Entry(a.topic, a.key, e.value if a.whole else a.value, a.headers, None, e.team) for e, a in beside]
+    records = [
+        Entry(a.topic, a.key, e.value, e.headers + a.headers, None, e.team) if a.whole
+        else Entry(a.topic, a.key, a.value, a.headers, None, e.team)
+        for e, a in beside
+    ]  # fmt: skip
     partitions = [_ANY_PARTITION if a.partition is None else a.partition for _, a in beside]
     return records + sending, now_ms, partitions + [_ANY_PARTITION] * len(sending)
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     "--data-dir", "data_dirs", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Of a worker on this machine, running or not: compare its tables with the changelog, too. Repeatable.",
 )  # fmt: skip
+@click.option(
+    "--schedules", envvar="SCHEDULES_TOPICS", show_envvar=True, default="",
+    help="Of a scheduler, whose GROUP_ID is RETRY_APP_ID then: its schedules topics, by commas. It needs no policy file.",
+)  # fmt: skip
 @click.option("--since", "since_ms", type=Moment(), default="0", help="Only letters taken in since: ISO time, or epoch ms.")
 @click.option(
     "--clock-skew", "skew_ms", type=Duration(), default="0ms", show_default=True,
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--sample", type=click.IntRange(0), default=5, show_default=True, help="Findings of each kind that are shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(policies: str | None, data_dirs: tuple[Path, ...], since_ms: int, skew_ms: int, sample: int, as_json: bool) -> None:
+def verify(
+    policies: str | None, data_dirs: tuple[Path, ...], schedules: str, since_ms: int, skew_ms: int, sample: int, as_json: bool
+) -> None:
     """Read all topics and say whether anything is lost, duplicate, torn, early, phantom, on a wrong topic or stuck.
 
     Nothing is changed: no group is joined, nothing committed, nothing sent; workers may run. Exit code 0: all is well; 1:
@@ -42,15 +48,18 @@ def verify(policies: str | None, data_dirs: tuple[Path, ...], since_ms: int, ske
     from retry import settings as environment
     from retry.errors import RetryError, SettingsInvalid
     from retry.policies.file import load
+    from retry.policies.registry import Registry
     from retry.verify.whole import Asked, verified
 
     try:
-        if not policies:
+        of_scheduler = tuple(part.strip() for part in schedules.split(",") if part.strip())
+        if not policies and not of_scheduler:
             raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file, which says where letters may go")
         allocator.settle()
         allocator.calm_collector()
-        asked = Asked(list(data_dirs), since_ms, skew_ms, sample)
-        found = verified(environment.from_environment(), load(policies), asked, _bar)
+        asked = Asked(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
+        registry = load(policies) if policies else Registry()
+        found = verified(environment.from_environment(), registry, asked, _bar)
     except (RetryError, KafkaException) as error:
         click.echo(str(error), err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Header names of scheduled messages, as the Go kafka-message-scheduler has them, and one of ours."""
+"""Header names of scheduled messages, as the Go kafka-message-scheduler has them, and two of ours."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ TOPIC = "scheduler-topic"
 
 # On our own tombstones: the offset of the schedule that they end. Read back, such a one says nothing of later schedules.
 DONE = "scheduler-done"
+# Of a message that was parked, where it lies: `retry-source` is of letters alone.
+SOURCE = "scheduler-source"

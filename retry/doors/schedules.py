@@ -19,7 +19,7 @@ from retry.doors import headers as names
 from retry.doors.schedule import Cancel, Invalid, Ours, Put, Reason, Rules, asked, matches
 from retry.entry import Also, Header, Headers, Named
 from retry.settled import Settled
-from retry.sources.headers import PARKED_REASON, SOURCE
+from retry.sources.headers import PARKED_REASON
 
 DOOR = "schedules"
 # What becomes of messages, as it is counted.
@@ -67,7 +67,7 @@ class Schedules:
                 into.decided[DOOR, DONE] += 1
 
     def _put(self, message: Any, put: Put, now_ms: int, into: Settled) -> None:
-        also = Also(self._history, None, put.target_key, None, True, put.headers + put.history), _tombstone(message)
+        also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
         envelope = entries.encode(
             Named(put.target, put.target_key, message.value(), put.headers, None, DOOR, None, also)
         )
@@ -82,7 +82,7 @@ class Schedules:
 
     def _park(self, message: Any, invalid: Invalid, now_ms: int, into: Settled) -> None:
         into.decided[DOOR, INVALID] += 1
-        ours: Headers = [(SOURCE, _source(message)), (PARKED_REASON, invalid.reason.value.encode())]
+        ours: Headers = [(names.SOURCE, _source(message)), (PARKED_REASON, invalid.reason.value.encode())]
         also = (_tombstone(message),) if invalid.ends else ()
         kept = [] if invalid.reason is Reason.UNREADABLE_HEADERS else message.headers() or []
         parked = Named(self._parked, message.key(), message.value(), kept + ours, None, DOOR, None, also)
@@ -95,11 +95,6 @@ class Schedules:
 
     def _add(self, message: Any, due_at_ms: int, destination: str, envelope: bytes, into: Settled) -> None:
         topic, offset, stem = message.topic(), message.offset(), _stem(message)
-        if message.key() is None:
-            # Without a key it replaces nothing.
-            lane = entries.lane(DOOR, topic, destination)
-            into.entries[offset % self._shards].append({"key": entries.key(due_at_ms, stem, offset, lane), "value": envelope})
-            return
         lane, name = entries.named_lane(DOOR, topic, destination), _name(message)
         self._write(name, entries.named_key(due_at_ms, name, offset, stem, offset, lane), envelope, into)
 
@@ -108,6 +103,9 @@ class Schedules:
 
 
 def _name(message: Any) -> bytes:
+    if message.key() is None:
+        # A name that nothing else has: it replaces nothing.
+        return entries.name(f"{DOOR} without a key", message.topic(), _source(message))
     return entries.name(DOOR, message.topic(), message.partition().to_bytes(4, "big") + message.key())
 
 

@@ -22,6 +22,7 @@ from retry.doors.schedule import Cancel, Put, Rules, asked
 from retry.doors.schedules import DOOR
 from retry.entry import Entry, Headers
 from retry.kafka.memory import MemoryRecord
+from retry.scheduler.decoder import decoded
 from retry.scheduler.info import info
 from retry.scheduler.logs import logging_of
 from retry.scheduler.rest import Rest, Sources
@@ -102,7 +103,9 @@ async def _serve(settings: SchedulerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     for record in _examples(_EXAMPLES):
         mini.send(record)
-    rest = Rest(Sources(mini.schedules, mini.schedules, mini.history), partial(info, settings), lambda: True, "mini")
+    decode = partial(decoded, settings.decoder) if settings.decoder else None
+    sources = Sources(mini.schedules, mini.schedules, mini.history)
+    rest = Rest(sources, partial(info, settings), lambda: True, "mini", decode)
     await rest.start(settings.server.host, settings.server.port)
     while not stopped.is_set():
         for sent in mini.fire(clock.wall_ms()):

@@ -8,6 +8,7 @@
 | `/history/schedules` | what was sent, of the newest 10,000 |
 | `/schedule/{id}`, `/live/schedule/{id}`, `/history/schedule/{id}` | an array of those with this id; 404 where there is none |
 | `/scheduler/{name}/…` | the same as the admin page says it: `{"found": n, "schedules": [{"scheduler": …, "schedule": …}]}` |
+| `/schedulers` | this scheduler in the admin page's words: `[{"name": …, "http_port": …, "instances": [{…}]}]` |
 | `/info`, `/liveness`, `/stats` | about this instance |
 
 Parameters: `schedule-id` (part of it), `epoch-from`, `epoch-to`, `max`, `sort-by` (`timestamp desc`), `skip`. How many were found
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from socket import socket
@@ -36,8 +37,11 @@ log = logging.getLogger(__name__)
 # One looks while another waits: searching is work for the interpreter that schedules are sent by.
 _THREADS = 2
 _CHUNK = 500
+# The same id may be in history very often.
+_DECODED_MAX = 20
 
 Source = Callable[[Query], Iterable[Shown]]
+Decode = Callable[[Shown], Awaitable[Shown]]
 
 
 class Sources(NamedTuple):
@@ -55,13 +59,18 @@ class Rest:
       info: what `/info` answers.
       alive: what `/liveness` goes by.
       name: of this scheduler, for the admin page.
+      decode: makes a value readable, where one schedule is asked for by its id.
     """
 
-    def __init__(self, sources: Sources, info: Callable[[], Mapping[str, Any]], alive: Callable[[], bool], name: str) -> None:
-        self._sources, self._info, self._alive, self._name = sources, info, alive, name
+    def __init__(
+        self, sources: Sources, info: Callable[[], Mapping[str, Any]], alive: Callable[[], bool], name: str,
+        decode: Decode | None = None,
+    ) -> None:
+        self._sources, self._info, self._alive, self._name, self._decode = sources, info, alive, name, decode
         self._pool = ThreadPoolExecutor(_THREADS, "rest")
         app = web.Application(client_max_size=1 << 20)
         app.add_routes([web.get("/liveness", self._liveness), web.get("/info", self._show_info), web.get("/stats", self._stats)])
+        app.add_routes([web.get("/schedulers", self._schedulers)])
         for place in Sources._fields:
             prefix = "" if place == "schedules" else f"/{place}"
             for path in (prefix, f"{prefix}/scheduler/{{name}}"):
@@ -132,6 +141,8 @@ class Rest:
     async def _schedule(self, request: web.Request, source: Source) -> web.StreamResponse:
         wanted = Query(part=request.match_info["id"])
         page = await self._in_thread(lambda: [shown for shown in source(wanted) if shown["id"] == wanted.part])
+        if self._decode is not None:
+            page = await asyncio.gather(*map(self._decode, page[:_DECODED_MAX])) + page[_DECODED_MAX:]
         shown = [self._of_admin(each) for each in page] if "name" in request.match_info else page
         return _json(shown) if page else _json({"error": "no such schedule"}, 404)
 
@@ -144,6 +155,15 @@ class Rest:
 
         total, live, history = await self._in_thread(counts)
         return _json([{"scheduler": self._name, "total": total, "total_live": live, "total_history": history}])
+
+    async def _schedulers(self, request: web.Request) -> web.Response:
+        info = self._info()
+        kafka = info.get("kafka", {})
+        found = [{
+            "ip": next(iter(info.get("address", ())), None), "hostname": [info["hostname"]], "topics": kafka.get("topics", []),
+            "bootstrap_servers": kafka.get("bootstrap_servers", ""), "history_topic": kafka.get("history_topic", ""),
+        }]  # fmt: skip
+        return _json([{"name": self._name, "http_port": str(request.url.port), "instances": found}])
 
     async def _show_info(self, _request: web.Request) -> web.Response:
         return _json(self._info())

@@ -12,6 +12,7 @@ from retry.engine import Engine
 from retry.kafka import clients, topics
 from retry.reasons import Reason
 from retry.scheduler import service
+from retry.scheduler.decoder import decoded
 from retry.scheduler.history import history
 from retry.scheduler.info import info
 from retry.scheduler.logs import logging_of
@@ -31,7 +32,8 @@ def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
     engine = service.build(settings, adopt=adopt)
-    rest = Rest(_sources(settings, engine), partial(info, settings), partial(_alive, engine), settings.worker.app_id)
+    decode = partial(decoded, settings.decoder) if settings.decoder else None
+    rest = Rest(_sources(settings, engine), partial(info, settings), partial(_alive, engine), settings.worker.app_id, decode)
     served = worker.Served(rest, settings.server.host, settings.server.port)
     worker.run(engine, settings.worker, beside=[served], logs=logs)
 

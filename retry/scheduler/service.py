@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Sequence
+from functools import lru_cache, partial
 
 import msgspec
 from confluent_kafka.admin import AdminClient
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # A restart at midnight must not lose what was due a moment before it.
 _AT_MIDNIGHT_S = 3_600
+# Of so many targets it is remembered whether they are allowed.
+_TARGETS_KNOWN = 10_000
 _SCHEDULES_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
@@ -44,7 +47,8 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
         log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
     admin = clients.admin(worker)
     create(admin, settings)
-    rules = Rules(lambda topic: permits(settings, topic), settings.grace_s, since_s(now_ms // 1_000, settings.since_delta))
+    permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
+    rules = Rules(permitted, settings.grace_s, since_s(now_ms // 1_000, settings.since_delta))
 
     def opened(_registry: Registry, place: Place) -> Sequence[Door]:
         return [Schedules(settings.topics, rules, settings.history, names.parked, place)]
@@ -85,5 +89,8 @@ def create(admin: AdminClient, settings: SchedulerSettings) -> None:
     for topic in topics.create(admin, worker.app_id, worker.shards, more=more):
         log.warning("created %s", topic)
     for topic, about in topics.describe(admin, named).items():
-        if "compact" not in about.config.get("cleanup.policy", ""):
+        policy = about.config.get("cleanup.policy", "")
+        if "compact" not in policy:
             log.warning("%s is not compacted: it keeps what was sent and replaced as long as its retention says", topic)
+        if "delete" in policy and about.config.get("retention.ms", "-1") != "-1":
+            log.warning("%s has retention.ms: schedules that nobody takes in by then are lost; set it to -1", topic)

@@ -26,7 +26,9 @@ _LEVELS = {
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GRACE_S_MAX = 100 * 366 * 86_400
 # Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
-_BATCH_RECORDS = 1_000
+_SWEEP_RECORDS = 1_000
+# Due times are whole seconds: what is looked for more often comes in more transactions, and not much sooner.
+_SWEEP_INTERVAL_MS = 100
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +43,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
       graylog: where logs go besides, as GELF over UDP.
+      decoder: URL that makes values readable, see `retry.scheduler.decoder`; empty for none.
       level: of the log.
       worker: everything else.
     """
@@ -53,6 +56,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: int | None
     allowed: tuple[str, ...]
     graylog: Address | None
+    decoder: str
     level: str
     worker: Settings
 
@@ -74,6 +78,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
         grace_s=_number(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
         graylog=Address.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
+        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"),
         level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
         worker=_worker(given, server, metrics),
     )
@@ -92,7 +97,8 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
         # Two schedulers of one machine cannot share a port, so they do not share a directory either.
         data_dir=own.data_dir if "RETRY_DATA_DIR" in given else Path("retry-data") / f"{app_id}-{server.port}",
         http_addr=str(metrics),
-        batch_records=own.batch_records if "RETRY_BATCH_RECORDS" in given else _BATCH_RECORDS,
+        sweep_records=0 if "RETRY_BATCH_RECORDS" in given else _SWEEP_RECORDS,
+        sweep_interval_ms=own.sweep_interval_ms if "RETRY_SWEEP_INTERVAL_MS" in given else _SWEEP_INTERVAL_MS,
         kafka={**own.kafka, **common},
         # Keys go where the Go client's default has put them so far.
         kafka_producer={"partitioner": "consistent_random", **_picked(common, "partitioner"), **producer},
@@ -103,6 +109,13 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
 
 def _picked(properties: Mapping[str, str], name: str) -> dict[str, str]:
     return {name: properties[name]} if name in properties else {}
+
+
+def _url(given: Mapping[str, str], name: str) -> str:
+    text = given.get(name, "")
+    if text and not re.fullmatch(r"https?://[^\s/]+\S*", text):
+        raise SettingsInvalid(name, f"{text!r} is not a URL: http://host:port/path")
+    return text
 
 
 def _number(given: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int | None:

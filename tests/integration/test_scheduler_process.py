@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import logging
 import logging.config
 import socket
 import zlib
 from pathlib import Path
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 import yaml
+from aiohttp import web
 
+from retry.errors import SchedulerEnded
 from retry.kafka.broker import free_port
+from retry.scheduler.decoder import decoded
 from retry.scheduler.logs import logging_of
+from retry.scheduler.runner import Runner
 from retry.scheduler.settings import from_environment
+from retry.scheduler.view import Shown
 from tests.support.process import ROOT, WorkerProcess, await_that
 
 MANIFESTS = ROOT / "examples" / "deploy-scheduler"
@@ -73,3 +81,64 @@ def test_1_22_the_manifests_hold_settings_that_the_scheduler_takes(name: str, tm
     assert settings.worker.kafka.get("security.protocol") == ("SASL_SSL" if name == "file.yaml" else None)
     (container,) = parts["Deployment", "kafka-message-scheduler"]["spec"]["template"]["spec"]["containers"]
     assert {port["containerPort"] for port in container["ports"]} == {8000, 8001}
+
+
+def test_1_21_a_program_runs_a_scheduler_beside_itself_and_closes_it(tmp_path: Path) -> None:
+    with Runner({"BOOTSTRAP_SERVERS": "127.0.0.1:1"}, mini=True, log=tmp_path / "log") as scheduler:
+        url = scheduler.url
+        with urlopen(f"{url}/schedules", timeout=10) as answer:
+            assert len(json.loads(answer.read())) == 3
+    with pytest.raises(URLError):
+        urlopen(f"{url}/schedules", timeout=10)
+
+
+def test_1_21_a_scheduler_that_cannot_start_is_told_of_and_not_left_running(tmp_path: Path) -> None:
+    with pytest.raises(SchedulerEnded, match="ended with 1"):
+        Runner({"SINCE_DELTA": "tomorrow"}, log=tmp_path / "log").start()
+    assert (tmp_path / "log").read_text().startswith("SINCE_DELTA: ")
+
+
+def test_1_21_the_image_runs_the_scheduler_on_the_ports_of_the_seed() -> None:
+    lines = (MANIFESTS / "Dockerfile").read_text().splitlines()
+    environ = dict(part.split("=", 1) for line in lines if line.startswith("ENV ") for part in line.split()[1:])
+    settings = from_environment({name: value for name, value in environ.items() if name in ("SERVER_ADDR", "METRICS_ADDR")})
+    assert (str(settings.server), str(settings.metrics)) == ("0.0.0.0:8000", "0.0.0.0:8001")
+    assert any(line.startswith(("ENTRYPOINT", "CMD")) and "scheduler" in line for line in lines)
+
+
+SHOWN = Shown(**{
+    "id": "a", "epoch": 1, "timestamp": 1, "topic": "s", "target-topic": "t", "target-key": "k",
+    "value": base64.b64encode(b"raw").decode(),
+})  # type: ignore[typeddict-item]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "answers", "shown"), [
+    (200, b"readable", b"readable"), (200, b"", b"raw"), (500, b"oops", b"raw"), (204, b"", b"raw"),
+    (200, b"x" * (5 << 20), b"raw"),
+])  # fmt: skip
+def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(status: int, answers: bytes, shown: bytes) -> None:
+    asked = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        return web.Response(status=status, body=answers)
+
+    async def ask() -> Shown:
+        app = web.Application()
+        app.router.add_post("/decode", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            return await decoded(f"http://127.0.0.1:{runner.addresses[0][1]}/decode", SHOWN)
+        finally:
+            await runner.cleanup()
+
+    found = asyncio.run(ask())
+    assert asked == [SHOWN]
+    assert base64.b64decode(found["value"] or "") == shown
+    assert {**found, "value": None} == {**SHOWN, "value": None}
+
+
+def test_1_23_without_a_decoder_that_answers_the_value_is_shown_as_it_is() -> None:
+    assert asyncio.run(decoded(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN

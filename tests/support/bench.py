@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from retry import entry as entries
-from retry.entry import Entry, Named
+from retry.entry import Entry, Header, Named
 from retry.gather import Lane
 from retry.kafka.memory import MemoryLog, MemoryTransactions
 from retry.sweep import Changelog, Swept, sweep
@@ -75,12 +75,12 @@ class Bench:
 
     def named(
         self, due_at_ms: int, version: int, value: bytes = b"v", to: str = "retry", name: bytes = b"n", fold: bool = True,
-        **also: Any,
+        headers: Sequence[Header] = (), **also: Any,
     ) -> bytes:  # fmt: skip
         """Put an entry with a name; its key."""
         lane, stem = entries.named_lane("door", "schedules", to), entries.key_stem("schedules", 0)
         key = entries.named_key(due_at_ms, entries.name("door", "schedules", name), version, stem, version, lane)
-        self.write([(key, entries.encode(Named(to, b"k", value, [], None, "door", **also)))], fold=fold)
+        self.write([(key, entries.encode(Named(to, b"k", value, [*headers], None, "door", **also)))], fold=fold)
         return key
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +18,7 @@ from confluent_kafka.admin import NewTopic
 
 from retry import client
 from retry.kafka import topics
-from tests.support.process import WorkerProcess, await_that
+from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, admin, read
 
 _ASK_S = 20.0
@@ -117,6 +119,26 @@ class Scheduling:
         port = _REST.findall(instance.log())[-1]
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
             return json.loads(answer.read() or b"null")
+
+    def verified(self, *instances: WorkerProcess, schedules: str | None = None) -> dict[str, Any]:
+        """What `retry verify` finds, the tables of instances included."""
+        dirs = (option for each in instances for option in ("--data-dir", str(each.data_dir)))
+        given = {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, "RETRY_APP_ID": self.id}
+        schedules = schedules or self.environ["SCHEDULES_TOPICS"]
+        done = subprocess.run(
+            [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules, *dirs],
+            cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.stdout, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return {**found, "exit": done.returncode}
+
+    def assert_verified(self, *instances: WorkerProcess) -> None:
+        """Nothing is wrong, and no letter was looked for."""
+        found = self.verified(*instances)
+        assert (found["exit"], found["findings"], found["unjudged"]) == (0, {}, {})
+        assert (found["letters"], found["not_taken_in"], found["tables"]["differing"]) == (0, 0, 0)
+        assert all(found["tables"]["checked"] > 0 for _ in instances)
 
     def logs(self) -> Iterable[tuple[str, str]]:
         """What instances log."""

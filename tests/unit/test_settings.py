@@ -29,7 +29,7 @@ def test_every_field_is_a_variable() -> None:
         "calls": "1", "calls_per_host": "2", "call_timeout_ms": "100", "webhook_allow": "10.0.0.0/8",
         "webhook_secrets": "secrets", "api_addr": "127.0.0.1:1", "api_tokens": "tokens",
     }  # fmt: skip
-    others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms"}
+    others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
     assert {*values} | others == set(Settings.__struct_fields__)
     found = from_environment({f"RETRY_{name.upper()}": text for name, text in values.items()})
     assert {name: str(getattr(found, name)) for name in values} == values

@@ -120,13 +120,13 @@ def test_what_is_replaced_while_it_is_handed_out_does_not_go(bench: Bench, monke
 
 def test_what_goes_beside_a_delivery_is_in_its_transaction_and_at_its_partition(bench: Bench) -> None:
     tombstone = Also("schedules", 3, b"key", None, headers=[("why", b"fired")])
-    copy = Also("history", None, b"key", None, whole=True)
-    bench.named(NOW_MS, 1, b"payload", also=(tombstone, copy))
+    copy = Also("history", None, b"key", None, True, [("asked", b"now")])
+    bench.named(NOW_MS, 1, b"payload", headers=[("mine", b"1")], also=(tombstone, copy))
     bench.put(NOW_MS, b"plain")
     bench.sweep()
     (gone,), (copied,) = bench.log.read("schedules"), bench.log.read("history")
     assert (gone.partition(), gone.key(), gone.value(), gone.headers()) == (3, b"key", None, [("why", b"fired")])
-    assert (copied.key(), copied.value()) == (b"key", b"payload")
+    assert (copied.key(), copied.value(), copied.headers()) == (b"key", b"payload", [("mine", b"1"), ("asked", b"now")])
     assert sorted(x or b"" for x in bench.delivered()) == [b"payload", b"plain"]
     assert ages(bench)
 

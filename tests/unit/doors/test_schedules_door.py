@@ -51,7 +51,8 @@ def test_1_4_and_1_5_what_is_sent_takes_a_copy_for_history_and_a_tombstone_along
     assert entry.timestamp_ms is None
     history, tombstone = entry.also
     asked = [("scheduler-epoch", b"1700000060"), ("scheduler-target-topic", b"online"), ("scheduler-target-key", b"vid1")]
-    assert history == Also("history", None, b"vid1", None, True, sent + asked)
+    # Behind the headers of what is sent, as `whole` has it.
+    assert history == Also("history", None, b"vid1", None, True, asked)
     assert tombstone == Also("schedules", 2, b"vid1-online", None, False, [("scheduler-done", b"41")])
     assert entries.due_at_ms(key) == NOW_MS + 60_000
     assert entries.source(key)[1:] == ("schedules", 2, 41)
@@ -102,7 +103,8 @@ def test_what_is_no_schedule_replaces_what_waits_and_is_parked_whole_with_the_re
     assert entries.due_at_ms(key) == NOW_MS
     assert (entry.destination, entry.key, entry.value) == ("parked", b"vid1-online", b"video 1")
     assert dict(entry.headers)["retry-parked-reason"] == b"no_epoch"
-    assert dict(entry.headers)["retry-source"] == b"schedules/2/41"
+    assert dict(entry.headers)["scheduler-source"] == b"schedules/2/41"
+    assert "retry-source" not in dict(entry.headers), "that would make it a letter, which `retry verify` looks for"
     assert dict(entry.headers)["scheduler-target-topic"] == b"online"
     assert entry.also == ()
 
@@ -116,9 +118,19 @@ def test_probe_a_negative_epoch_is_ended_once_by_a_tombstone_that_is_known_when_
 
 
 def test_without_a_key_nothing_is_replaced_and_it_parks() -> None:
-    first, second = rows(settle(record(key=None), record(key=None, offset=42)))
-    assert first["key"][0] == second["key"][0] == entries.PLAIN
-    assert entries.decode(first["value"]).destination == "parked"
+    found = rows(settle(record(key=None), record(key=None, offset=42), record(key=b"schedules/2/41", offset=43)))
+    assert {row["key"][0] for row in found} == {entries.NAMED}
+    assert len({entries.name_of(row["key"]) for row in found}) == 3
+    without = [entries.decode_as(row["key"], row["value"]) for row in found[:2]]
+    assert {entry.destination for entry in without} >= {"parked"}
+
+
+def test_no_entry_of_this_door_has_a_plain_key_which_would_be_read_without_what_goes_beside_it() -> None:
+    odd = (None, b"", b" ", b"\0")
+    epochs = (-5, None, 1_800_000_000)
+    found = rows(settle(*(record(epoch_s, key=key, offset=n) for n, key in enumerate(odd) for epoch_s in epochs)))
+    assert len(found) == 3 * len(odd)
+    assert {row["key"][0] for row in found} == {entries.NAMED}
 
 
 def test_what_the_changelog_cannot_take_is_parked_by_reference() -> None:

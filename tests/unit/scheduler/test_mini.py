@@ -10,7 +10,8 @@ import aiohttp
 
 from retry import client
 from retry.scheduler.mini import Mini
-from retry.scheduler.rest import Rest, Sources
+from retry.scheduler.rest import Decode, Rest, Sources
+from retry.scheduler.view import Shown
 
 NOW_MS = 1_700_000_000_000
 
@@ -23,11 +24,12 @@ def filled(count: int = 3) -> Mini:
     return mini
 
 
-def ask(mini: Mini, *paths: str) -> list[tuple[int, Any, Any]]:
+def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int, Any, Any]]:
     """Status, headers and JSON of each."""
 
     async def asked() -> list[tuple[int, Any, Any]]:
-        rest = Rest(Sources(mini.schedules, mini.schedules, mini.history), lambda: {"hostname": "h"}, lambda: True, "mini")
+        sources = Sources(mini.schedules, mini.schedules, mini.history)
+        rest = Rest(sources, lambda: {"hostname": "h", "address": ["10.0.0.1"]}, lambda: True, "mini", decode)
         port = await rest.start("127.0.0.1", 0)
         found = []
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
@@ -67,7 +69,7 @@ def test_1_17_nothing_waits_is_an_empty_array_and_liveness_says_200() -> None:
     empty, everything, alive, info, none = ask(Mini(), "/schedules", "/schedules?all=true", "/liveness", "/info", "/nothing")
     assert (empty[0], empty[2]) == (200, [])
     assert (everything[0], everything[2]) == (200, [])
-    assert (alive[0], info[2], none[0]) == (200, {"hostname": "h"}, 404)
+    assert (alive[0], info[2], none[0]) == (200, {"hostname": "h", "address": ["10.0.0.1"]}, 404)
 
 
 def test_1_17_pages_are_linked_and_everything_is_there_on_request() -> None:
@@ -101,3 +103,21 @@ def test_1_23_stats() -> None:
     mini.fire(NOW_MS + 10_000)
     ((_, _, body),) = ask(mini, "/stats")
     assert body == [{"scheduler": "mini", "total": 2, "total_live": 2, "total_history": 1}]
+
+
+def test_1_23_the_list_of_schedulers_is_this_one_in_the_admin_pages_words() -> None:
+    ((status, _, (body,)),) = ask(filled(1), "/schedulers")
+    assert status == 200
+    assert (body["name"], [each["hostname"] for each in body["instances"]]) == ("mini", [["h"]])
+    assert body["instances"][0]["ip"] == "10.0.0.1"
+    assert int(body["http_port"]) > 0
+
+
+def test_1_23_a_detail_has_its_value_decoded_and_a_list_has_it_as_it_is() -> None:
+    async def decode(shown: Shown) -> Shown:
+        return Shown(**{**shown, "value": "decoded"})  # type: ignore[typeddict-item]
+
+    one, of_admin, listed = ask(filled(1), "/schedule/id-0", "/scheduler/any/schedule/id-0", "/schedules", decode=decode)
+    assert [each["value"] for each in one[2]] == ["decoded"]
+    assert of_admin[2][0]["schedule"]["value"] == "decoded"
+    assert base64.b64decode(listed[2][0]["value"]) == b"v0"

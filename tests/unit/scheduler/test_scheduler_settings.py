@@ -55,7 +55,7 @@ def test_1_14_every_variable_counts() -> None:
     settings = found(
         BOOTSTRAP_SERVERS="a:1,b:2", GROUP_ID="cg", HISTORY_TOPIC="h", METRICS_ADDR="127.0.0.1:1", SERVER_ADDR="127.0.0.1:2",
         SESSION_TIMEOUT="45000", SCHEDULES_TOPICS="s1, s2,^team-.*$", SINCE_DELTA="-2", GRAYLOG_SERVER="graylog",
-        LOG_LEVEL="error",
+        LOG_LEVEL="error", KAFKA_MESSAGE_BODY_DECODER="http://decoder:8080/decode",
     )  # fmt: skip
     assert (settings.worker.bootstrap_servers, settings.worker.app_id, settings.history) == ("a:1,b:2", "cg", "h")
     assert (settings.topics, settings.since_delta) == (("s1", "s2", "^team-.*$"), -2)
@@ -64,6 +64,7 @@ def test_1_14_every_variable_counts() -> None:
     assert clients.consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
     assert settings.graylog == Address("graylog", 12201)
     assert settings.level == "ERROR"
+    assert settings.decoder == "http://decoder:8080/decode"
 
 
 @pytest.mark.parametrize(("given", "host"), [
@@ -122,6 +123,13 @@ def test_what_it_has_no_variable_for_is_set_as_for_a_worker_and_two_of_one_machi
     assert (worker.shards, worker.standby, worker.kafka) == (3, 1, {"client.id": "x"})
     assert found(RETRY_DATA_DIR="/data").worker.data_dir == Path("/data")
     assert found(SERVER_ADDR=":8000").worker.data_dir != found(SERVER_ADDR=":8010").worker.data_dir
+
+
+def test_what_is_taken_in_together_is_not_bounded_by_what_is_sent_together() -> None:
+    worker = found().worker
+    assert (worker.batch_records, worker.sweep_records, worker.sweep_interval_ms) == (5_000, 1_000, 100)
+    worker = found(RETRY_BATCH_RECORDS="700", RETRY_SWEEP_INTERVAL_MS="25").worker
+    assert (worker.batch_records, worker.sweep_records, worker.sweep_interval_ms) == (700, 0, 25)
 
 
 def test_1_18_logs_go_to_graylog_where_it_is_named() -> None:

@@ -1,0 +1,104 @@
+"""A scheduler inside another program: started, ready, and closed when that one says so.
+
+    from retry.scheduler.runner import Runner
+
+    with Runner({"BOOTSTRAP_SERVERS": "localhost:9092", "SCHEDULES_TOPICS": "schedules"}) as scheduler:
+        ...                        # schedules are sent; scheduler.url serves the REST API
+
+It runs in a process of its own: its watchdog ends the process that it is in, and an interpreter is best not shared. `mini=True`
+needs no Kafka.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from retry.clock import Deadline, pause
+from retry.errors import SchedulerEnded
+from retry.kafka.broker import free_port
+
+_POLL_S = 0.1
+
+
+class Runner:
+    """One scheduler, as `retry scheduler` runs it.
+
+    Args:
+      environ: its variables, see docs/scheduler.md; added to those of this process. Without SERVER_ADDR or METRICS_ADDR it
+        listens on free ports of loopback. Its tables are in RETRY_DATA_DIR, by default `retry-data/<GROUP_ID>`.
+      log: a file to which its log is appended; else it goes where that of this process goes.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None, *, mini: bool = False, log: Path | None = None) -> None:
+        free = {name: f"127.0.0.1:{free_port()}" for name in ("SERVER_ADDR", "METRICS_ADDR")}
+        self._environ, self._mini, self._log = {**free, **os.environ, **(environ or {})}, mini, log
+        # The ports of the next start may be others; its tables are not.
+        self._environ.setdefault("RETRY_DATA_DIR", f"retry-data/{self._environ.get('GROUP_ID', 'scheduler-cg')}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the REST API is."""
+        return f"http://{self._environ['SERVER_ADDR']}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where health and metrics are; not in mini mode."""
+        return f"http://{self._environ['METRICS_ADDR']}"
+
+    def start(self, within_s: float = 60.0) -> Runner:
+        """Start it and wait until schedules are sent.
+
+        Raises:
+          SchedulerEnded: it ended instead, or was not ready in time; nothing is left running.
+        """
+        program = [sys.executable, "-m", "retry", "scheduler", *(["--mini"] if self._mini else [])]
+        output = self._log.open("ab") if self._log else None
+        try:
+            self._process = subprocess.Popen(program, env=self._environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
+        finally:
+            if output:
+                output.close()
+        deadline = Deadline(within_s)
+        while not self._ready():
+            code = self._process.poll()
+            if code is not None or deadline.passed():
+                self.close(0.0)
+                raise SchedulerEnded(f"it ended with {code}" if code is not None else f"it was not ready within {within_s:.0f} s")
+            pause(_POLL_S)
+        return self
+
+    def _ready(self) -> bool:
+        address, path = ("SERVER_ADDR", "/liveness") if self._mini else ("METRICS_ADDR", "/health/ready")
+        connection = http.client.HTTPConnection(self._environ[address], timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def close(self, within_s: float = 30.0) -> None:
+        """End it; what it was doing is finished or undone. Nothing is lost where it has to be killed."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Runner:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
