@@ -103,7 +103,7 @@ def _judged(key: bytes, answered: Answered) -> tuple[Called, Named]:
         if isinstance(decided, Park):
             reason, decision = decided.reason, "parked"
         else:
-            next_ms, decision = _not_before(decided, answer, at_ms), "retry"
+            next_ms, decision = _not_before(decided, answer, at_ms, entries.due_at_ms(key)), "retry"
     called = Called(
         call.id, entry.team, entry.destination, (entry.key or b"").hex(), call.attempt, at_ms, answer.took_ms,
         entries.due_at_ms(key), decision, answer.status, answer.error, reason, next_ms,
@@ -113,9 +113,9 @@ def _judged(key: bytes, answered: Answered) -> tuple[Called, Named]:
     return called, msgspec.structs.replace(entry, failed_at_ms=failed_at_ms, call=following)
 
 
-def _not_before(decided: RetryAt, answer: Answer, at_ms: int) -> int:
-    # Of one name the latest due time counts, so the next one is always later.
-    return max(decided.due_at_ms, at_ms + (answer.retry_after_ms or 0), at_ms + 1)
+def _not_before(decided: RetryAt, answer: Answer, at_ms: int, due_at_ms: int) -> int:
+    # Under the due time that it has its key would be the one that is ended, whatever a clock that was set back says.
+    return max(decided.due_at_ms, at_ms + (answer.retry_after_ms or 0), due_at_ms + 1)
 
 
 @lru_cache(10_000)

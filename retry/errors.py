@@ -20,6 +20,7 @@ RetryError
 ├── LineageUnreadable      find who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
+├── SchedulerEnded         read its log, and start it again
 ├── TaskInvalid            send a definition as the message says; this one is parked
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
 └── TransactionFailed      nothing: the batch is read or swept again

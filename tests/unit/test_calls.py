@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retry.calling import step
 from retry.calls import Calls, Limits
-from retry.clock import Deadline, pause
+from retry.clock import Deadline, pause, wall_ms
 from retry.doors import timers as door
 from retry.entry import Call
 from retry.errors import CommitInDoubt, TransactionAborted
@@ -142,7 +142,8 @@ def test_a_failed_call_waits_for_its_next_attempt_and_is_parked_in_the_end(world
         assert world.turn(at_ms, Answer(500, "500", b"no")) == 1
         last = world.outcomes()[-1]
         assert (last.decision, last.attempt, last.error) == ("retry", attempt, "500")
-        assert last.next_ms == last.at_ms + 10_000
+        # This clock does not reach the due times: both attempts may end in one millisecond, and yet the next is due later.
+        assert last.next_ms == max(last.at_ms + 10_000, last.due_ms + 1)
         assert world.bench.table.waiting == 1
         assert world.step(last.next_ms - 1) == 0
         assert world.calls.under_way() == 0
@@ -155,6 +156,16 @@ def test_a_failed_call_waits_for_its_next_attempt_and_is_parked_in_the_end(world
     assert (parked.key(), parked.value()) == (b"t1", b"body")
     assert ("retry-parked-reason", b"max_attempts") in parked.headers()
     assert world.bench.live() == {}
+    assert world.agrees()
+
+
+def test_a_clock_that_was_set_back_to_the_due_time_loses_nothing(world: World) -> None:
+    at_ms = wall_ms() + 10_000
+    for timer in range(20):
+        # Due when the next attempt would be, if it ends in this very millisecond.
+        world.put(f"t{timer}", at_ms + timer)
+    assert world.turn(at_ms + 20, Answer(500, "500")) == 10
+    assert world.bench.table.waiting == 20
     assert world.agrees()
 
 
