@@ -104,7 +104,7 @@ def build(
         return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
 
     def intake(registry: Registry, packer: Packer, through: Sequence[Door]) -> Intake:
-        tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets())
+        tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets(), recent.catch_up_to_now)
         return Intake(registry, tracer, packer, pointers.fetch, names, partitions, through)
 
     packing = packer(policies.registry)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 
 from retry import clock
 from retry.errors import LineageNewer, LineageUnreadable
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.1
 _RECORDS_MAX = 100
 _WAIT_S = 0.02
+_NOW_S, _SOON_S = 1.0, 0.002
 _BEYOND = 1 << 62
 
 
@@ -35,8 +36,10 @@ class Recent:
     def __init__(self, log: Log, topic: str, partitions: int, lineages: Lineages) -> None:
         self.lineages, self.trouble = lineages, ""
         self._read: deque[Message] = deque()
-        self._follower = log.follower()
+        self._log, self._follower = log, log.follower()
         self._topic, self._turns, self._closing = topic, 0, False
+        # Up to where it is folded, by partition.
+        self._reached = dict.fromkeys(range(partitions), 0)
         bounds = log.bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
@@ -58,11 +61,30 @@ class Recent:
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""
         while True:
-            while self._read:
-                self._fold(self._read.popleft())
+            self._fold_read()
             if not self._missing:
                 return
             clock.pause(_WAIT_S)
+
+    def catch_up_to_now(self) -> None:
+        """Fold all that is there by now: a letter tells of a send that is not on record here.
+
+        What brokers, or transactions that are open, keep back for longer than a second is not waited for.
+        """
+        try:
+            bounds = self._log.bounds(self._topic, self._reached)
+        except (KafkaException, TimeoutError) as error:
+            # Nothing can be committed without brokers: the letter will be read, and looked for, again.
+            logger.warning("the end of %s is not known: %s", self._topic, error)
+            return
+        deadline = clock.Deadline(_NOW_S)
+        while any(self._reached[n] < end for n, (_, end) in bounds.items()) and not self._closing and not deadline.passed():
+            clock.pause(_SOON_S)
+            self._fold_read()
+
+    def _fold_read(self) -> None:
+        while self._read:
+            self._fold(self._read.popleft())
 
     def _fold(self, message: Message) -> None:
         partition, offset = message.partition() or 0, message.offset() or 0
@@ -76,6 +98,7 @@ class Recent:
                 # Counts only: a letter whose sends are not known here is known by its headers.
                 logger.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
             offset += 1
+        self._reached[partition] = offset
         if offset >= self._missing.get(partition, 0):
             self._missing.pop(partition, None)
 

@@ -11,7 +11,7 @@ Where no `retry-id` came back, the id is made of the origin's coordinates and th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -46,15 +46,20 @@ class Tracer:
     Args:
       cluster_id: of the brokers, since coordinates mean something only within one cluster.
       retry_targets: topics that retries are sent to. Coordinates in one of them are those of a retry, not of the original.
+      catch_up: brings `recent` up to date. A retry that was due at once may fail again before its send is on record here.
     """
 
-    def __init__(self, recent: Lineages, cluster_id: str, retry_targets: Collection[str]) -> None:
+    def __init__(
+        self, recent: Lineages, cluster_id: str, retry_targets: Collection[str], catch_up: Callable[[], None] | None = None
+    ) -> None:
         self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
         self._matched: dict[int, int] = {}
+        self._catch_up, self._is_current = catch_up, catch_up is None
 
     def begin(self) -> None:
         """A batch begins: what the last one matched has been folded, or will be read again."""
         self._matched.clear()
+        self._is_current = self._catch_up is None
 
     def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
         """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
@@ -103,5 +108,10 @@ class Tracer:
         # Equal letters share an id where they have no coordinates: then any count is right of which a send is out.
         if said == known.attempts or (said and self._recent.is_out(print_, said, now_ms)):
             return Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
+        if said and said > known.attempts and not self._is_current and self._catch_up is not None:
+            # Once a batch: whoever forges counts costs a look, and gains nothing.
+            self._is_current = True
+            self._catch_up()
+            return self._by_id(letter, id_, print_, now_ms, window_ms)
         first_ms = letter.first_failed_at_ms or known.first_failed_ms
         return Trace(id_, number, print_, known.attempts, first_ms, False)

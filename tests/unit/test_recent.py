@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Timer
 from typing import Any
 
 from retry import lineages
@@ -42,3 +43,26 @@ def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
         recent.catch_up()
         assert len(recent.lineages) == number
     assert brokers.made.waited_s == waited_s
+
+
+def test_what_is_there_by_now_is_waited_for() -> None:
+    log = MemoryLog()
+    log.create(TOPIC, 2)
+    recent = Recent(Brokers(log, "app", "a"), TOPIC, 2, Lineages(100))
+    recent.read()
+    log.put(TOPIC, None, lineages.pack([lineages.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
+    # Another thread reads it, a moment later.
+    later = Timer(0.05, recent.read)
+    later.start()
+    recent.catch_up_to_now()
+    assert (known := recent.lineages.sends(7)) is not None and known.attempts == 2
+    later.join()
+
+
+def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
+    log = MemoryLog()
+    log.create(TOPIC)
+    recent = Recent(Brokers(log, "app", "a"), TOPIC, 1, Lineages(100))
+    log.put(TOPIC, None, lineages.pack([lineages.row(7, 7, 5_000, 1_000, 2, False)]))
+    recent.catch_up_to_now()
+    assert len(recent.lineages) == 0

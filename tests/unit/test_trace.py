@@ -39,9 +39,17 @@ class Service:
 
     def __init__(self) -> None:
         self.recent = Lineages(10_000)
-        self.tracer = Tracer(self.recent, "cluster", {RETRY})
+        self.tracer = Tracer(self.recent, "cluster", {RETRY}, self.catch_up)
+        self.late, self.looks = list[bytes](), 0
         self.now_ms = NOW_MS
         self.window_ms = DAY_MS
+
+    def catch_up(self) -> None:
+        """Read what was written and not read yet."""
+        self.looks += 1
+        for packed in self.late:
+            self.recent.fold(packed)
+        self.late.clear()
 
     def trace(self, *letters: Letter) -> list[Trace]:
         """One batch, of which nothing is sent."""
@@ -95,6 +103,25 @@ def test_of_a_lineage_that_is_known_only_the_own_count_counts(service: Service, 
         told.append((names.ATTEMPT, forged))
     (trace,) = service.trace(letter(told))
     assert (trace.id, trace.made, trace.first_failed_ms) == (dict(back)[names.ID], 2, NOW_MS)
+
+
+def test_a_send_that_is_not_on_record_yet_is_looked_for(service: Service) -> None:
+    (first,) = service.send(letter(place("orders", 5)))
+    (traced,) = service.trace(letter(first))
+    due_ms = service.now_ms - 1_000
+    service.late.append(lineages.pack([lineages.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
+    second = letter([*first, (names.ATTEMPT, b"2")])
+    assert [each.made for each in service.trace(second)] == [2]
+    assert service.looks == 1
+
+
+def test_whoever_forges_counts_costs_one_look_a_batch(service: Service) -> None:
+    (first,) = service.send(letter(place("orders", 5)))
+    forged = letter([*first, (names.ATTEMPT, b"9")])
+    assert [each.made for each in service.trace(forged, forged, forged)] == [1, 1, 1]
+    assert service.looks == 1
+    service.trace(letter(first))
+    assert service.looks == 1
 
 
 def test_a_count_that_is_none_is_told_where_nobody_knows_better(service: Service) -> None:
