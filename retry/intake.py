@@ -29,6 +29,7 @@ from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
 from retry.settled import Settled
 from retry.sources.dead_letter import Letter, read
+from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.trace import Tracer
 from retry.usual import Usual
@@ -168,7 +169,7 @@ class Intake:
 
 
 def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcome:
-    letter = case.letter
+    letter, failure = case.letter, case.letter.failure
     return {
         "v": VERSION,
         "id": case.trace.id.decode(),
@@ -177,7 +178,7 @@ def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcom
         "topic": letter.topic,
         "policy": case.plan.name,
         "attempt": case.attempt,
-        "exception": letter.failure.cause or letter.failure.exception,
+        "exception": failure.cause or failure.exception,
         "first_failed_ms": case.first_failed_at_ms,
         "failed_ms": case.failed_at_ms,
         "taken_ms": now_ms,
@@ -185,4 +186,8 @@ def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcom
         "reason": reason,
         "due_ms": None if reason else case.due_at_ms,
         "target": target,
+        "cause": failure.cause,
+        "fingerprint": fingerprint.of(failure.exception, failure.cause, failure.message),
+        "group": failure.consumer_group or case.route.group,
+        "delay_ms": None if reason else case.due_at_ms - case.failed_at_ms,
     }

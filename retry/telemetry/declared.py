@@ -99,8 +99,8 @@ DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API)}
 _HEAD = """# Metrics
 
 Written by `python -m retry.telemetry.declared`; the code makes its metrics from the same table.
-With `--processes` each has one label more, `process`. Names of teams, policies, topics and targets are those of the policy file, so it
-bounds their number.
+With `--processes` each has one label more, `process`. Names of teams, policies, topics and targets are those of the policy file,
+so it bounds their number.
 """
 
 

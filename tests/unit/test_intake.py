@@ -20,6 +20,7 @@ from retry.lineages import Lineages
 from retry.pack import Packer
 from retry.settled import Settled
 from retry.sources import headers as names
+from retry.telemetry import fingerprint
 from retry.trace import Tracer
 from tests.support.plans import registry_of
 
@@ -36,6 +37,7 @@ teams:
       - dead_letters: orders.DLT
         retry_to: orders.retry
         park_to: orders.parked
+        group: shop
         rules:
           - {exception: '*.ValidationException', park: true}
           - {exception: '*.Slow', backoff: {kind: constant, delay: 30s}}
@@ -129,10 +131,11 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
 def test_an_outcome_says_what_was_decided() -> None:
     one = settle(record(("exception-class", b"a.Slow")), NOW_MS + 7)
     assert one.outcome == {
-        "v": 1, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
+        "v": 2, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
-        "target": "orders.retry",
+        "target": "orders.retry", "cause": None, "fingerprint": fingerprint.of("a.Slow", None, None), "group": "shop",
+        "delay_ms": 30_000,
     }  # fmt: skip
 
 
