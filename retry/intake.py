@@ -31,6 +31,7 @@ from retry.settled import Settled
 from retry.sources.dead_letter import Letter, read
 from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
+from retry.telemetry.window import MINUTE_MS, Retry, attempt_label
 from retry.trace import Tracer
 from retry.usual import Usual
 
@@ -66,6 +67,9 @@ class Intake:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._usual = Usual(registry, tracer, packer, self._shards)
+        self._policies: dict[bytes | None, str] = {
+            plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
+        }
         self._doors, self._door_of = doors, dict[str, Door | None]()
 
     def reads(self, topic: str) -> bool:
@@ -113,8 +117,19 @@ class Intake:
         )
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
+        if reason:
+            to.parked[case.route.team, case.plan.name, reason] += 1
+        if trace.made:
+            to.back[self._failed(case, trace.made)] += 1
         if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
+
+    def _failed(self, case: Case, attempt: int) -> Retry:
+        """The retry that failed, as far as the letter says and the policy file knows of it."""
+        letter = case.letter
+        sent_ms = case.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
+        policy = self._policies.get(letter.policy, case.plan.name)
+        return Retry(case.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
     def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
