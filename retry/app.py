@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
 from retry import clock, doors
 from retry.anew import Judge
 from retry.calls import Calls, Limits
@@ -147,8 +145,9 @@ def build(
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     looks = [same.look, *([backlog.look] if backlog else [])]
-    rounds = _rounds(settings, admin, shards, policies, metrics, partitions)
-    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds)
+    outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
+    rounds = _rounds(outlook, metrics) + _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
+    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, Rounds(rounds))
 
 
 def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:
@@ -165,14 +164,17 @@ def _calls(settings: Settings, names: topics.Names, metrics: Metrics) -> Calls:
     return calls
 
 
-def _rounds(
-    settings: Settings, admin: AdminClient, shards: Shards, policies: PolicyFile, metrics: Metrics, partitions: dict[str, int]
-) -> Rounds:
-    names, every_s = topics.names(settings.app_id), settings.positions_every_s
-    outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
+def _rounds(outlook: Outlook, metrics: Metrics) -> list[Round]:
     metrics.watch_each("retry_entries_due_soon", outlook.due_soon)
     metrics.watch("retry_oldest_due_seconds", outlook.oldest_s)
     metrics.watch_each("retry_retention_left_seconds", outlook.retention_left_s)
+    return [Round(_AHEAD_EVERY_S, outlook.look_ahead), Round(_BACK_EVERY_S, outlook.look_back)]
+
+
+def _sampling(
+    settings: Settings, shards: Shards, policies: PolicyFile, metrics: Metrics, partitions: dict[str, int], committed: Committed
+) -> list[Round]:
+    names, every_s = topics.names(settings.app_id), settings.positions_every_s
 
     def groups() -> dict[str, set[str]]:
         mine = {shard.changelog.partition for shard in shards.shards()}
@@ -181,11 +183,9 @@ def _rounds(
 
     # Where no group is named none is needed.
     writer = cache(lambda: Records(clients.records_config(settings)))
-    told = metrics.tell_positions
-    positions = Positions(groups, Committed(admin), writer, names.outcomes, partitions[names.outcomes], told)
+    positions = Positions(groups, committed, writer, names.outcomes, partitions[names.outcomes], metrics.tell_positions)
     metrics.watch("retry_positions_lag_seconds", positions.lag_s)
-    rounds = [Round(_AHEAD_EVERY_S, outlook.look_ahead), Round(_BACK_EVERY_S, outlook.look_back)]
-    return Rounds([*rounds, Round(every_s, positions.look)] if every_s else rounds)
+    return [Round(every_s, positions.look)] if every_s else []
 
 
 def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:

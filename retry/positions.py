@@ -46,7 +46,8 @@ class Positions:
     """
 
     def __init__(
-        self, groups: Callable[[], Groups], committed: Committed, writer: Callable[[], Writer], topic: str, partitions: int, tell: Tell
+        self, groups: Callable[[], Groups], committed: Committed, writer: Callable[[], Writer], topic: str, partitions: int,
+        tell: Tell,
     ) -> None:
         self._groups, self._committed, self._writer = groups, committed, writer
         self._topic, self._partitions, self._tell = topic, partitions, tell

@@ -48,9 +48,7 @@ class Committed:
     def __call__(self, groups: Iterable[str], wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
         """What groups have committed, nothing where there is no such group, and why some could not be asked."""
         groups, deadline = list(groups), Deadline(wait_s)
-        self._asked = {
-            group: self._asked.get(group) or self._ask(group) for group in dict.fromkeys(groups)
-        }
+        self._asked = {group: self._asked.get(group) or self._ask(group) for group in groups}
         found: dict[str, dict[Partition, int]] = {}
         failed: dict[str, str] = {}
         for group in groups:
@@ -75,7 +73,7 @@ class Committed:
 
 
 def _offsets(told: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
-    return {(place.topic, place.partition): place.offset for place in told.topic_partitions if place.offset >= 0}
+    return {(place.topic, place.partition): place.offset for place in told.topic_partitions or () if place.offset >= 0}
 
 
 def members(admin: AdminClient, group: str) -> int:
