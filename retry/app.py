@@ -146,8 +146,9 @@ def build(
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     looks = [same.look, *([backlog.look] if backlog else [])]
     outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
-    rounds = _rounds(outlook, metrics) + _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
-    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, Rounds(rounds))
+    sampling = _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
+    rounds = Rounds(_rounds(outlook, metrics) + sampling)
+    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds)
 
 
 def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:

@@ -20,6 +20,6 @@ def retried(sent: Sequence[Entry], due_at_ms: Sequence[int]) -> Counter[Retry]:
             written[entry.team, headers[-2][1], headers[-5][1], due // MINUTE_MS] += 1
     found: Counter[Retry] = Counter()
     for (team, policy, attempt, minute), count in written.items():
-        if policy and attempt:
+        if policy and attempt and attempt.isdigit():
             found[Retry(team, policy.decode(), attempt_label(int(attempt)), minute)] += count
     return found

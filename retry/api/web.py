@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -145,7 +145,7 @@ class Web:
         return _json({"ready": ready, "trouble": self._view.trouble, "waiting": self._view.waiting()}, status)
 
     async def _metrics(self, _request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(made.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _refused(self, _request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.BAD_REQUEST

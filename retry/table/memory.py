@@ -125,6 +125,7 @@ class MemoryTable:
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.earliest`."""
+        self._readable()
         return [row for lane in self.lanes() for row in self._first_rows(lane, lane_end(lane), rows_max, bytes_max)]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:

@@ -46,9 +46,10 @@ WORKER = (
     Metric("retry_lateness_seconds", HISTOGRAM, ("team",), "from the due time to the commit of the delivery"),
     Metric("retry_entries_waiting", GAUGE, (), "entries in the shards of this worker"),
     Metric("retry_entries_due_soon", GAUGE, ("within",),
-           "of these, what is due by now or within `1m`, `5m`, looked at every 10 s; estimated where it is "
-           "thousands. What waits behind another of its key is not counted"),
-    Metric("retry_oldest_due_seconds", GAUGE, (), "how long ago the oldest waiting entry was due, looked at every 10 s; 0 where none was"),
+           "of these, what is due by now or within `1m`, `5m`, looked at every 10 s; estimated where it is thousands. "
+           "What waits behind another of its key is not counted"),
+    Metric("retry_oldest_due_seconds", GAUGE, (),
+           "how long ago the oldest waiting entry was due, looked at every 10 s; 0 where none was"),
     Metric("retry_shards_owned", GAUGE, (), "shards of this worker"),
     Metric("retry_shards_ready", GAUGE, (), "those that are swept"),
     Metric("retry_shards_read_only", GAUGE, (), "those that stand since a newer version wrote there"),

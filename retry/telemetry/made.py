@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -34,6 +34,11 @@ def gauge(registry: CollectorRegistry, name: str, value: Callable[[], float]) ->
 def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
     """A gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
     registry.register(_Each(declared(name, GAUGE), values))
+
+
+def page(registry: CollectorRegistry) -> str:
+    """What `/metrics` answers."""
+    return generate_latest(registry).decode()
 
 
 def declared(name: str, kind: str) -> Metric:

@@ -6,7 +6,7 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from retry import clock
 from retry.entry import Entry
@@ -101,7 +101,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """What `/metrics` answers."""
-        return generate_latest(self.registry)
+        return made.page(self.registry).encode()
 
     def _settled(self) -> dict[Key, tuple[int, int]]:
         return self._window.settled(clock.wall_ms())

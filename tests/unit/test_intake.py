@@ -21,6 +21,7 @@ from retry.pack import Packer
 from retry.settled import Settled
 from retry.sources import headers as names
 from retry.telemetry import fingerprint
+from retry.telemetry.window import Retry
 from retry.trace import Tracer
 from tests.support.plans import registry_of
 
@@ -381,3 +382,42 @@ class TestCommit:
         letters = [record(), record(offset=43), record((names.ATTEMPT, b"x")), record(topic="unknown.DLT")]
         decided = intake().settle(letters, NOW_MS).decided
         assert decided == {("orders", "retry"): 2, ("orders", "park"): 1, ("default", "park"): 1}
+
+
+def test_what_came_back_is_counted_by_the_retry_that_failed_and_what_is_parked_by_its_reason() -> None:
+    back = [(names.POLICY, b"orders/orders.DLT#2"), (names.DUE_MS, b"%d" % (NOW_MS - 90_000))]
+    letters = [
+        record(offset=1),
+        record((names.ATTEMPT, b"1"), *back, value=b"2", offset=2),
+        record((names.ATTEMPT, b"2"), (names.POLICY, b"forged"), value=b"3", offset=3),
+        record((names.ATTEMPT, b"3"), *back, value=b"4", offset=4),
+        record(("exception-class", b"a.ValidationException"), value=b"5", offset=5),
+    ]
+    settled = intake().settle(letters, NOW_MS)
+    minute = NOW_MS // 60_000
+    assert settled.back == {
+        Retry("orders", "orders/orders.DLT#2", "1", (NOW_MS - 90_000) // 60_000): 1,
+        # A policy that the file does not know is no label; without a due time it was sent when it failed.
+        Retry("orders", "orders/orders.DLT", "2", minute): 1,
+        Retry("orders", "orders/orders.DLT#2", "3", (NOW_MS - 90_000) // 60_000): 1,
+    }
+    assert settled.parked == {("orders", "orders/orders.DLT", "max_attempts"): 1, ("orders", "orders/orders.DLT#1", "rule"): 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "group"),
+    [([], "shop"),
+     ([("kafka_dlt-exception-fqcn", b"x.Y"), ("kafka_dlt-original-consumer-group", b"theirs")], "theirs")],
+)  # fmt: skip
+def test_the_group_is_the_letters_or_else_that_of_the_policy_file(headers: Headers, group: str) -> None:
+    assert settle(record(*headers)).outcome["group"] == group
+
+
+def test_of_what_is_parked_there_is_no_delay_and_of_causes_there_is_one_fingerprint() -> None:
+    def told(message: bytes) -> dict[str, Any]:
+        said = [("kafka_dlt-exception-fqcn", b"a.ValidationException"), ("kafka_dlt-exception-cause-fqcn", b"b.Root")]
+        return settle(record(*said, ("kafka_dlt-exception-message", message))).outcome
+
+    one, other = told(b"order 17"), told(b"order 4711")
+    assert (one["delay_ms"], one["cause"], one["exception"]) == (None, "b.Root", "b.Root")
+    assert one["fingerprint"] == other["fingerprint"] == fingerprint.of("a.ValidationException", "b.Root", "order 3")
