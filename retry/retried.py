@@ -14,12 +14,20 @@ def retried(sent: Sequence[Entry], due_at_ms: Sequence[int]) -> Counter[Retry]:
     """How many retries of each kind are among these; called for every batch of the sweep, so most of it is one count."""
     written: Counter[tuple[str, bytes | None, bytes | None, int]] = Counter()
     for entry, due in zip(sent, due_at_ms, strict=True):
-        # Ours are the last headers, in the order of `retry.pack`. What has a name came in by a door, with headers of others.
-        headers = entry.headers
-        if type(entry) is Entry and len(headers) > 5 and headers[-2][0] == POLICY and headers[-5][0] == ATTEMPT:
+        if is_retry(entry):
+            headers = entry.headers
             written[entry.team, headers[-2][1], headers[-5][1], due // MINUTE_MS] += 1
     found: Counter[Retry] = Counter()
     for (team, policy, attempt, minute), count in written.items():
         if policy and attempt and attempt.isdigit():
             found[Retry(team, policy.decode(), attempt_label(int(attempt)), minute)] += count
     return found
+
+
+def is_retry(entry: Entry) -> bool:
+    """Whether it is the retry of a letter, whose last headers are ours, in the order of `retry.pack`.
+
+    What has a name came in by a door, with headers of others. What was too large for all of ours is passed over.
+    """
+    headers = entry.headers
+    return type(entry) is Entry and len(headers) > 5 and headers[-2][0] == POLICY and headers[-5][0] == ATTEMPT
