@@ -132,13 +132,12 @@ def lineages(letters: DataFrame, attempts: DataFrame) -> DataFrame:
     """What became of each lineage, in the columns of `LINEAGE`: `parked`, `expired`, or what became of its newest retry."""
     newest_first = Window.partitionBy("id").orderBy(F.desc("taken_ms"), F.desc("attempt"), F.desc("source"))
     newest = distinct(letters).withColumn("_nth", F.row_number().over(newest_first)).where("_nth = 1")
-    of_retry = attempts.select("id", "attempt", "due_ms", F.col("fate").alias("_fate"), "ended_ms")
-    of_retry = of_retry.dropDuplicates(["id", "attempt", "due_ms"])
+    of_retry = attempts.select(*_DECISION, F.col("fate").alias("_fate"), "ended_ms")
     given_up = F.when(F.col("reason") == "max_age", "expired").otherwise("parked")
     fate = F.when(F.col("decision") == "park", given_up).otherwise(F.col("_fate"))
     ended_ms = F.when(F.col("decision") == "park", F.col("taken_ms")).otherwise(F.col("ended_ms"))
     return (
-        newest.join(of_retry, on=["id", "attempt", "due_ms"], how="left")
+        newest.join(of_retry, on=list(_DECISION), how="left")
         .withColumns({"fate": fate, "ended_ms": ended_ms})
         .select(*LINEAGE.names)
     )

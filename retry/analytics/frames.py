@@ -55,7 +55,7 @@ ATTEMPT = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", due_ms="number", delay_ms="number",
     sent_ms="number?", passed_ms="number?", back_ms="number?", back_as="text?", ended_ms="number", bytes="number?",
-    fate="text", assumed="flag",
+    fate="text", assumed="flag", source="text",
 )  # fmt: skip
 PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",

@@ -78,6 +78,7 @@ def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], 
         "bytes": record["bytes"] if record else None,
         "fate": fate,
         "assumed": assumed,
+        "source": letter["source"],
     }
 
 
@@ -86,9 +87,9 @@ def lineages(letters: Iterable[Row], made: Iterable[Attempt]) -> dict[str, str]:
     newest: dict[str, Row] = {}
     for letter in sorted(distinct(letters), key=lambda x: (x["taken_ms"], x["attempt"], x["source"])):
         newest[letter["id"]] = letter
-    fates = {(row["id"], row["attempt"], row["due_ms"]): row["fate"] for row in made}
+    fates = {_name(row): row["fate"] for row in made}
     return {
-        id_: fates[id_, letter["attempt"], letter["due_ms"]] if letter["decision"] == "retry"
+        id_: fates[_name(letter)] if letter["decision"] == "retry"
         else "expired" if letter["reason"] == "max_age" else "parked"
         for id_, letter in newest.items()
     }  # fmt: skip
