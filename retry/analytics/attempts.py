@@ -23,7 +23,9 @@ SETTLE_MS = 600_000
 _DECISION = ("id", "attempt", "source")
 
 
-def attempts(letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int) -> DataFrame:
+def attempts(
+    letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int
+) -> DataFrame:
     """Every decision to retry, and what became of it.
 
     Args:
@@ -59,7 +61,7 @@ def back(once: DataFrame) -> DataFrame:
 
 
 def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
-    """Decisions to retry, with `sent_partition`, `sent_offset`, `sent_ms` and `bytes` of the retry; null where it does not lie there."""
+    """Decisions to retry, with `sent_partition`, `sent_offset`, `sent_ms` and `bytes` of what lies on the target; null where nothing does."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
     lying = sent.withColumnRenamed("topic", "target").dropDuplicates([*same, "partition", "offset"])

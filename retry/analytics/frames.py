@@ -14,7 +14,17 @@ Sets are partitioned by `day`, UTC, and all but positions by `team`.
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DataType, DateType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from retry.analytics.schema import OUTCOME
 
@@ -61,4 +71,6 @@ PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?",
 )  # fmt: skip
-LINEAGE = _columns(team="text", policy="text", id="text", attempt="number", first_failed_ms="number", fate="text", ended_ms="number")
+LINEAGE = _columns(
+    team="text", policy="text", id="text", attempt="number", first_failed_ms="number", fate="text", ended_ms="number"
+)

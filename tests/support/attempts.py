@@ -11,7 +11,9 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Attempt = dict[str, Any]
-_SAME = ("team", "policy", "topic", "target", "exception", "cause", "fingerprint", "id", "attempt", "first_failed_ms", "failed_ms")
+_SAME = (
+    "team", "policy", "topic", "target", "exception", "cause", "fingerprint", "id", "attempt", "first_failed_ms", "failed_ms",
+)  # fmt: skip
 
 
 def distinct(letters: Iterable[Row]) -> list[Row]:
@@ -50,7 +52,7 @@ def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], 
     passed = [
         sample["at_ms"]
         for sample in samples
-        if record and sample["group"] == group and (sample["topic"], sample["partition"]) == (record["topic"], record["partition"])
+        if record and [sample[name] for name in ("group", "topic", "partition")] == [group, record["topic"], record["partition"]]
         and sample["offset"] > record["offset"]
     ]  # fmt: skip
     sent_ms, passed_ms = record["sent_ms"] if record else None, min(passed, default=None)
