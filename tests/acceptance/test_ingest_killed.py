@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,14 +43,7 @@ def test_killed_again_and_again_it_has_each_record_once(broker: LocalBroker, tmp
     produce(ingesting.producer, ingesting.outcomes, next(parts))
     for stream, java_too in KILLS:
         process = ingesting.start("--batch", "1000")
-        before = ingesting.done(stream)
-
-        def in_mid_run(stream: str = stream, before: set[str] = before) -> bool:
-            assert process.poll() is None, ingesting.log().read_text()
-            # At least one batch of this run is done, and one has begun.
-            return bool(ingesting.begun(stream)) and bool(ingesting.done(stream) - before or stream == "aside")
-
-        await_that(f"{stream} has begun a batch", in_mid_run, 90)
+        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, ingesting.done(stream)), 90)
         kill(process, java_too=java_too)
         produce(ingesting.producer, ingesting.outcomes, next(parts))
     counts = ingesting.run()
@@ -58,6 +53,12 @@ def test_killed_again_and_again_it_has_each_record_once(broker: LocalBroker, tmp
     assert _places(found.letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
     assert _places(found.sent, "id", "attempt") == {(x["id"], x["attempt"]) for x in made.sent}
     _the_same_is_told(found, made)
+
+
+def _in_mid_run(ingesting: Ingesting, process: subprocess.Popen[str], stream: str, before: set[str]) -> bool:
+    """Whether this run has done a batch and begun another; of the last stream, begun one."""
+    assert process.poll() is None, ingesting.log().read_text()
+    return bool(ingesting.begun(stream)) and bool(ingesting.done(stream) - before or stream == "aside")
 
 
 def _the_same_is_told(found: sets.Sets, made: Events) -> None:

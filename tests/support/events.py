@@ -155,7 +155,8 @@ def produce(producer: Producer, outcomes_topic: str, found: Events) -> None:
     for position in found.positions:
         producer.produce(outcomes_topic, orjson.dumps(value(position)), "position")
     for retry in found.sent:
-        headers = [(name, str(retry[of]).encode()) for name, of in _HEADERS.items()] + [("retry-policy", f"{retry['team']}/x".encode())]
+        headers = [(name, str(retry[of]).encode()) for name, of in _HEADERS.items()]
+        headers.append(("retry-policy", f"{retry['team']}/x".encode()))
         producer.produce(retry["topic"], b"order", "key", retry["partition"], timestamp=retry["sent_ms"], headers=headers)
         producer.poll(0)
     assert producer.flush(30) == 0
