@@ -128,7 +128,9 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
 
 
-def test_what_was_undone_is_not_there_and_what_was_done_is_told_to_the_end_of_the_pass(ingesting: Ingesting, spark: SparkSession) -> None:
+def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(
+    ingesting: Ingesting, spark: SparkSession
+) -> None:
     ingesting.create(ingesting.outcomes)
     producer = Producer({"bootstrap.servers": ingesting.servers, "transactional.id": ingesting.app_id})
     producer.init_transactions(20)

@@ -62,6 +62,12 @@ class Ingesting:
         """Batches of a stream that are done."""
         return self._numbers(stream, "commits")
 
+    def undo(self, stream: str) -> None:
+        """Forget that the last batch of a stream is done."""
+        folder, last = self.data / "_checkpoints" / stream / "commits", max(self.done(stream), key=int)
+        (folder / last).unlink()
+        (folder / f".{last}.crc").unlink()
+
     def _numbers(self, stream: str, kind: str) -> set[str]:
         folder = self.data / "_checkpoints" / stream / kind
         return {file.name for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
