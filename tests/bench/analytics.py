@@ -122,8 +122,10 @@ def _letters(alive: DataFrame) -> DataFrame:
     return each.select(
         F.lit(2).cast("long").alias("v"), "id", F.concat_ws("/", "team", "n", "attempt").alias("source"), "team",
         F.concat("team", F.lit(".DLT")).alias("topic"), F.concat("team", F.lit("/x")).alias("policy"),
-        attempt.cast("long").alias("attempt"), "exception", "first_failed_ms", "failed_ms", (F.col("failed_ms") + 20).alias("taken_ms"),
-        F.when(retried, "retry").otherwise("park").alias("decision"), F.when(~retried, "max_attempts").alias("reason"), "due_ms",
+        attempt.cast("long").alias("attempt"), "exception", "first_failed_ms", "failed_ms",
+        (F.col("failed_ms") + 20).alias("taken_ms"),
+        F.when(retried, "retry").otherwise("park").alias("decision"), F.when(~retried, "max_attempts").alias("reason"),
+        "due_ms",
         F.concat("team", F.when(retried, ".retry").otherwise(".parked")).alias("target"), F.col("exception").alias("cause"),
         F.substring(F.sha1("exception"), 1, 16).alias("fingerprint"), F.concat("team", F.lit("-service")).alias("group"),
         (F.col("due_ms") - F.col("failed_ms")).alias("delay_ms"), F.lit("app-outcomes").alias("kafka_topic"),
@@ -136,7 +138,8 @@ def _sent(letters: DataFrame) -> DataFrame:
     sent_ms = F.col("due_ms") + _LATE_MS
     return letters.where("due_ms is not null").select(
         F.col("target").alias("topic"), F.col("kafka_partition").alias("partition"), (sent_ms - START_MS).alias("offset"),
-        "id", "attempt", "due_ms", sent_ms.alias("sent_ms"), sent_ms.alias("timestamp_ms"), F.lit(500).cast("long").alias("bytes"), "team",
+        "id", "attempt", "due_ms", sent_ms.alias("sent_ms"), sent_ms.alias("timestamp_ms"),
+        F.lit(500).cast("long").alias("bytes"), "team",
     ).select(*SENT.names)  # fmt: skip
 
 
