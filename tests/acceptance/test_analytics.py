@@ -1,4 +1,4 @@
-"""Three teams, a broker, a worker, consumer groups whose chance to recover is known: analytics finds the truth to the last letter."""
+"""Three teams, a worker, consumer groups whose chance to recover is known: analytics finds the truth to the last letter."""
 
 from __future__ import annotations
 
