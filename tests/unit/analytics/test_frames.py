@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -15,17 +16,19 @@ pytest.importorskip("pyspark")
 from retry.analytics import frames
 from retry.analytics.schema import OUTCOME
 from retry.commands.analytics import place
+from retry.telemetry import positions
 
 MADE = events(90, seed=3)
 TOLD = model.attempts(MADE.letters, MADE.sent, MADE.positions, settle_ms=SETTLE_MS, until_ms=MADE.until_ms)
 
 
-def test_a_letter_is_an_outcome_with_what_version_2_adds_and_its_place() -> None:
-    assert frames.LETTER.names[: len(OUTCOME.names)] == OUTCOME.names
-    assert frames.LETTER.fields[: len(OUTCOME.names)] == OUTCOME.fields
-    assert {"cause", "fingerprint", "group", "delay_ms"} == {
-        field.name for field in frames.LETTER.fields if field.nullable and field.name not in ("exception", "reason", "due_ms")
-    }  # fmt: skip
+def test_a_letter_is_an_outcome_and_its_place() -> None:
+    assert frames.LETTER.fields == [*OUTCOME.fields, *frames.PLACE.fields]
+
+
+def test_a_sample_is_what_is_written() -> None:
+    written = json.loads(positions.to_json(positions.Position(group="g", topic="t", partition=0, offset=1, at_ms=2)))
+    assert set(written) == set(frames.SAMPLE.names)
 
 
 def test_what_is_generated_has_the_columns_of_the_frames() -> None:
