@@ -56,6 +56,7 @@ ASIDE = StructType([
     *_columns(timestamp_ms="number", why="text", key="bytes?", value="bytes?", headers="headers?").fields,
 ])  # fmt: skip
 DAY = _columns(day="date")
+UNTIL = _columns(until_ms="number")
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`.
 ATTEMPT = _columns(

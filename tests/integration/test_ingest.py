@@ -165,7 +165,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
     done = subprocess.run(
         [
             str(_spark_home() / "bin" / "spark-submit"), "--master", "local-cluster[1,1,1024]",
-            "--jars", ",".join(map(str, jars("spark"))), "--conf", "spark.eventLog.enabled=true",
+            "--jars", ",".join(map(str, jars("spark"))), "--conf", "spark.eventLog.enabled=true", "--conf", "spark.eventLog.compress=false",
             "--conf", f"spark.eventLog.dir={logged.as_uri()}", "--conf", "spark.driver.host=127.0.0.1",
             str(ROOT / "examples" / "spark_job.py"), "analytics", "ingest", ingesting.data.as_uri(),
         ],
