@@ -42,7 +42,8 @@ def attempts(
 def distinct(letters: DataFrame) -> DataFrame:
     """Which decisions were made, each once, however often it was written."""
     first = Window.partitionBy(*_DECISION).orderBy("kafka_topic", "kafka_partition", "kafka_offset")
-    return letters.withColumn("_nth", F.row_number().over(first)).where("_nth = 1").drop("_nth")
+    # By lineage, and everything that follows stays there: letters are moved once, not for every question; see `session`.
+    return letters.repartition("id").withColumn("_nth", F.row_number().over(first)).where("_nth = 1").drop("_nth")
 
 
 def back(once: DataFrame) -> DataFrame:
@@ -64,7 +65,7 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
     """Decisions to retry, with partition, offset, time and size of what lies on the target for each; null where nothing does."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
-    lying = sent.withColumnRenamed("topic", "target").dropDuplicates([*same, "partition", "offset"])
+    lying = sent.withColumnRenamed("topic", "target").repartition("id").dropDuplicates([*same, "partition", "offset"])
     by_due = Window.partitionBy(*same).orderBy(F.asc_nulls_first("due_ms"), "partition", "offset")
     found = lying.select(
         *same,

@@ -60,6 +60,8 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 # What holds wherever the job runs. Plans and the event log may be read by people who may not read Kafka.
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
+    # What is spread by lineage already need not be spread again to be joined by lineage and attempt.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.redaction.regex": SECRETS_PATTERN,
     "spark.sql.redaction.options.regex": SECRETS_PATTERN,
     "spark.sql.redaction.string.regex": SECRETS_PATTERN,
