@@ -120,7 +120,7 @@ def _play(deployment: Deployment) -> None:
     parked.close()
 
     def recovered() -> bool:
-        done = {(kind.team, kind.exception, n): count for kind in KINDS for n, count in groups[kind.team].done.items()}
+        done = {(kind.team, kind.exception, n): count for kind in KINDS for n, count in dict(groups[kind.team].done).items()}
         return done == TRUTH.recovered
 
     await_that("all others recovered", recovered)

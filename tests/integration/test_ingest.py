@@ -127,6 +127,8 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
+    there = sets.from_kafka(spark, connection.options(ingesting.servers, {}), ingesting.outcomes)
+    assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
     of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run()["letters"] == len(whole[0]) + 1 - of_day

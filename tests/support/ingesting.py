@@ -67,7 +67,7 @@ class Ingesting:
         """Forget that the last batch of a stream is done."""
         folder, last = self.data / "_checkpoints" / stream / "commits", max(self.done(stream), key=int)
         (folder / last).unlink()
-        (folder / f".{last}.crc").unlink()
+        (folder / f".{last}.crc").unlink(missing_ok=True)
 
     def _numbers(self, stream: str, kind: str) -> set[str]:
         folder = self.data / "_checkpoints" / stream / kind
