@@ -16,7 +16,7 @@ listed in the set's `_spark_metadata`. A batch that was begun and not listed is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
@@ -31,6 +31,11 @@ from retry.analytics.sources import pattern
 from retry.errors import RetryError
 
 BATCH_RECORDS = 1_000_000
+_LOOK_S = 1
+
+
+class Stopped(Exception):
+    """A pass was told to end before its end; the next goes on where it stopped."""
 
 
 class Ingest:
@@ -41,20 +46,23 @@ class Ingest:
       topic: the outcomes topic.
       retry_topics: where retries are looked for; none for wherever letters say.
       batch_records: records in one batch, at most.
+      stopping: asked every second whether to end.
     """
 
     def __init__(
         self, spark: SparkSession, options: Mapping[str, str], topic: str, data: str, *,
         retry_topics: Sequence[str] = (), batch_records: int = BATCH_RECORDS,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._spark, self._options, self._topic, self._data = spark, options, topic, data.rstrip("/")
-        self._retry_topics, self._batch_records = list(retry_topics), batch_records
+        self._retry_topics, self._batch_records, self._stopping = list(retry_topics), batch_records, stopping
 
     def run(self) -> dict[str, int]:
         """One pass; how many records each set has now.
 
         Raises:
           RetryError: Kafka cannot be read, the folder cannot be written, or another ingest writes to it.
+          Stopped: it was told to end.
         """
         with _told(self._topic):
             outcomes = [self._topic]
@@ -101,7 +109,9 @@ class Ingest:
             .start()
         )
         try:
-            query.awaitTermination()
+            while not query.awaitTermination(_LOOK_S):
+                if self._stopping():
+                    raise Stopped
         finally:
             query.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,23 +65,29 @@ def ingest(
 
     It can be ended at any time, and goes on where it stopped. DIR may be a URL of any file system that Spark knows.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stop = threading.Event()
     with spark("retry-ingest", memory, quick=False) as (session, settings):
         from retry.analytics import connection
-        from retry.analytics.ingest import Ingest
-        from retry.clock import Deadline, pause
+        from retry.analytics.ingest import Ingest, Stopped
+        from retry.clock import Deadline
         from retry.kafka.topics import names
 
+        # Only now: Spark has a handler of its own. None may leave in the midst of a call to Java, whose answer the next would get.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
         job = Ingest(
             session, connection.options(settings.bootstrap_servers, settings.kafka), names(settings.app_id).outcomes, place(data),
-            retry_topics=retry_topic, batch_records=batch_records,
+            retry_topics=retry_topic, batch_records=batch_records, stopping=stop.is_set,
         )  # fmt: skip
-        while True:
+        while not stop.is_set():
             next_pass = Deadline(every_ms / 1_000)
-            click.echo(json.dumps(job.run()))
+            try:
+                click.echo(json.dumps(job.run()))
+            except Stopped:
+                break
             if not continuous:
-                return
-            pause(next_pass.remaining_s())
+                break
+            stop.wait(next_pass.remaining_s())
 
 
 @contextmanager
