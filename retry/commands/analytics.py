@@ -72,7 +72,7 @@ def ingest(
         from retry.clock import Deadline
         from retry.kafka.topics import names
 
-        # Only now: Spark has a handler of its own. None may leave in the midst of a call to Java, whose answer the next would get.
+        # Only now: Spark has a handler of its own. Whoever left in the midst of a call to Java left its answer to the next.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         job = Ingest(
