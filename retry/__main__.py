@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from retry.commands.analytics import analytics
 from retry.commands.api import api
 from retry.commands.broker import broker
 from retry.commands.entries import entries
@@ -27,8 +28,8 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report, verify,
-    broker,
+    worker, api, scheduler, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report,
+    analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 

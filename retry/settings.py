@@ -177,6 +177,11 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
 
 
+def submitted() -> bool:
+    """Whether `spark-submit` runs this process, which then has a Java process, a cluster and a configuration already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _property(variable: str, prefix: str) -> str:
     return variable.removeprefix(prefix).lower().replace("_", ".")
 

@@ -72,7 +72,7 @@ def run(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topic
     try:
         return _run(spark, options, topic, list(retry_topics))
     except (PySparkException, Py4JError) as error:
-        raise RetryError(f"{topic} cannot be read: {_cause(error)}") from None
+        raise RetryError(f"{topic} cannot be read: {cause(error)}") from None
 
 
 def _run(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: list[str]) -> Report:
@@ -118,10 +118,10 @@ def _lines(outcomes: DataFrame, sent: DataFrame) -> list[Line]:
     return [lines[key] for key in sorted(lines)]
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """The innermost reason in one line: a stack trace tells an operator nothing, and may tell others too much."""
-    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while cause is not None and cause.getCause() is not None:
-        cause = cause.getCause()
-    text = str(cause.getMessage() or cause.getClass().getName()) if cause is not None else str(error)
+    inner = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while inner is not None and inner.getCause() is not None:
+        inner = inner.getCause()
+    text = str(inner.getMessage() or inner.getClass().getName()) if inner is not None else str(error)
     return text.partition("\n")[0][:_REASON_CHARS_MAX]

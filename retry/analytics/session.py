@@ -1,10 +1,10 @@
-"""One local Spark session, quiet and small, with Kafka's source from the pinned jars."""
+"""One Spark session: what `spark-submit` says, else a local one, quiet and small, with Kafka's source from the pinned jars."""
 
 from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from retry.analytics.connection import SECRETS_PATTERN
 from retry.jars import jars
+from retry.settings import submitted
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A report is over before the second compiler has earned its keep: without it the first answer comes a third sooner.
@@ -21,22 +22,33 @@ _DRIVER_MEMORY = "1g"
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
+def session(name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: bool = True) -> Iterator[SparkSession]:
     """A session for the time of the block; its Java process ends with this one.
+
+    Args:
+      memory: of the local Java process, as `1g`; on a cluster `spark-submit` says.
+      quick: whether to start soon rather than to be fast in the long run.
 
     Raises:
       JarsUnavailable: see `retry.jars`.
     """
-    builder = SparkSession.builder.master("local[*]").appName("retry-report")
-    for name, value in _config().items():
-        builder = builder.config(name, value)
-    # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
-    with chdir(_scratch().name):
-        spark = builder.getOrCreate()
+    builder = SparkSession.builder.appName(name)
+    if submitted():
+        spark = _configured(builder, _COMMON).getOrCreate()
+    else:
+        # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
+        with chdir(_scratch().name):
+            spark = _configured(builder.master("local[*]"), _COMMON | _local(memory, quick)).getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _configured(builder: SparkSession.Builder, config: Mapping[str, str]) -> SparkSession.Builder:
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 @functools.cache
@@ -45,21 +57,27 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="retry-report-")
 
 
-def _config() -> dict[str, str]:
+# What holds wherever the job runs. Plans and the event log may be read by people who may not read Kafka.
+_COMMON = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.redaction.regex": SECRETS_PATTERN,
+    "spark.sql.redaction.options.regex": SECRETS_PATTERN,
+    "spark.sql.redaction.string.regex": SECRETS_PATTERN,
+}
+
+
+def _local(memory: str, quick: bool) -> dict[str, str]:
+    java = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {
         "spark.jars": ",".join(str(jar) for jar in jars("spark")),
-        "spark.driver.memory": _DRIVER_MEMORY,
+        "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_QUICK_START}",
+        "spark.driver.extraJavaOptions": f"{java} {_QUICK_START}" if quick else java,
         "spark.local.dir": _scratch().name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         # One machine: the default of 200 would be 200 small tasks for each question.
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.redaction.regex": SECRETS_PATTERN,
-        "spark.sql.redaction.options.regex": SECRETS_PATTERN,
-        "spark.sql.redaction.string.regex": SECRETS_PATTERN,
     }

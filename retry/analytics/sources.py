@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retry.analytics.decode import header
 from retry.analytics.schema import OUTCOME, RETRY
 from retry.telemetry.outcomes import VERSION
 
@@ -16,17 +17,20 @@ _LOG_APPEND_TIME = 1
 
 def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
     """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
-    # A pattern, because a name that is missing fails the read, and a pattern that matches nothing reads nothing.
-    pattern = "|".join(re.escape(topic) for topic in sorted(set(topics)))
     return (
         spark.read.format("kafka")
         .options(**options)
-        .option("subscribePattern", pattern)
+        .option("subscribePattern", pattern(topics))
         .option("includeHeaders", "true")
         # Retention may delete records while they are read; a report shows what is left.
         .option("failOnDataLoss", "false")
         .load()
     )
+
+
+def pattern(topics: Iterable[str]) -> str:
+    """What to subscribe to: a name that is missing fails the read, and a pattern that matches nothing reads nothing."""
+    return "|".join(re.escape(topic) for topic in sorted(set(topics)))
 
 
 def parsed(records: DataFrame) -> DataFrame:
@@ -59,17 +63,11 @@ def retries(records: DataFrame) -> DataFrame:
     return (
         records.select(
             "topic",
-            _header("retry-id").alias("id"),
-            _header("retry-attempt").try_cast("long").alias("attempt"),
-            _header("retry-due-ms").try_cast("long").alias("due_ms"),
+            header("retry-id").alias("id"),
+            header("retry-attempt").try_cast("long").alias("attempt"),
+            header("retry-due-ms").try_cast("long").alias("due_ms"),
             sent_ms.alias("sent_ms"),
         )
         .where(F.col("id").isNotNull() & F.col("attempt").isNotNull())
         .select(*RETRY.names)
     )
-
-
-def _header(name: str) -> Column:
-    """The last value of a header, as Kafka's own `lastHeader`; null where there is none."""
-    same_name = F.filter(F.col("headers"), lambda header: header["key"] == name)
-    return F.try_element_at(same_name, F.lit(-1))["value"].cast("string")

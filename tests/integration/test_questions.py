@@ -12,10 +12,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import transforms
+from retry.analytics.frames import PARKED
 from retry.analytics.questions import cells, comparison, fingerprints, recovery, retention, storms, survival, waste
 from retry.analytics.questions.histories import histories
 from retry.analytics.session import session
-from tests.support.attempts import PARKED, Row, attempt, frame, park
+from tests.support.decisions import Row, attempt, frame, park
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

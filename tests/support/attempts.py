@@ -1,75 +1,118 @@
-"""Rows of the frames `attempts` and `parked`, written down, and generated from a downstream of which the truth is known."""
+"""What becomes of letters, in plain Python: the same rules as `retry.analytics.attempts`, said once more without Spark.
+
+Letters, sent and positions are mappings with the columns of `retry.analytics.frames`.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-ATTEMPTS = (
-    "team string, policy string, topic string, target string, exception string, cause string, fingerprint string, id string, attempt long, "
-    "first_failed_ms long, failed_ms long, due_ms long, delay_ms long, sent_ms long, passed_ms long, back_ms long, back_as string, "
-    "ended_ms long, bytes long, fate string, assumed boolean, source string"
-)
-PARKED = (
-    "team string, policy string, topic string, target string, exception string, cause string, fingerprint string, id string, attempt long, "
-    "first_failed_ms long, failed_ms long, parked_ms long, reason string"
-)
-Row = dict[str, Any]
+Row = Mapping[str, Any]
+Attempt = dict[str, Any]
+_SAME = (
+    "team", "policy", "topic", "target", "exception", "cause", "fingerprint", "id", "attempt", "first_failed_ms", "failed_ms",
+)  # fmt: skip
 
 
-def attempt(lineage: str, number: int, fate: str, **other: Any) -> Row:
-    """A decision to retry, made 1 s after the failure before it, of 100 bytes, sent 10 ms late."""
-    failed_ms = other.pop("failed_ms", 1_000 * (number - 1))
-    delay_ms = other.pop("delay_ms", 1_000)
-    due_ms = failed_ms + delay_ms
-    usual = {
-        "team": "shop", "policy": "shop/orders.DLT", "topic": "orders.DLT", "target": "orders.retry", "exception": "Timeout",
-        "cause": None, "fingerprint": "f" * 16, "id": lineage, "attempt": number, "first_failed_ms": 0, "failed_ms": failed_ms,
-        "due_ms": due_ms, "delay_ms": delay_ms, "sent_ms": None if fate == "waiting" else due_ms + 10, "passed_ms": None,
-        "back_ms": None, "back_as": None, "ended_ms": due_ms + 20, "bytes": None if fate == "waiting" else 100, "fate": fate,
-        "assumed": False, "source": f"orders.DLT/0/{number}",
+def distinct(letters: Iterable[Row]) -> list[Row]:
+    """Each decision once, however often it was written: the record that lies first."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for letter in sorted(letters, key=lambda x: (x["kafka_topic"], x["kafka_partition"], x["kafka_offset"])):
+        found.setdefault((letter["id"], letter["attempt"], letter["source"]), letter)
+    return list(found.values())
+
+
+def attempts(
+    letters: Iterable[Row], sent: Iterable[Row], positions: Iterable[Row], *, settle_ms: int, until_ms: int
+) -> list[Attempt]:
+    """A row for each decision to retry, with the columns of `ATTEMPT`."""
+    once, samples = distinct(letters), list(positions)
+    coming = _by(once, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
+    lying = _by(
+        {(x["topic"], x["partition"], x["offset"], x["id"], x["attempt"]): x for x in sent}.values(),
+        lambda x: (x["topic"], x["id"], x["attempt"]),
+        lambda x: (x["due_ms"] is not None, x["due_ms"], x["partition"], x["offset"]),
+    )
+    retried = [letter for letter in once if letter["decision"] == "retry"]
+    nth_taken = _rank(retried, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
+    nth_due = _rank(retried, lambda x: (x["target"], x["id"], x["attempt"]), lambda x: (x["due_ms"], x["source"]))
+    rows = []
+    for letter in retried:
+        back = _nth(coming[letter["id"], letter["attempt"] + 1], nth_taken[_name(letter)])
+        record = _nth(lying[letter["target"], letter["id"], letter["attempt"]], nth_due[_name(letter)])
+        rows.append(_row(letter, back, record, samples, settle_ms, until_ms))
+    return rows
+
+
+def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], settle_ms: int, until_ms: int) -> Attempt:
+    group = letter.get("group")
+    assumed = group not in {sample["group"] for sample in samples}
+    passed = [
+        sample["at_ms"]
+        for sample in samples
+        if record and [sample[name] for name in ("group", "topic", "partition")] == [group, record["topic"], record["partition"]]
+        and sample["offset"] > record["offset"]
+    ]  # fmt: skip
+    sent_ms, passed_ms = record["sent_ms"] if record else None, min(passed, default=None)
+    reached_ms = letter["due_ms"] if sent_ms is None else sent_ms
+    if not assumed:
+        reached_ms = None if passed_ms is None else max(passed_ms, reached_ms)
+    if back:
+        fate, ended_ms = "failed", back["taken_ms"]
+    elif record is None:
+        fate, ended_ms = "waiting", until_ms
+    elif reached_ms is not None and reached_ms + settle_ms <= until_ms:
+        fate, ended_ms = "recovered", reached_ms + settle_ms
+    else:
+        fate, ended_ms = "pending", until_ms
+    delay_ms = letter.get("delay_ms")
+    return {
+        **{name: letter.get(name) for name in _SAME},
+        "due_ms": letter["due_ms"],
+        "delay_ms": letter["due_ms"] - letter["failed_ms"] if delay_ms is None else delay_ms,
+        "sent_ms": sent_ms,
+        "passed_ms": passed_ms,
+        "back_ms": back["taken_ms"] if back else None,
+        "back_as": back["decision"] if back else None,
+        "ended_ms": ended_ms,
+        "bytes": record["bytes"] if record else None,
+        "fate": fate,
+        "assumed": assumed,
+        "source": letter["source"],
+    }
+
+
+def lineages(letters: Iterable[Row], made: Iterable[Attempt]) -> dict[str, str]:
+    """Fate of each lineage, by id: that of its newest letter."""
+    newest: dict[str, Row] = {}
+    for letter in sorted(distinct(letters), key=lambda x: (x["taken_ms"], x["attempt"], x["source"])):
+        newest[letter["id"]] = letter
+    fates = {_name(row): row["fate"] for row in made}
+    return {
+        id_: fates[_name(letter)] if letter["decision"] == "retry"
+        else "expired" if letter["reason"] == "max_age" else "parked"
+        for id_, letter in newest.items()
     }  # fmt: skip
-    return usual | other
 
 
-def park(lineage: str, number: int, reason: str = "max_attempts", **other: Any) -> Row:
-    """A decision to park, 1 s after the failure before it."""
-    failed_ms = other.pop("failed_ms", 1_000 * (number - 1))
-    usual = {
-        "team": "shop", "policy": "shop/orders.DLT", "topic": "orders.DLT", "target": "orders.parked", "exception": "Timeout",
-        "cause": None, "fingerprint": "f" * 16, "id": lineage, "attempt": number, "first_failed_ms": 0, "failed_ms": failed_ms,
-        "parked_ms": failed_ms, "reason": reason,
-    }  # fmt: skip
-    return usual | other
+def _name(letter: Row) -> tuple[Any, ...]:
+    return letter["id"], letter["attempt"], letter["source"]
 
 
-def frame(spark: SparkSession, rows: Iterable[Row], schema: str = ATTEMPTS) -> DataFrame:
-    """The rows as a frame in the columns of the schema."""
-    names = [column.split()[0] for column in schema.split(", ")]
-    return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
+def _by(rows: Iterable[Row], group: Any, order: Any) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[group(row)].append(row)
+    for members in found.values():
+        members.sort(key=order)
+    return found
 
 
-def simulated(chances: Mapping[str, Sequence[float]], letters: int, seed: int, **other: Any) -> tuple[list[Row], list[Row]]:
-    """Letters whose retry number n recovers with the n-th chance of their exception; after the last they are parked."""
-    chance = random.Random(seed)
-    tried: list[Row] = []
-    parked: list[Row] = []
-    for exception, each in chances.items():
-        for number in range(letters):
-            lineage = f"{other.get('team', 'shop')}-{exception}-{number}"
-            failed_ms = begun_ms = chance.randrange(6 * 3_600_000)
-            for nth, likely in enumerate(each, 1):
-                delay_ms = int(chance.random() * 1_000 * 2**nth)
-                ends = chance.random() < likely
-                told = {"first_failed_ms": begun_ms, "failed_ms": failed_ms, "delay_ms": delay_ms, "exception": exception} | other
-                tried.append(attempt(lineage, nth, "recovered" if ends else "failed", **told))
-                failed_ms += delay_ms + 20
-                if ends:
-                    break
-            else:
-                told = {"first_failed_ms": begun_ms, "failed_ms": failed_ms, "exception": exception} | other
-                parked.append(park(lineage, len(each) + 1, **told))
-    return tried, parked
+def _rank(rows: Iterable[Row], group: Any, order: Any) -> dict[tuple[Any, ...], int]:
+    return {_name(row): n for members in _by(rows, group, order).values() for n, row in enumerate(members)}
+
+
+def _nth(rows: list[Row], n: int) -> Row | None:
+    return rows[n] if n < len(rows) else None

@@ -1,0 +1,114 @@
+"""Kafka → Parquet, by Structured Streaming: what is new since the last pass, each record once, whatever is killed when.
+
+A pass is four streams one after another, each with a checkpoint and a Parquet set of its own under the folder:
+
+1. positions, from the outcomes topic
+2. letters, from the outcomes topic
+3. retries, from the topics that all letters so far name as their targets, or from those that are told
+4. aside, from all of them: records that ought to be one of these and cannot be read
+
+and then writes down when the second began. Up to that time the letters are complete, and no position is newer: who asks for what
+did not come back asks up to there. That is why passes are repeated, and the streams do not run on beside each other.
+
+Exactly once is Spark's: a batch is a range of offsets that is written down before it is read, and its files count when they are
+listed in the set's `_spark_metadata`. A batch that was begun and not listed is written again, its old files are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retry import clock
+from retry.analytics import decode, sets
+from retry.analytics.report import cause
+from retry.analytics.sources import pattern
+from retry.errors import RetryError
+
+BATCH_RECORDS = 1_000_000
+
+
+class Ingest:
+    """Passes over one deployment's topics into one folder, a path or URL of any file system that Spark knows.
+
+    Args:
+      options: see `retry.analytics.connection`.
+      topic: the outcomes topic.
+      retry_topics: where retries are looked for; none for wherever letters say.
+      batch_records: records in one batch, at most.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: Mapping[str, str], topic: str, data: str, *,
+        retry_topics: Sequence[str] = (), batch_records: int = BATCH_RECORDS,
+    ) -> None:  # fmt: skip
+        self._spark, self._options, self._topic, self._data = spark, options, topic, data.rstrip("/")
+        self._retry_topics, self._batch_records = list(retry_topics), batch_records
+
+    def run(self) -> dict[str, int]:
+        """One pass; how many records each set has now.
+
+        Raises:
+          RetryError: Kafka cannot be read, the folder cannot be written, or another ingest writes to it.
+        """
+        with _told(self._topic):
+            outcomes = [self._topic]
+            self._pass(sets.POSITIONS, decode.positions(self._stream(outcomes)), "at_ms", ["day"])
+            until_ms = clock.wall_ms()
+            self._pass(sets.LETTERS, decode.letters(self._stream(outcomes)), "taken_ms", ["day", "team"])
+            retried = self._retry_topics or sets.targets(sets.one(self._spark, self._data, sets.LETTERS))
+            if retried:
+                when_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
+                self._pass(sets.RETRIES, decode.sent(self._stream(retried)), when_ms, ["day", "team"])
+            wrong = decode.aside(self._stream(outcomes + retried), self._topic)
+            self._pass(sets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
+            horizon = self._spark.range(1).select(F.lit(until_ms).alias("until_ms"))
+            horizon.write.mode("overwrite").parquet(f"{self._data}/{sets.HORIZON}")
+            return {
+                name: sets.one(self._spark, self._data, name).count()
+                for name in (sets.LETTERS, sets.RETRIES, sets.POSITIONS, sets.PUT_ASIDE)
+            }
+
+    def _stream(self, topics: list[str]) -> DataFrame:
+        return (
+            self._spark.readStream.format("kafka")
+            .options(**self._options)
+            .option("subscribePattern", pattern(topics))
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("maxOffsetsPerTrigger", self._batch_records)
+            # Retention may have deleted what was not read yet; what is left is read all the same.
+            .option("failOnDataLoss", "false")
+            .load()
+        )
+
+    def _pass(self, name: str, rows: DataFrame, when_ms: str | Column, folders: list[str]) -> None:
+        """Write what is new of one set, to its end."""
+        # One file for each folder and batch, not one for each of Kafka's partitions.
+        dated = rows.withColumn("day", decode.day(when_ms)).repartition(*folders)
+        query = (
+            dated.writeStream.format("parquet")
+            .queryName(name)
+            .option("path", f"{self._data}/{name}")
+            .option("checkpointLocation", f"{self._data}/_checkpoints/{name}")
+            .partitionBy(*folders)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+
+@contextmanager
+def _told(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise RetryError(f"{topic} cannot be ingested: {cause(error)}") from None

@@ -1,0 +1,216 @@
+"""Each question of the attempts on literal frames, and all of it against the same rules in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from retry.analytics import attempts
+from retry.analytics.frames import ATTEMPT, LETTER, POSITION, SENT
+from retry.analytics.session import session
+from tests.support import attempts as model
+from tests.support.events import events, rows
+
+Row = dict[str, Any]
+SETTLE_MS, UNTIL_MS = 1_000, 100_000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session("test-attempts") as local:
+        yield local
+
+
+def test_a_decision_that_was_written_twice_counts_once(spark: SparkSession) -> None:
+    letters = [_letter("a", 1), {**_letter("a", 1), "kafka_offset": 7, "taken_ms": 9}, _letter("a", 1, source="other")]
+    found = attempts.distinct(_frame(spark, letters, LETTER))
+    assert _values(found, "source", "kafka_offset") == [("a/1", 0), ("other", 0)]
+
+
+def test_what_came_back_is_the_next_attempt_of_the_lineage(spark: SparkSession) -> None:
+    letters = [_letter("a", 1, taken_ms=10), _letter("a", 2, taken_ms=20), _park("a", 3, taken_ms=30)]
+    letters.append(_letter("b", 2, taken_ms=25))
+    found = attempts.back(_frame(spark, letters, LETTER))
+    assert _values(found, "id", "attempt", "back_ms", "back_as") == [
+        ("a", 1, 20, "retry"), ("a", 2, 30, "park"), ("b", 2, None, None),
+    ]  # fmt: skip
+
+
+def test_of_two_letters_with_one_name_as_many_fail_as_come_back(spark: SparkSession) -> None:
+    letters = [_letter("a", 1, taken_ms=10), _letter("a", 1, taken_ms=11, source="twin"), _letter("a", 2, taken_ms=20)]
+    found = attempts.back(_frame(spark, letters, LETTER))
+    assert _values(found, "source", "back_ms") == [("a/1", 20), ("a/2", None), ("twin", None)]
+
+
+def test_a_retry_lies_where_its_decision_says_and_nowhere_else(spark: SparkSession) -> None:
+    letters = _frame(spark, [_letter("a", 1), _letter("b", 1), _letter("c", 1)], LETTER)
+    sent = [_sent("a", 1, 5), _sent("a", 1, 5), _sent("b", 1, 6, topic="elsewhere"), _sent("c", 2, 7)]
+    found = attempts.on_target(letters, _frame(spark, sent, SENT))
+    assert _values(found, "id", "sent_partition", "sent_offset", "sent_ms", "bytes") == [
+        ("a", 0, 5, 130, 50), ("b", None, None, None, None), ("c", None, None, None, None),
+    ]  # fmt: skip
+
+
+def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark: SparkSession) -> None:
+    letters = [_letter("a", 1), _letter("b", 1), _letter("c", 1), _letter("d", 1), _letter("e", 1, group=None)]
+    sent = [_sent("a", 1, 5), _sent("b", 1, 6), _sent("c", 1, 7), _sent("d", 1, 5, partition=1), _sent("e", 1, 4)]
+    positions = [_position(5, 200), _position(6, 300), _position(7, 400)]
+    positions += [_position(99, 50, group="other"), _position(8, 500, topic="x")]
+    lying = attempts.on_target(_frame(spark, letters, LETTER), _frame(spark, sent, SENT))
+    found = attempts.passed(lying, _frame(spark, positions, POSITION))
+    assert _values(found, "id", "passed_ms") == [("a", 300), ("b", 400), ("c", None), ("d", None), ("e", None)]
+
+
+def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
+    lying = _frame(spark, [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)], LETTER)
+    found = attempts.known(lying, _frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
+    assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        ((None, None, None, None, False), ("waiting", UNTIL_MS)),
+        ((3, 130, None, None, False), ("pending", UNTIL_MS)),
+        ((3, 130, UNTIL_MS - SETTLE_MS + 1, None, False), ("pending", UNTIL_MS)),
+        ((3, 130, UNTIL_MS - SETTLE_MS, None, False), ("recovered", UNTIL_MS)),
+        ((3, 130, 200, None, False), ("recovered", 200 + SETTLE_MS)),
+        ((3, 130, 120, None, False), ("recovered", 130 + SETTLE_MS)),
+        ((3, 130, 200, 210, False), ("failed", 210)),
+        ((None, None, None, 210, False), ("failed", 210)),
+        ((3, 130, None, None, True), ("recovered", 130 + SETTLE_MS)),
+        ((3, None, None, None, True), ("recovered", 100 + SETTLE_MS)),
+        ((3, UNTIL_MS, None, None, True), ("pending", UNTIL_MS)),
+        ((None, None, None, None, True), ("waiting", UNTIL_MS)),
+    ],
+)  # fmt: skip
+def test_the_fate_of_an_attempt(spark: SparkSession, seen: tuple[object, ...], wanted: tuple[str, int]) -> None:
+    columns = "sent_offset long, sent_ms long, passed_ms long, back_ms long, assumed boolean"
+    lying = _frame(spark, [_letter("a", 1)], LETTER).crossJoin(spark.createDataFrame([seen], columns))
+    found = attempts.fates(lying.selectExpr("*", "'retry' back_as", "1L bytes"), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    assert _values(found, "fate", "ended_ms") == [wanted]
+    assert found.columns == ATTEMPT.names
+
+
+def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: SparkSession) -> None:
+    letters = _frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER)
+    found = attempts.attempts(letters, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
+    assert _values(found, "id", "delay_ms") == [("a", 90), ("b", 7)]
+
+
+def test_parked_is_what_was_given_up_on_with_its_reason(spark: SparkSession) -> None:
+    found = attempts.parked(_frame(spark, [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")], LETTER))
+    assert _values(found, "id", "attempt", "parked_ms", "reason") == [("a", 2, 30, "max_attempts"), ("b", 1, 1, "rule")]
+
+
+def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
+    letters = [
+        _letter("once", 1), _letter("twice", 1), _letter("twice", 2, taken_ms=50), _letter("given up", 1),
+        _park("given up", 2, taken_ms=60), _park("too old", 1, reason="max_age"),
+    ]  # fmt: skip
+    frame = _frame(spark, letters, LETTER)
+    sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
+    made = attempts.attempts(frame, sent, _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    found = attempts.lineages(frame, made)
+    assert _values(found, "id", "fate", "ended_ms") == [
+        ("given up", "parked", 60), ("once", "recovered", 150 + SETTLE_MS), ("too old", "expired", 1),
+        ("twice", "waiting", UNTIL_MS),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSession, seed: int) -> None:
+    letters, sent, positions = _muddle(random.Random(seed), 400)
+    wanted = model.attempts(letters, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    frame = _frame(spark, letters, LETTER)
+    made = attempts.attempts(
+        frame, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+    ).persist()  # fmt: skip
+    assert {row["fate"] for row in wanted} == {"waiting", "pending", "recovered", "failed"}
+    assert _values(made, *ATTEMPT.names) == _sorted(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
+    lineages = attempts.lineages(frame, made)
+    assert {row["id"]: row["fate"] for row in lineages.collect()} == model.lineages(letters, wanted)
+
+
+def test_of_generated_letters_the_truth_is_found(spark: SparkSession) -> None:
+    made = events(3_000, seed=4)
+    sets = ((made.letters, LETTER), (made.sent, SENT), (made.positions, POSITION))
+    frames = [_frame(spark, found, schema) for found, schema in sets]
+    found = attempts.attempts(*frames, until_ms=made.until_ms).persist()
+    recovered = found.where("fate = 'recovered'").groupBy("team", "exception", "attempt").count().collect()
+    assert Counter({tuple(row[:3]): row[3] for row in recovered}) == made.recovered
+    assert found.where("fate in ('waiting', 'pending')").count() == 0
+    parked = attempts.parked(frames[0]).groupBy("team", "exception").count().collect()
+    assert Counter({tuple(row[:2]): row[2] for row in parked}) == made.parked
+
+
+def _muddle(chance: random.Random, count: int) -> tuple[list[Row], list[Row], list[Row]]:
+    """Records as no service would write them: few ids, so that everything is there twice, late, missing or out of order."""
+    letters, sent, positions = [], [], []
+    for n in range(count):
+        id_, attempt, group = f"id{chance.randrange(count // 5)}", chance.randint(1, 4), chance.choice(["g", "h", None])
+        taken_ms = chance.randrange(UNTIL_MS)
+        more = {"source": f"s{chance.randrange(3)}", "taken_ms": taken_ms, "group": group, "kafka_offset": n}
+        make = _park if chance.random() < 0.1 else _letter
+        letter = {**make(id_, attempt), **more, "target": chance.choice(["orders.retry", "slow.retry"])}
+        if letter["decision"] == "retry":
+            letter |= {"due_ms": taken_ms + chance.randrange(500), "delay_ms": chance.choice([None, 5])}
+        letters.append(letter)
+        if chance.random() < 0.7:
+            sent_ms = chance.choice([None, taken_ms + chance.randrange(1_000)])
+            retry = _sent(id_, attempt, n, topic=letter["target"], partition=chance.randrange(2), sent_ms=sent_ms)
+            sent.append({**retry, "due_ms": chance.choice([None, taken_ms]), "bytes": n})
+    for _ in range(count // 4):
+        place = {"topic": chance.choice(["orders.retry", "slow.retry"]), "partition": chance.randrange(2)}
+        positions.append({**_position(chance.randrange(count), chance.randrange(UNTIL_MS)), **place})
+    chance.shuffle(letters)
+    return letters, sent + chance.sample(sent, 20), positions
+
+
+def _letter(id_: str, attempt: int, **other: object) -> Row:
+    return {
+        "v": 2, "id": id_, "source": f"{id_}/{attempt}", "team": "shop", "topic": "orders.DLT", "policy": "shop/orders",
+        "attempt": attempt, "exception": "Gateway", "first_failed_ms": 0, "failed_ms": 10, "taken_ms": attempt,
+        "decision": "retry", "reason": None, "due_ms": 100, "target": "orders.retry", "cause": "Timeout", "fingerprint": "f" * 16,
+        "group": "g", "delay_ms": None, "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0, **other,
+    }  # fmt: skip
+
+
+def _park(id_: str, attempt: int, **other: object) -> Row:
+    parked = {"decision": "park", "reason": "max_attempts", "due_ms": None, "target": "orders.parked"}
+    return {**_letter(id_, attempt), **parked, "taken_ms": attempt if attempt == 1 else 2, **other}
+
+
+def _sent(id_: str, attempt: int, offset: int, **other: object) -> Row:
+    return {
+        "topic": "orders.retry", "partition": 0, "offset": offset, "id": id_, "attempt": attempt, "due_ms": 100, "sent_ms": 130,
+        "timestamp_ms": 130, "bytes": 50, "team": "shop", **other,
+    }  # fmt: skip
+
+
+def _position(committed: int, at_ms: int, group: str = "g", topic: str = "orders.retry") -> Row:
+    return {
+        "v": 1, "kind": "position", "group": group, "topic": topic, "partition": 0, "offset": committed, "at_ms": at_ms,
+        "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0,
+    }  # fmt: skip
+
+
+def _frame(spark: SparkSession, found: list[Row], schema: StructType) -> DataFrame:
+    return spark.createDataFrame(list(rows(found, schema.names)), schema)
+
+
+def _values(frame: DataFrame, *names: str) -> list[tuple[object, ...]]:
+    return _sorted(tuple(row) for row in frame.select(*names).collect())
+
+
+def _sorted(found: Iterator[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return sorted(found, key=repr)
