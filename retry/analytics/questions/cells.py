@@ -44,3 +44,12 @@ def starts(histories: DataFrame) -> DataFrame:
     hour_ms = F.expr(f"first_failed_ms - pmod(first_failed_ms, {_HOUR_MS})")
     keys = ("team", "topic", "exception", "is_cause")
     return histories.groupBy(*keys, hour_ms.alias("hour_ms")).agg(F.count("*").alias("letters")).select(*keys, "hour_ms", "letters")
+
+
+def places(attempts: DataFrame) -> DataFrame:
+    """Where letters of each kind came from.
+
+    Reads `team`, `topic`, `exception`, `cause`. Gives `team`, `topic`, `exception`, and `is_cause`: whether it was the root cause of every one.
+    """
+    is_cause = F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))
+    return attempts.groupBy("team", "topic", "exception").agg(F.bool_and(is_cause).alias("is_cause"))
