@@ -1,8 +1,9 @@
 """The policy file with a rule for each advice: the present text, comments and all, and nothing else changed.
 
-The rules of a topic are gone through as a worker does. Before each that such a letter may match, and at the end where none takes all of
-them, comes the same rule narrowed to the exception, with `max_attempts`, and for each better delay one with `attempt` and `backoff`. So whatever
-else decided on these letters goes on doing so, and other letters see the rules that they saw. `max_attempts` is never raised.
+The rules of a topic are gone through as a worker does. Before each that such a letter may match, and at the end where none
+takes all of them, comes the same rule narrowed to the exception, with `max_attempts`, and for each better delay one with
+`attempt` and `backoff`. So whatever else decided on these letters goes on doing so, and other letters see the rules that they
+saw. `max_attempts` is never raised.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Advised(NamedTuple):
 def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
     """The text of a policy file with the rules added, and how many.
 
-    Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone, and so is an
-    exception whose name a rule cannot hold.
+    Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone,
+    and so is an exception whose name a rule cannot hold.
 
     Raises:
       PolicyFileInvalid: the text is no policy file, or would be none with the rules.
@@ -60,7 +61,9 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
         each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
         if each.advice.changes and len(each.exception) <= _NAME_CHARS_MAX and each.exception.isprintable()
     ]  # fmt: skip
-    added = sum(_amend_team(section["topics"], registry, team, wanted) for team, section in (document or {}).get("teams", {}).items())
+    added = sum(
+        _amend_team(section["topics"], registry, team, wanted) for team, section in (document or {}).get("teams", {}).items()
+    )
     out = io.StringIO()
     yaml.dump(document, out)
     parse(out.getvalue(), name)

@@ -1,14 +1,16 @@
 """How many attempts, and which delays, are worth it for one kind of failure.
 
-**Attempts.** The fewest of which it is known, with 95 % confidence, that they bring at least the wanted part (`keep`) of the recoveries which
-all attempts so far bring. What is given up is bounded from above: the chance of a single later attempt by Wilson's interval over all of
-them together, over as many of them as a letter would get; and what is kept from below. Where nothing ever recovered there is nothing
-to keep: then at most 1 - `keep` of the *letters* may be given up, and one attempt stays, so that it shows when this changes.
+**Attempts.** The fewest of which it is known, with 95 % confidence, that they bring at least the wanted part (`keep`) of the
+recoveries which all attempts so far bring. What is given up is bounded from above: the chance of a single later attempt by
+Wilson's interval over all of them together, over as many of them as a letter would get; and what is kept from below. Where
+nothing ever recovered there is nothing to keep: then at most 1 - `keep` of the *letters* may be given up, and one attempt
+stays, so that it shows when this changes.
 
-**Delays.** Only such as were observed, at least 30 times, at the same attempt: another delay is proposed where its chance is higher than
-that of all others together, and their intervals do not overlap; of those that are as good as the best the shortest. Jitter draws delays
-by a hash of the letter's place, so within one policy they were as good as drawn by lot. It is assumed that the chance of an attempt depends
-on its number and its delay, not on the delays before it. Fewer attempts are therefore never justified by better delays.
+**Delays.** Only such as were observed, at least 30 times, at the same attempt: another delay is proposed where its chance is
+higher than that of all others together, and their intervals do not overlap; of those that are as good as the best the shortest.
+Jitter draws delays by a hash of the letter's place, so within one policy they were as good as drawn by lot. It is assumed that
+the chance of an attempt depends on its number and its delay, not on the delays before it. Fewer attempts are therefore never
+justified by better delays.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Advice:
       recoveries_now, recoveries: expected of so many letters.
       kept_low: which part of the recoveries of now is kept at least, with 95 % confidence; delays aside.
       retries_now, retries: expected for so many letters.
-      missing: how many more letters whose end is known it takes: for "unknown" at all, for "keep" to judge the last attempt; 0 where that is known.
+      missing: how many more letters whose end is known it takes: for "unknown" at all, for "keep" to judge the last attempt; 0
+        where that is known.
     """
 
     verdict: str

@@ -15,9 +15,9 @@ _NAMES = ("letters", "retries", "unobserved", "recovered", "recovered_low", "rec
 def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
     """What is expected of both.
 
-    `now` and `tried` have for all letters `letters`, `retries`, `unobserved`, `recovered` with `recovered_low` and `recovered_high`, `parked`, `p50_ms` and `p90_ms`
-    of the time to recovery; `kinds` the same of each kind with `team` and `exception`, where most retries differ first; `unjudged` names the rules
-    of either that ask what outcomes do not tell.
+    `now` and `tried` have for all letters `letters`, `retries`, `unobserved`, `recovered` with `recovered_low` and
+    `recovered_high`, `parked`, `p50_ms` and `p90_ms` of the time to recovery; `kinds` the same of each kind with `team` and
+    `exception`, where most retries differ first; `unjudged` names the rules of either that ask what outcomes do not tell.
     """
     both = replay(now, starts, evidence), replay(tried, starts, evidence)
     kinds = [
@@ -37,10 +37,14 @@ def lines(found: Mapping[str, Any]) -> list[str]:
             name = f"{kind['team']} {kind['exception']}".strip() if which == "now" else ""
             rows.append(("".join(c if c.isprintable() else "\ufffd" for c in name)[:60], which, *_cells(kind[which])))
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    table = ["  ".join(cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
+    table = [
+        "  ".join(cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
     notes = []
     if found["tried"]["unobserved"] >= 0.5:
-        notes.append(f"of the retries {found['tried']['unobserved']:,.0f} are of attempts that were never made: they are counted as bringing nothing")
+        never = f"{found['tried']['unobserved']:,.0f} of the retries are of attempts that were never made"
+        notes.append(f"{never}: they are counted as bringing nothing")
     if found["unjudged"]:
         notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {', '.join(found['unjudged'])}")
     return [line.rstrip() for line in table] + notes

@@ -106,7 +106,11 @@ class Evidence:
         """How likely it recovers after such a delay: of those that waited about as long where there are enough, else of all."""
         cells = self.cells.get(attempt, ())
         nearest = min(cells, key=lambda cell: abs(math.log(max(cell.delay_ms, 1) / max(delay_ms, 1))), default=None)
-        if nearest is None or nearest.known < CELL_ENOUGH or not _NEAR[0] <= max(delay_ms, 1) / max(nearest.delay_ms, 1) <= _NEAR[1]:
+        if (
+            nearest is None
+            or nearest.known < CELL_ENOUGH
+            or not _NEAR[0] <= max(delay_ms, 1) / max(nearest.delay_ms, 1) <= _NEAR[1]
+        ):
             return self.hazard(attempt)
         return chance(nearest.recovered, nearest.known)
 
@@ -116,7 +120,8 @@ class Evidence:
 
 
 def survival(hazards: Iterable[float]) -> list[float]:
-    """Which part of the letters still fails before each attempt, and in the last place after all: Kaplan and Meier, JASA 53 (1958) 457-481.
+    """Which part of the letters still fails before each attempt, and in the last place after all: Kaplan and Meier, JASA 53
+    (1958) 457-481.
 
     >>> survival([0.5, 0.5])
     [1.0, 0.5, 0.25]

@@ -1,12 +1,15 @@
-"""What a policy file would have made of the failures of a period: the policies' own code on what failed when, chances from what was observed.
+"""What a policy file would have made of the failures of a period: the policies' own code on what failed when, chances from what
+was observed.
 
-Letters of one kind that failed first in the same hour are walked through their retries together, along up to eight ways that differ in their place in
-the hour and in their draws for jitter. On each way the part that still fails grows smaller with every retry, by the chance that was observed for
-this attempt and about this delay. So nothing is simulated by lot, and a million letters cost what a thousand do.
+Letters of one kind that failed first in the same hour are walked through their retries together, along up to eight ways that
+differ in their place in the hour and in their draws for jitter. On each way the part that still fails grows smaller with every
+retry, by the chance that was observed for this attempt and about this delay. So nothing is simulated by lot, and a million
+letters cost what a thousand do.
 
-It is assumed that the chance of an attempt depends on its number and its delay; that a retry fails at once; and that nothing holds it up: pauses,
-rates, budgets and breakers are left out. An attempt that was never made counts as one that brings nothing, and is told apart. Outcomes do not say
-message, headers, stage or value, so rules that ask for these match nobody here; `blind` names them.
+It is assumed that the chance of an attempt depends on its number and its delay; that a retry fails at once; and that nothing
+holds it up: pauses, rates, budgets and breakers are left out. An attempt that was never made counts as one that brings nothing,
+and is told apart. Outcomes do not say message, headers, stage or value, so rules that ask for these match nobody here; `blind`
+names them.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ def findings(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int
         "totals": _totals(lived),
         "survival_by_attempt": _curves(survival.by_attempt(asked.attempts, "team"), teams, "attempt"),
         "survival_by_time": _curves(survival.by_time(lived, "team"), teams, "time_ms"),
-        "time_to_recovery": _rows(recovery.time_to_recovery(lived, "team", "policy").orderBy(F.desc("recovered"), "team", "policy")),
+        "time_to_recovery": _rows(
+            recovery.time_to_recovery(lived, "team", "policy").orderBy(F.desc("recovered"), "team", "policy")
+        ),
         "waste": _rows(waste.waste(lived, "team", "exception").orderBy(F.desc("wasted"), F.desc("retries"), "team", "exception")),
         "comparison": policies,
         "fingerprints": top,

@@ -1,4 +1,5 @@
-"""`retry analytics advise` and `what-if`: which retries are worth making, and what another policy file would have made of them."""
+"""`retry analytics advise` and `what-if`: which retries are worth making, and what another policy file would have made of
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from backoff import duration_text
 from retry.commands.decided import JSON, Sources, counted, decided, period, places, starts, told, write
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
-_WRITE = click.option("--write", "new", metavar="NEW", type=click.Path(dir_okay=False, path_type=Path), help="Write the policy file here.")
+_WRITE = click.option(
+    "--write", "new", metavar="NEW", type=click.Path(dir_okay=False, path_type=Path), help="Write the policy file here."
+)
 
 
 @click.command()
@@ -21,14 +24,19 @@ _WRITE = click.option("--write", "new", metavar="NEW", type=click.Path(dir_okay=
 @_FILE
 @_WRITE
 @click.option(
-    "--keep", type=click.FloatRange(0.5, 1), default=0.99, show_default=True, help="Part of the recoveries of each kind that must stay."
+    "--keep",
+    type=click.FloatRange(0.5, 1),
+    default=0.99,
+    show_default=True,
+    help="Part of the recoveries of each kind that must stay.",
 )
 @click.option(
     "--enough", type=click.IntRange(30), default=100, show_default=True, help="Letters of a kind that it takes to say anything."
 )
 @JSON
 def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, **sources: Any) -> None:
-    """Say for each team and exception how many attempts are worth making, and after which delays; with --write as a policy file."""
+    """Say for each team and exception how many attempts are worth making, and after which delays; with --write as a policy
+    file."""
     from retry.advice.amend import Advised, amended
     from retry.advice.worth import judged, saving, worth
 
@@ -36,7 +44,9 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
     with decided("retry-advise", Sources(**sources)) as (_, decisions):
         kinds, lying = counted(decisions), places(decisions)
         advice = judged(kinds, keep=keep, enough=enough)
-        named = [Advised(kind.team, kind.exception, *lying[kind], each) for kind, each in advice.items() if kind.exception is not None]
+        named = [
+            Advised(kind.team, kind.exception, *lying[kind], each) for kind, each in advice.items() if kind.exception is not None
+        ]
         changed, rules = amended(text, now, named)
     found = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": rules}
     click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
@@ -52,7 +62,8 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
 @_WRITE
 @JSON
 def what_if(tried: str, now: str, new: Path | None, as_json: bool, **sources: Any) -> None:
-    """Try the policy file FILE on the failures of the period: retries, recoveries, time to recovery and parked, beside those of now.
+    """Try the policy file FILE on the failures of the period: retries, recoveries, time to recovery and parked, beside those of
+    now.
 
     With --write NEW it is written there, with what was found as a comment at its head.
     """
@@ -81,7 +92,8 @@ def _read(file: str) -> str:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     saving = found["saving"]
-    yield f"{saving['retries']:,.0f} of {saving['of']:,.0f} retries can be left out ({saving['share']:.1%}); {found['rules']} rules"
+    part = f"{saving['retries']:,.0f} of {saving['of']:,.0f} retries can be left out ({saving['share']:.1%})"
+    yield f"{part}; {found['rules']} rules"
     for row in found["advice"]:
         yield f"{row['team']} {row['exception']!r}: {row['letters']:,} letters, {_said(row)}"
 
@@ -89,9 +101,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 def _said(row: dict[str, Any]) -> str:
     if row["verdict"] == "unknown":
         return f"too few; {row['missing']:,} more whose end is known are needed"
-    said = [f"{row['attempts']} of {row['attempts_now']} attempts" if row["verdict"] == "fewer" else f"keep {row['attempts']} attempts"]
+    is_fewer = row["verdict"] == "fewer"
+    said = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else f"keep {row['attempts']} attempts"]
     said += [f"attempt {attempt} after {duration_text(delay_ms)}" for attempt, delay_ms in row["delays_ms"].items()]
-    if row["verdict"] == "fewer":
+    if is_fewer:
         said.append(f"saves {row['saved']:,.0f} retries")
         kept = f"keeps at least {row['kept_low']:.1%} of the recoveries"
         said.append(kept if row["recoveries_now"] else "nothing ever recovered; one attempt stays as a probe")

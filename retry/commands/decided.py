@@ -72,7 +72,9 @@ def places(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
     found: dict[Kind, list[tuple[str, bool]]] = {}
     for row in cells.places(decisions.attempts).collect():
         found.setdefault(Kind(row["team"], row["exception"]), []).append((row["topic"], row["is_cause"]))
-    return {kind: (tuple(sorted(topic for topic, _ in each)), all(is_cause for _, is_cause in each)) for kind, each in found.items()}
+    return {
+        kind: (tuple(sorted(topic for topic, _ in each)), all(is_cause for _, is_cause in each)) for kind, each in found.items()
+    }
 
 
 def starts(decisions: Decisions) -> list[Start]:

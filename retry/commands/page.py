@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     show_default=True, help="Where the page is written.",
 )  # fmt: skip
 @click.option(
-    "--retention", metavar="TOPIC=7d", multiple=True, help="How long a topic keeps records; repeatable. Kafka is asked where it is read."
+    "--retention",
+    metavar="TOPIC=7d",
+    multiple=True,
+    help="How long a topic keeps records; repeatable. Kafka is asked where it is read.",
 )
 @JSON
 def page(file: Path, retention: Sequence[str], as_json: bool, **sources: Any) -> None:
-    """Write one HTML page: which retries are worth making, and what became of all of them. With --json print the same numbers instead."""
+    """Write one HTML page: which retries are worth making, and what became of all of them. With --json print the same numbers
+    instead."""
     from retry.advice.worth import judged, saving, worth
 
     with decided("retry-report", Sources(**sources)) as (spark, decisions):

@@ -122,8 +122,14 @@ def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spa
         ("aa", 4, 1, 1), ("bb", 1, 1, 1)]  # fmt: skip
     assert [(row["first_seen_ms"], row["last_seen_ms"], row["earlier"], row["recent"]) for row in found] == [
         (5, 190, 2, 2), (150, 150, 0, 1)]  # fmt: skip
-    steps = _rows(fingerprints.over_time(frame(spark, tried), frame(spark, parked, PARKED), 100, 200, 2).orderBy("fingerprint", "at_ms"))
-    assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [("aa", 100, 2), ("aa", 151, 2), ("bb", 100, 1)]
+    steps = _rows(
+        fingerprints.over_time(frame(spark, tried), frame(spark, parked, PARKED), 100, 200, 2).orderBy("fingerprint", "at_ms")
+    )
+    assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [
+        ("aa", 100, 2),
+        ("aa", 151, 2),
+        ("bb", 100, 1),
+    ]
 
 
 def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:
@@ -138,7 +144,9 @@ def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:
 def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(spark: SparkSession) -> None:
     tried = [attempt("a", 1, fate, sent_ms=at) for fate, at in (("pending", 100), ("pending", 950), ("recovered", 100))]
     parked = [park("b", 1, parked_ms=0), park("c", 1, parked_ms=0, target="kept")]
-    limits = spark.createDataFrame([("orders.retry", 1_000), ("orders.parked", 500), ("kept", -1)], "topic string, retention_ms long")
+    limits = spark.createDataFrame(
+        [("orders.retry", 1_000), ("orders.parked", 500), ("kept", -1)], "topic string, retention_ms long"
+    )
     found = _rows(retention.near(frame(spark, tried), frame(spark, parked, PARKED), limits, 1_000).orderBy("kind"))
     assert [(r["topic"], r["kind"], r["letters"], r["left_ms"]) for r in found] == [
         ("orders.parked", "parked", 1, -500), ("orders.retry", "retry", 1, 100)]  # fmt: skip
@@ -167,5 +175,3 @@ def test_lateness_is_asked_of_the_same_frame(spark: SparkSession) -> None:
 
 def _rows(answer: DataFrame) -> list[Row]:
     return [row.asDict() for row in answer.collect()]
-
-

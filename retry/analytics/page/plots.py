@@ -1,7 +1,7 @@
 """The pictures of the report: rows of its answers in, SVG out.
 
-Altair says what is drawn, vl-convert draws it without a browser. The SVG has presentation attributes only, no script and no style, and
-takes its text colour from the page, so it is dark where the page is dark. What a mark stands for is its tooltip.
+Altair says what is drawn, vl-convert draws it without a browser. The SVG has presentation attributes only, no script and no
+style, and takes its text colour from the page, so it is dark where the page is dark. What a mark stands for is its tooltip.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def worth(rows: Rows) -> str:
     """Chance of each attempt: `kind`, `attempt`, `hazard`, `hazard_low`, `hazard_high`, `is_worth`."""
     colors = alt.Scale(domain=["worth making", "not worth it", "too little data"], range=[GOOD, BAD, UNKNOWN])
     x = alt.X("attempt:O", title="attempt", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("hazard:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
+    # Stacked, bars with round ends would be clipped, by an id that may be twice in a page.
+    y = alt.Y("hazard:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]), stack=None)
     color = alt.Color("is_worth:N", title=None, scale=colors, legend=_legend())
     # The rows belong to the whole, not to the layers: else every panel would have all of them.
     bars = alt.Chart().mark_bar(cornerRadiusEnd=2).encode(x=x, y=y, color=color)
@@ -59,15 +60,12 @@ def survival_by_time(rows: Rows) -> str:
 
 def waste(rows: Rows) -> str:
     """Retries by what they were good for: `kind`, `retries`, `wasted`."""
-    parts = [
-        {"kind": row["kind"], "part": part, "order": place, "retries": number}
-        for row in rows
-        for place, (part, number) in enumerate((("of letters that recovered, or still may", row["retries"] - row["wasted"]),
-                                               ("of letters that were parked", row["wasted"])))
-    ]  # fmt: skip
-    colors = alt.Scale(domain=["of letters that recovered, or still may", "of letters that were parked"], range=[GOOD, BAD])
+    good, bad = "of letters that recovered, or still may", "of letters that were parked"
+    parts = [{"kind": row["kind"], "part": good, "order": 0, "retries": row["retries"] - row["wasted"]} for row in rows]
+    parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
+    colors = alt.Scale(domain=[good, bad], range=[GOOD, BAD])
     return _svg(
-        _of(parts).mark_bar(cornerRadius=1).encode(
+        _of(parts).mark_bar().encode(
             x=alt.X("sum(retries):Q", title="retries sent"), y=_names(rows), order="order:O",
             color=alt.Color("part:N", title=None, scale=colors, legend=_legend()),
         ).properties(width=_WIDTH - 250, height=alt.Step(_ROW))
@@ -80,9 +78,8 @@ def ranges(rows: Rows, title: str) -> str:
     x = alt.X("ms:Q", title=title, **_times(point["ms"] for point in points))
     bars = [{"kind": row["kind"], "from": max(1, row["p50_ms"]), "to": max(1, row["p99_ms"])} for row in rows]
     spans = _of(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(x=alt.X("from:Q"), x2="to:Q", y=_names(rows))
-    dots = _of(points).mark_circle(size=110, opacity=1).encode(
-        x=x, y=_names(rows), color=alt.Color("percentile:N", title=None, scale=alt.Scale(range=[GOOD, "#e0a52b", BAD]), legend=_legend()),
-    )  # fmt: skip
+    color = alt.Color("percentile:N", title=None, scale=alt.Scale(range=[GOOD, "#e0a52b", BAD]), legend=_legend())
+    dots = _of(points).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
 
@@ -90,7 +87,11 @@ def comparison(rows: Rows) -> str:
     """Part that recovered of what ended, with its bounds: `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`."""
     x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
     color = _teams(rows)
-    spans = _of(rows).mark_rule(strokeWidth=5, opacity=0.35).encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_names(rows), color=color)
+    spans = (
+        _of(rows)
+        .mark_rule(strokeWidth=5, opacity=0.35)
+        .encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_names(rows), color=color)
+    )
     dots = _of(rows).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
@@ -100,7 +101,9 @@ def fingerprints(rows: Rows) -> str:
     return _svg(
         _of(rows).mark_rect(cornerRadius=1).encode(
             x=_when("at_ms"), x2="until_ms:T", y=_names(rows),
-            opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.12, 1]), legend=_legend()),
+            # No gradient in the legend: it would need an id, and two pictures may lie in one page.
+            opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.12, 1]),
+                                legend=alt.Legend(orient="top", type="symbol")),
             color=alt.value(BAD),
         ).properties(width=_WIDTH - 250, height=alt.Step(22))
     )  # fmt: skip
@@ -120,7 +123,9 @@ def _curves(rows: Rows, x: alt.X) -> str:
     bands = _of(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
         x=x, y=alt.Y("survival_low:Q", **y), y2="survival_high:Q", color=_teams(rows)
     )  # fmt: skip
-    lines = _of(rows).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=alt.Y("survival:Q", **y), color=_teams(rows))
+    lines = (
+        _of(rows).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=alt.Y("survival:Q", **y), color=_teams(rows))
+    )
     dots = _of(rows).mark_circle(size=34, opacity=1).encode(x=x, y="survival:Q", color=_teams(rows))
     return _svg(alt.layer(bands, lines, dots).properties(width=_WIDTH - 90, height=240))
 
@@ -167,10 +172,24 @@ def _times(times_ms: Iterable[float]) -> dict[str, Any]:
 
 
 def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
-    text = {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    text = {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
     grid = {"gridColor": "currentColor", "gridOpacity": 0.12, "domainColor": "currentColor", "domainOpacity": 0.4}
     ticks = {"tickColor": "currentColor", "tickOpacity": 0.4}
-    config = {"background": None, "font": _FONT, "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4}, "view": {"stroke": None}, "axis": {**text, **grid, **ticks}, "legend": text, "header": text}
+    config = {
+        "background": None,
+        "font": _FONT,
+        "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4},
+        "view": {"stroke": None},
+        "axis": {**text, **grid, **ticks},
+        "legend": text,
+        "header": text,
+    }
     spec = chart.to_dict() | {"config": config}
     return _titled(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
 
@@ -190,4 +209,3 @@ def _titled(svg: str) -> str:
             each.attrib.pop(name, None)
     root.attrib.pop("xmlns:xlink", None)
     return ElementTree.tostring(root, encoding="unicode")
-

@@ -24,7 +24,8 @@ _LABEL_CHARS_MAX = 40
 
 
 def page(findings: Mapping[str, Any]) -> str:
-    """One HTML file, of what `retry.analytics.findings` found. It has no script and its policy allows none, so nothing in a name can run."""
+    """One HTML file, of what `retry.analytics.findings` found. It has no script and its policy allows none, so nothing in a
+    name can run."""
     style = _file("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = _environment().from_string(_file("page.html"))
@@ -38,8 +39,14 @@ def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
         "survival_by_attempt": (_of_teams(findings["survival_by_attempt"]), plots.survival_by_attempt),
         "survival_by_time": (_of_teams(findings["survival_by_time"]), plots.survival_by_time),
         "waste": (_named([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
-        "time_to_recovery": (_named(findings["time_to_recovery"], "policy"), lambda rows: plots.ranges(rows, "from first failure to recovery")),
-        "comparison": (_named([row for row in findings["comparison"] if row["recovery"] is not None], "policy"), plots.comparison),
+        "time_to_recovery": (
+            _named(findings["time_to_recovery"], "policy"),
+            lambda rows: plots.ranges(rows, "from first failure to recovery"),
+        ),
+        "comparison": (
+            _named([row for row in findings["comparison"] if row["recovery"] is not None], "policy"),
+            plots.comparison,
+        ),
         "fingerprints": (_seen_when(findings), plots.fingerprints),
         "lateness": (_named(findings["lateness"], "policy"), lambda rows: plots.ranges(rows, "sent after it was due")),
         "retries_over_time": (
@@ -67,12 +74,12 @@ def _judged(kind: Mapping[str, Any], attempt: int) -> str:
 
 def _of_teams(rows: Rows) -> Rows:
     teams = list(dict.fromkeys(row["team"] for row in rows))[:_TEAMS_MAX]
-    return [{**row, "team": words.name(row["team"], _LABEL_CHARS_MAX)} for row in rows if row["team"] in teams]
+    return [_numbers(row) | {"team": _label(row, "team")} for row in rows if row["team"] in teams]
 
 
 def _named(rows: Rows, *columns: str) -> Rows:
     """Rows with `kind`, what each is called: in a picture two of one name would be one."""
-    named = [{**row, "kind": _label(row, *columns), "team": words.name(row.get("team"), _LABEL_CHARS_MAX)} for row in rows[:_BARS_MAX]]
+    named = [_numbers(row) | {"kind": _label(row, *columns), "team": _label(row, "team")} for row in rows[:_BARS_MAX]]
     return list({row["kind"]: row for row in reversed(named)}.values())[::-1]
 
 
@@ -81,7 +88,12 @@ def _seen_when(findings: Mapping[str, Any]) -> Rows:
     places = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
     rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in places]
     rows.sort(key=lambda row: (places[tuple(row[each] for each in columns)], row["at_ms"]))
-    return [{**row, "kind": f"{words.name(row['exception'], 30)} {(row['fingerprint'] or '')[:6]}".strip()} for row in rows]
+    return [_numbers(row) | {"kind": f"{words.name(row['exception'], 30)} {words.name(row['fingerprint'])[:6]}"} for row in rows]
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a picture needs of a row; names go there only as they are shown."""
+    return {name: value for name, value in row.items() if not isinstance(value, str)}
 
 
 def _label(row: Mapping[str, Any], *columns: str) -> str:

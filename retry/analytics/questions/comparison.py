@@ -11,9 +11,9 @@ from retry.analytics.questions.bounds import wilson
 def compared(histories: DataFrame, *keys: str) -> DataFrame:
     """What became of the letters of each.
 
-    Reads keys, `fate`, `retries` of `retry.analytics.questions.histories`. Gives keys, `letters`, `recovered`, `parked`, `expired`, `unknown` (none of
-    these yet), `retries`, and `recovery`: the share that recovered of those that ended, null where none did, with `recovery_low` and
-    `recovery_high`.
+    Reads keys, `fate`, `retries` of `retry.analytics.questions.histories`. Gives keys, `letters`, `recovered`, `parked`,
+    `expired`, `unknown` (none of these yet), `retries`, and `recovery`: the share that recovered of those that ended, null
+    where none did, with `recovery_low` and `recovery_high`.
     """
     fate = F.col("fate")
     ended = F.col("letters") - F.col("unknown")

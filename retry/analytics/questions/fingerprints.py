@@ -11,9 +11,10 @@ _KEYS = ("team", "exception", "fingerprint")
 def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, most: int = 20) -> DataFrame:
     """The most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
 
-    Every letter is a failure, whether it was retried or parked. Reads of both `team`, `exception`, `fingerprint`, `id`, `failed_ms`. Gives `team`,
-    `exception`, `fingerprint`, `failures`, `lineages`, `parked`, `first_seen_ms` (of all that there is, also before the period), `last_seen_ms`, and for
-    the trend `earlier` and `recent`: failures in the first and in the second half of the period.
+    Every letter is a failure, whether it was retried or parked. Reads of both `team`, `exception`, `fingerprint`, `id`,
+    `failed_ms`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`, `first_seen_ms` (of all that there
+    is, also before the period), `last_seen_ms`, and for the trend `earlier` and `recent`: failures in the first and in the
+    second half of the period.
     """
     middle_ms = (since_ms + until_ms) // 2
     rows = _failures(attempts, parked)
@@ -38,7 +39,8 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
 def over_time(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, steps: int = 60) -> DataFrame:
     """How often each fingerprint was seen in each of so many equal steps of the period.
 
-    Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any are left out.
+    Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any
+    are left out.
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
     at_ms = F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})")

@@ -11,11 +11,12 @@ _BOTH = ("team", "policy", "topic", "exception", "cause", "id", "attempt", "firs
 def histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
     """The latest state of each lineage, and what it cost.
 
-    Reads of both `team`, `policy`, `topic`, `exception`, `cause`, `id`, `attempt`, `first_failed_ms`, `failed_ms`; of `attempts` also `fate`, `sent_ms`, `due_ms`,
-    `bytes`; of `parked` also `reason`. Gives `id`, of the latest letter `team`, `policy`, `topic`, `exception`, `is_cause` (the exception is a root cause) and `fate`:
-    recovered, parked, expired (parked since it was too old), pending, waiting, or failed where what came back is not among the letters;
-    `first_failed_ms`, `retries` (sent ones), their `bytes`, and `watched_ms`: from the first failure until the last retry whose end is known
-    was sent; null where there is none.
+    Reads of both `team`, `policy`, `topic`, `exception`, `cause`, `id`, `attempt`, `first_failed_ms`, `failed_ms`; of
+    `attempts` also `fate`, `sent_ms`, `due_ms`, `bytes`; of `parked` also `reason`. Gives `id`, of the latest letter `team`,
+    `policy`, `topic`, `exception`, `is_cause` (the exception is a root cause) and `fate`: recovered, parked, expired (parked
+    since it was too old), pending, waiting, or failed where what came back is not among the letters; `first_failed_ms`,
+    `retries` (sent ones), their `bytes`, and `watched_ms`: from the first failure until the last retry whose end is known was
+    sent; null where there is none.
     """
     sent_ms = F.coalesce("sent_ms", "due_ms")
     tried = attempts.select(

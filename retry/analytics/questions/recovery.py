@@ -12,8 +12,8 @@ _PERCENTILE_ACCURACY = 10_000
 def time_to_recovery(histories: DataFrame, *keys: str) -> DataFrame:
     """Percentiles of the time from the first failure until the retry that recovered was sent.
 
-    Only of what recovered: what still fails has no such time, and is in the curve of `retry.analytics.questions.survival`. Reads keys, `fate`,
-    `watched_ms`. Gives keys, `recovered`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
+    Only of what recovered: what still fails has no such time, and is in the curve of `retry.analytics.questions.survival`.
+    Reads keys, `fate`, `watched_ms`. Gives keys, `recovered`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
     """
     quantiles = F.percentile_approx("watched_ms", [0.5, 0.9, 0.99], _PERCENTILE_ACCURACY)
     return (

@@ -12,7 +12,8 @@ _PERCENTILE_ACCURACY = 10_000
 def per_minute(attempts: DataFrame) -> DataFrame:
     """How many retries of each team were sent in each minute that had any.
 
-    Reads `team`, `fate`, `sent_ms`, `due_ms`: where a topic does not tell when a retry was sent, its due time stands for that. Gives `team`, `minute_ms`, `sent`.
+    Reads `team`, `fate`, `sent_ms`, `due_ms`: where a topic does not tell when a retry was sent, its due time stands for that.
+    Gives `team`, `minute_ms`, `sent`.
     """
     return (
         attempts.where(F.col("fate") != "waiting")

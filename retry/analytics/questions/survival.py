@@ -1,21 +1,23 @@
 """How likely is recovery by attempt N, or within time T: survival curves, where to survive is to go on failing.
 
-A retry whose end is not known yet, and a letter that was parked before it could recover, are *censored*: they count as long as they
-were watched, and then leave. To leave them out would make early recoveries look better than they are, to count them as failures
-would make late ones look worse. It is assumed that those who left would have gone on like those who stayed.
+A retry whose end is not known yet, and a letter that was parked before it could recover, are *censored*: they count as long as
+they were watched, and then leave. To leave them out would make early recoveries look better than they are, to count them as
+failures would make late ones look worse. It is assumed that those who left would have gone on like those who stayed.
 
     S(k) = Π (1 - dᵢ / nᵢ) over i ≤ k          dᵢ recovered of the nᵢ that were at risk
 
-E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JASA 53 (1958) 457-481, equation 2a. The variance is
-Greenwood's (M. Greenwood, "The errors of sampling of the survivorship tables", 1926), S² · Σ dᵢ / (nᵢ (nᵢ - dᵢ)); the interval that of
-log(-log S), which stays between 0 and 1 (J. D. Kalbfleisch, R. L. Prentice, "The Statistical Analysis of Failure Time Data", 1980, 1.3). Where
-nobody or everybody recovered the variance is 0, which nobody believes: there it is Wilson's.
+E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JASA 53 (1958) 457-481. The
+variance is Greenwood's (M. Greenwood, "The errors of sampling of the survivorship tables", 1926), S² · Σ dᵢ / (nᵢ (nᵢ - dᵢ));
+the interval that of log(-log S), which stays between 0 and 1 (J. D. Kalbfleisch, R. L. Prentice, "The Statistical Analysis of
+Failure Time Data", 1980). Where nobody or everybody recovered the variance is 0, which nobody believes: there it is
+Wilson's.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from retry.analytics.questions.bounds import Z, wilson
 
@@ -45,8 +47,8 @@ def by_attempt(attempts: DataFrame, *keys: str) -> DataFrame:
 def by_time(histories: DataFrame, *keys: str) -> DataFrame:
     """The curve over the time from the first failure until the retry that recovered was sent.
 
-    Reads keys, `fate`, `watched_ms` of `retry.analytics.questions.histories`. Gives keys, `time_ms` (the end of a step of 9 %), `at_risk`,
-    `recovered`, and `survival` after it, with `survival_low` and `survival_high`.
+    Reads keys, `fate`, `watched_ms` of `retry.analytics.questions.histories`. Gives keys, `time_ms` (the end of a step of 9 %),
+    `at_risk`, `recovered`, and `survival` after it, with `survival_low` and `survival_high`.
     """
     step = F.ceil(F.log2(F.greatest(F.col("watched_ms"), F.lit(1)).cast("double")) * _STEPS_PER_DOUBLING)
     stepped = (
@@ -90,5 +92,5 @@ def _interval() -> tuple[Column, Column]:
     return F.when(is_inside, F.pow(inside, reach)).otherwise(low), F.when(is_inside, F.pow(inside, 1 / reach)).otherwise(high)
 
 
-def _window(keys: tuple[str, ...]):  # type: ignore[no-untyped-def]  # noqa: ANN202 - pyspark keeps the type to itself
+def _window(keys: tuple[str, ...]) -> WindowSpec:
     return Window.partitionBy(*keys) if keys else Window.partitionBy(F.lit(0))

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 def waste(histories: DataFrame, *keys: str) -> DataFrame:
     """Retries that were sent for letters which were parked in the end, beside all that were sent.
 
-    Reads keys, `fate`, `retries`, `bytes` of `retry.analytics.questions.histories`. Gives keys, `retries`, `wasted`, `bytes`, `wasted_bytes`. A retry that
-    failed and was followed by a better one is not wasted: nobody could know.
+    Reads keys, `fate`, `retries`, `bytes` of `retry.analytics.questions.histories`. Gives keys, `retries`, `wasted`, `bytes`,
+    `wasted_bytes`. A retry that failed and was followed by a better one is not wasted: nobody could know.
     """
     of_parked = F.col("fate").isin("parked", "expired")
     return (

@@ -59,7 +59,11 @@ def test_letters_of_the_exception_get_fewer_attempts_and_all_others_what_they_ha
     for attempt, message in ((1, None), (3, None), (1, "status 429")):
         before, after = (plan(each, "pay.DLT", "com.acme.GatewayTimeout", attempt, message=message) for each in (TEXT, text))
         assert (before.policy.max_attempts, after.policy.max_attempts) == (8, 2)
-        assert (after.retry_to, after.policy.jitter, after.policy.curve) == (before.retry_to, before.policy.jitter, before.policy.curve)
+        assert (after.retry_to, after.policy.jitter, after.policy.curve) == (
+            before.retry_to,
+            before.policy.jitter,
+            before.policy.curve,
+        )
     for exception in ("com.acme.OtherTimeout", "x.Bad", "x"):
         for attempt in (1, 3):
             before, after = (plan(each, "pay.DLT", exception, attempt) for each in (TEXT, text))
@@ -83,7 +87,11 @@ def test_a_better_delay_is_a_rule_of_its_attempt() -> None:
 
 
 def test_what_parks_already_and_what_has_fewer_attempts_is_left_alone() -> None:
-    same = [advised("a.Bad", "pay.DLT"), advised("x", "ship.a", what=advice(3)), advised("x", "pay.DLT", what=advice(8, verdict="keep"))]
+    same = [
+        advised("a.Bad", "pay.DLT"),
+        advised("x", "ship.a", what=advice(3)),
+        advised("x", "pay.DLT", what=advice(8, verdict="keep")),
+    ]
     assert amended(TEXT, "p", same)[1] == 0
 
 
@@ -98,7 +106,10 @@ def test_a_pattern_gets_the_rule_of_all_its_topics_once() -> None:
 
 
 def test_the_root_cause_is_asked_before_the_wrapper() -> None:
-    wrapper, cause = advised("Wrapper", "bill.DLT", team="bill"), advised("Root", "bill.DLT", team="bill", is_cause=True, what=advice(5))
+    wrapper, cause = (
+        advised("Wrapper", "bill.DLT", team="bill"),
+        advised("Root", "bill.DLT", team="bill", is_cause=True, what=advice(5)),
+    )
     text, _ = amended(TEXT, "p", [wrapper, cause])
     assert plan(text, "bill.DLT", "Wrapper").policy.max_attempts == 2
     assert plan(text, "bill.DLT", "Wrapper", cause="Root").policy.max_attempts == 5
@@ -124,7 +135,9 @@ def test_no_policy_file_is_refused_as_everywhere() -> None:
 
 
 def test_the_check_command_takes_what_was_written(tmp_path) -> None:
-    text, _ = amended(TEXT, "p", [advised("it's: [odd] {*}\\", "pay.DLT"), advised("x", "bill.DLT", team="bill", what=advice(2, {1: 5}))])
+    text, _ = amended(
+        TEXT, "p", [advised("it's: [odd] {*}\\", "pay.DLT"), advised("x", "bill.DLT", team="bill", what=advice(2, {1: 5}))]
+    )
     file = tmp_path / "advised.yaml"
     file.write_text(text)
     result = CliRunner().invoke(policies, ["check", str(file)])

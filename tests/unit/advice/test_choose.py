@@ -74,7 +74,13 @@ def test_a_letter_whose_end_is_not_known_counts_neither_way() -> None:
 
 
 def test_a_delay_is_proposed_where_it_is_clearly_better_and_the_shortest_of_the_best() -> None:
-    cells = [Cell(1, 500, 10, 190), Cell(1, 1_000, 20, 180), Cell(1, 2_000, 180, 20), Cell(1, 4_000, 182, 18), Cell(2, 4_000, 100, 200)]
+    cells = [
+        Cell(1, 500, 10, 190),
+        Cell(1, 1_000, 20, 180),
+        Cell(1, 2_000, 180, 20),
+        Cell(1, 4_000, 182, 18),
+        Cell(2, 4_000, 100, 200),
+    ]
     found = choose(Evidence.of(cells))
     assert (found.verdict, found.delays_ms) == ("delays", {1: 2_000})
     assert found.recoveries > found.recoveries_now

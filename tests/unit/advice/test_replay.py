@@ -17,7 +17,9 @@ def registry(keys: str, rules: str = "[]") -> Registry:
 
 
 def start(letters: int = 1_000, exception: str = "x", **other: object) -> Start:
-    return Start(**({"team": "shop", "topic": "d", "exception": exception, "is_cause": False, "hour_ms": 0, "letters": letters} | other))  # type: ignore[arg-type]
+    return Start(
+        **({"team": "shop", "topic": "d", "exception": exception, "is_cause": False, "hour_ms": 0, "letters": letters} | other)
+    )  # type: ignore[arg-type]
 
 
 def evidence(*chances: float, delay_ms: int = 1_000) -> dict[Kind, Evidence]:
