@@ -39,8 +39,8 @@ def worth(rows: Rows) -> str:
     bounds = alt.Chart().mark_rule(color="currentColor", opacity=0.65).encode(x=x, y=alt.Y("hazard_low:Q"), y2="hazard_high:Q")
     # Where a bar has no height, its colour still tells.
     feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
-    panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=236, height=120)
-    header = alt.Header(labelLimit=236, labelFontWeight="bold", labelAnchor="start")
+    panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=250, height=120)
+    header = alt.Header(labelLimit=250, labelFontWeight="bold", labelAnchor="start")
     facet = alt.Facet("kind:N", title=None, sort=_seen(rows, "kind"), header=header)
     return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
 

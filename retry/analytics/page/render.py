@@ -103,7 +103,7 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for spoken in (words.name, words.count, words.share, words.duration, words.size, words.moment):
+    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment):
         environment.filters[spoken.__name__] = spoken
     return environment
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 
+from markupsafe import Markup
+
 _NONE = "–"
 _NAME_CHARS_MAX = 160
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
@@ -23,6 +25,15 @@ def name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
     half = (most - 1) // 2
     # The end of a class's name tells more than its beginning.
     return shown if len(shown) <= most else f"{shown[: most - 1 - half]}…{shown[-half:]}"
+
+
+def dotted(text: str | None) -> Markup:
+    """A name that may be broken after its dots, where the column is narrow.
+
+    >>> dotted("a.b<c>")
+    Markup('a.<wbr>b&lt;c&gt;')
+    """
+    return Markup(".<wbr>").join(name(text).split("."))  # noqa: S704 - a constant; what is joined is escaped
 
 
 def count(number: float | None) -> str:
