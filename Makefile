@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale load faults soak lock clean
+.PHONY: help setup demo test check lint simulate bench bench-peers bench-scale bench-analytics load faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=fold
 
 bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale
+
+EVENTS ?= 10000000
+bench-analytics: setup  ## analytics over EVENTS=10000000 generated events: time and memory
+	$(BIN)/python -m tests.bench.analytics --events $(EVENTS)
 
 PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal

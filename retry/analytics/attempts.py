@@ -61,7 +61,7 @@ def back(once: DataFrame) -> DataFrame:
 
 
 def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
-    """Decisions to retry, with `sent_partition`, `sent_offset`, `sent_ms` and `bytes` of what lies on the target; null where nothing does."""
+    """Decisions to retry, with partition, offset, time and size of what lies on the target for each; null where nothing does."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
     lying = sent.withColumnRenamed("topic", "target").dropDuplicates([*same, "partition", "offset"])

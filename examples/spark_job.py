@@ -1,0 +1,6 @@
+"""What `spark-submit` is given: `retry` as a file. See docs/analytics.md."""
+
+from retry.__main__ import main
+
+if __name__ == "__main__":
+    main()

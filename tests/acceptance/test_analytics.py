@@ -1,0 +1,166 @@
+"""Three teams, a worker, consumer groups whose chance to recover is known: analytics finds the truth to the last letter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from retry.clock import wall_ms
+from retry.kafka.broker import LocalBroker
+from tests.support import policies
+from tests.support.consumers import Group, Truth, group, letter
+from tests.support.deployment import Deployment
+from tests.support.events import Kind
+from tests.support.ingesting import Ingesting
+from tests.support.process import await_that
+from tests.support.reading import QUIET, Tail
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from retry.analytics import attempts, sets
+from retry.analytics.session import session
+
+LETTERS, SEED, PARTITIONS = 300, 31, 4
+DELAYS_MS = (200, 400, 800, 1_600, 3_200)
+KINDS = (
+    Kind("payments", "com.acme.GatewayTimeout", DELAYS_MS, (0.9,), half_ms=800),
+    Kind("search", "com.acme.Unavailable", DELAYS_MS, (0.8, 0.3, 0.05, 0.0)),
+    Kind("billing", "com.acme.Invalid", DELAYS_MS, (0.0,)),
+)
+SETTLE_MS = 1_000
+TRUTH = Truth(KINDS, LETTERS, SEED)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session("test-analytics") as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run, once for all that is asked of it: the folder that its events were ingested to."""
+    folder = tmp_path_factory.mktemp("analytics")
+    deployment = Deployment(
+        broker.bootstrap_servers, folder / "deployment", dict.fromkeys([kind.team for kind in KINDS], PARTITIONS),
+        retry_partitions=PARTITIONS,
+    )  # fmt: skip
+    deployment.policy_file.write_text(_policies(deployment))
+    try:
+        deployment.prepare()
+        deployment.worker().start().await_ready()
+        _play(deployment)
+    finally:
+        deployment.close()
+    ingesting = Ingesting(broker.bootstrap_servers, folder)
+    ingesting.environ |= {"RETRY_APP_ID": deployment.app_id}
+    found = ingesting.run()
+    assert found["letters"] == TRUTH.retries.total() + TRUTH.parked.total()
+    assert found["retries"] == TRUTH.retries.total()
+    assert found["aside"] == 0
+    return ingesting.data
+
+
+def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
+    found = sets.from_parquet(spark, str(played))
+    made = attempts.attempts(found.letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms).persist()
+    counted = made.groupBy("team", "exception", "attempt", "fate").count().collect()
+    recovered = Counter({tuple(row[:3]): row[4] for row in counted if row["fate"] == "recovered"})
+    retries: Counter[tuple[object, ...]] = Counter()
+    for row in counted:
+        retries[tuple(row[:3])] += row["count"]
+    assert recovered == TRUTH.recovered
+    assert retries == TRUTH.retries
+    assert {row["fate"] for row in counted} == {"recovered", "failed"}
+    parked = attempts.parked(found.letters).where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
+    assert Counter({tuple(row[:2]): row[2] for row in parked}) == TRUTH.parked
+    fates = attempts.lineages(found.letters, made).groupBy("fate").count().collect()
+    assert Counter({row["fate"]: row["count"] for row in fates}) == {
+        "recovered": TRUTH.recovered.total(), "parked": TRUTH.parked.total(),
+    }  # fmt: skip
+    delays = made.groupBy("attempt").agg({"delay_ms": "min"}).orderBy("attempt").collect()
+    assert [row[1] for row in delays] == list(DELAYS_MS)
+
+
+def test_every_retry_was_passed_by_its_group(played: Path, spark: SparkSession) -> None:
+    found = sets.from_parquet(spark, str(played))
+    # Of version 1 letters name no group.
+    named = found.letters.selectExpr("*", "concat(split_part(topic, '.DLT', 1), '-service') named").drop("group")
+    letters = named.withColumnRenamed("named", "group")
+    made = attempts.attempts(letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms)
+    assert made.where("assumed or passed_ms is null").count() == 0
+    assert made.where("fate = 'recovered'").count() == TRUTH.recovered.total()
+
+
+# Here the survival curve is held against `Kind.recovers`, and what is advised against `TRUTH`: see `played`, `KINDS` and `TRUTH`.
+
+
+def _policies(deployment: Deployment) -> str:
+    delays = ", ".join(f"{delay_ms}ms" for delay_ms in DELAYS_MS)
+    defaults = f"{{backoff: {{kind: steps, delays: [{delays}]}}, jitter: none, max_attempts: {len(DELAYS_MS)}}}"
+    teams = {
+        kind.team: policies.team(policies.topic(deployment, f"{deployment.app_id}.{kind.team}.DLT")) for kind in KINDS
+    }
+    return policies.text(teams, defaults)
+
+
+def _play(deployment: Deployment) -> None:
+    """Letters, consumers that fail again or recover as the draw says, and samples of what they committed; to the end of all."""
+    servers, prefix = deployment.bootstrap_servers, deployment.app_id
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "logger": QUIET})
+    groups = {kind.team: Group(servers, kind, prefix, SEED) for kind in KINDS}
+    samples = Samples(deployment, producer)
+    for kind in KINDS:
+        for n in range(LETTERS):
+            value, headers = letter(kind, n, prefix)
+            producer.produce(f"{prefix}.{kind.team}.DLT", value, f"key {n}", headers=headers)
+    assert producer.flush(20) == 0
+    parked = Tail(servers, [deployment.parked])
+    parked.await_seen(TRUTH.parked.total(), 60)
+    parked.close()
+
+    def recovered() -> bool:
+        samples.take()
+        done = {(kind.team, kind.exception, n): count for kind in KINDS for n, count in groups[kind.team].done.items()}
+        return done == TRUTH.recovered
+
+    await_that("all others recovered", recovered)
+    for each in groups.values():
+        each.close()
+    samples.take()
+    last_ms = wall_ms()
+    await_that("the last has settled", lambda: wall_ms() > last_ms + SETTLE_MS)
+
+
+class Samples:
+    """What the groups have committed, written to the outcomes topic as the service does."""
+
+    def __init__(self, deployment: Deployment, producer: Producer) -> None:
+        self._producer, self._outcomes, self._last = producer, deployment.names.outcomes, dict[tuple[str, str, int], int]()
+        self._groups = {
+            Consumer({
+                "bootstrap.servers": deployment.bootstrap_servers, "group.id": group(kind, deployment.app_id),
+                "enable.auto.commit": False, "logger": QUIET,
+            }): (group(kind, deployment.app_id), f"{deployment.app_id}.{kind.team}.retry")
+            for kind in KINDS
+        }  # fmt: skip
+
+    def take(self) -> None:
+        """Write what has changed."""
+        for asking, (name, topic) in self._groups.items():
+            asked = [TopicPartition(topic, n) for n in range(PARTITIONS)]
+            for found in asking.committed(asked, 20):
+                place = name, topic, found.partition
+                if found.offset >= 0 and self._last.get(place) != found.offset:
+                    self._last[place] = found.offset
+                    sample = {"v": 1, "kind": "position", "group": name, "topic": topic, "partition": found.partition}
+                    told = orjson.dumps({**sample, "offset": found.offset, "at_ms": wall_ms()})
+                    self._producer.produce(self._outcomes, told, "position")
+        assert self._producer.flush(20) == 0

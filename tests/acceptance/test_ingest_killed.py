@@ -1,0 +1,91 @@
+"""`retry analytics ingest`, killed in mid-run again and again while events go on arriving: each is there once in the end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from retry.kafka.broker import LocalBroker
+from tests.support import attempts as model
+from tests.support.events import SETTLE_MS, Events, events, produce, rows
+from tests.support.ingesting import Ingesting, kill
+from tests.support.process import await_that
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from retry.analytics import attempts, sets
+from retry.analytics.frames import ATTEMPT
+from retry.analytics.session import session
+
+LETTERS = 4_000
+BATCH = "3000"
+# Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
+KILLS = (("letters", 1, True), ("letters", 1, False), ("retries", 1, True), ("letters", 0, True), ("aside", 0, True))
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session("test-ingest") as local:
+        yield local
+
+
+def test_killed_again_and_again_it_has_each_record_once(broker: LocalBroker, tmp_path: Path, spark: SparkSession) -> None:
+    ingesting = Ingesting(broker.bootstrap_servers, tmp_path)
+    ingesting.create(ingesting.outcomes)
+    ingesting.create("payments.retry", "search.retry", "billing.retry")
+    made = events(LETTERS, seed=8)
+    parts = _parts(made, len(KILLS) + 1)
+    produce(ingesting.producer, ingesting.outcomes, next(parts))
+    for stream, done, java_too in KILLS:
+        process, wanted_done = ingesting.start("--batch", BATCH), len(ingesting.done(stream)) + done
+        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 90)
+        kill(process, java_too=java_too)
+        produce(ingesting.producer, ingesting.outcomes, next(parts))
+    wanted = {"letters": len(made.letters), "retries": len(made.sent), "positions": len(made.positions), "aside": 0}
+    assert ingesting.run() == wanted
+    for stream in ("letters", "retries"):
+        # As if killed after the files of the last batch were listed, and before the batch was done.
+        ingesting.undo(stream)
+    assert ingesting.run() == wanted
+    found = sets.from_parquet(spark, str(ingesting.data))
+    assert _places(found.letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
+    assert _places(found.sent, "id", "attempt") == {(x["id"], x["attempt"]) for x in made.sent}
+    _the_same_is_told(found, made)
+
+
+def _in_mid_run(ingesting: Ingesting, process: subprocess.Popen[str], stream: str, done: int) -> bool:
+    """Whether so many batches are done and one has begun."""
+    assert process.poll() is None, ingesting.log().read_text()
+    return len(ingesting.done(stream)) >= done and bool(ingesting.begun(stream))
+
+
+def _the_same_is_told(found: sets.Sets, made: Events) -> None:
+    """What was generated, and what lies in the sets, come to the same attempts."""
+    plain = [{**retry, "sent_ms": None} for retry in made.sent]
+    told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)
+    asked = attempts.attempts(found.letters, found.sent, found.positions.limit(0), until_ms=made.until_ms)
+    names = [name for name in ATTEMPT.names if name != "bytes"]
+    assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
+
+
+def _parts(made: Events, count: int) -> Iterator[Events]:
+    """All of it in parts, the first as large as all others together: each of its streams takes several batches."""
+    for n in range(count):
+        part = Events()
+        for name in ("letters", "sent", "positions"):
+            rows_ = getattr(made, name)
+            half = len(rows_) // 2
+            setattr(part, name, rows_[:half] if n == 0 else rows_[half:][n - 1 :: count - 1])
+        yield part
+
+
+def _places(frame: object, *names: str) -> set[tuple[object, ...]]:
+    found = [tuple(row) for row in frame.select(*names).collect()]  # type: ignore[attr-defined]
+    assert len(found) == len(set(found))
+    return set(found)

@@ -1,0 +1,221 @@
+"""What is made of Kafka's records: on literal frames, and from a real broker to Parquet."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from retry.errors import RetryError
+from retry.kafka.broker import LocalBroker
+from tests.support import attempts as model
+from tests.support.events import SETTLE_MS, Kind, Row, events, produce, rows, value
+from tests.support.ingesting import Ingesting, files
+from tests.support.process import ROOT
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+
+from retry.analytics import attempts, connection, decode, sets
+from retry.analytics.frames import ATTEMPT, LETTER
+from retry.analytics.ingest import Ingest
+from retry.analytics.session import session
+from retry.jars import jars
+
+PASSWORD = "correct-horse-7"
+EVENTS = events(6, seed=2)
+LETTER_2 = value(EVENTS.letters[0])
+LETTER_1 = {**{name: LETTER_2[name] for name in LETTER_2 if name not in ("cause", "fingerprint", "group", "delay_ms")}, "v": 1}
+SAMPLE = value(EVENTS.positions[0])
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session("test-ingest") as local:
+        yield local
+
+
+@pytest.fixture
+def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
+    return Ingesting(broker.bootstrap_servers, tmp_path)
+
+
+def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
+    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 3}))
+    first, second = decode.letters(records).orderBy("kafka_offset").collect()
+    assert decode.letters(records).columns == LETTER.names
+    assert first.asDict() == {
+        **LETTER_1, "cause": None, "fingerprint": None, "group": None, "delay_ms": None,
+        "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0,
+    }  # fmt: skip
+    assert {name: second[name] for name in LETTER_2} == LETTER_2
+
+
+def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> None:
+    records = _records(spark, ("k", LETTER_2), ("position", SAMPLE), ("position", LETTER_2), (None, LETTER_2))
+    (found,) = decode.positions(records).collect()
+    assert {name: found[name] for name in SAMPLE} == SAMPLE
+    assert [row["kafka_offset"] for row in decode.letters(records).orderBy("kafka_offset").collect()] == [0, 3]
+
+
+def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -> None:
+    wrong: list[tuple[str | None, object]] = [
+        ("k", b"{"), ("k", b""), ("k", None), (None, b"\xff\xfe"), ("k", b"[1]"), ("k", {**LETTER_2, "attempt": "one"}),
+        ("k", {"v": 1, "id": "half"}), ("k", {**LETTER_2, "due_ms": None}), ("k", {**LETTER_2, "decision": "forget"}),
+        ("k", {**LETTER_2, "v": 3}), ("k", {"v": 4}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
+        ("position", {**SAMPLE, "v": 9}),
+    ]  # fmt: skip
+    records = _records(spark, ("k", LETTER_1), *wrong, ("position", SAMPLE))
+    found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
+    assert [row["kafka_offset"] for row in found] == list(range(1, len(wrong) + 1))
+    newer = {10: "version 3", 11: "version 4", 14: "version 9"}
+    assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
+    assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
+    assert decode.letters(records).count() + decode.positions(records).count() + len(found) == records.count()
+
+
+def test_a_retry_is_read_from_its_headers_and_others_are_left_alone(spark: SparkSession) -> None:
+    ours = [("retry-id", b"old"), ("retry-id", b"a"), ("retry-attempt", b"2"), ("retry-policy", b"shop/orders#1")]
+    records = _retries(spark, [*ours, ("retry-due-ms", b"1000")], [*ours, ("note", None)], [("retry-id", b"a")], [], None)
+    first, second = decode.sent(records).orderBy("offset").collect()
+    size = len(b"key" + b"order") + sum(len(name) + len(text) for name, text in ours)
+    assert first.asDict() == {
+        "topic": "orders.retry", "partition": 3, "offset": 0, "id": "a", "attempt": 2, "due_ms": 1_000, "sent_ms": 1_500,
+        "timestamp_ms": 1_500, "bytes": size + len("retry-due-ms1000"), "team": "shop",
+    }  # fmt: skip
+    assert (second["due_ms"], second["bytes"]) == (None, size + len("note"))
+    (wrong,) = decode.aside(records, "app-outcomes").collect()
+    assert (wrong["kafka_offset"], wrong["why"]) == (2, "retry-attempt is no number")
+
+
+def test_a_day_begins_at_midnight_in_greenwich(spark: SparkSession) -> None:
+    moments = [(0,), (86_399_999,), (86_400_000,), (-1,), (1 << 62,)]
+    days = spark.createDataFrame(moments, "ms long").select(decode.day("ms").cast("string")).collect()
+    assert [row[0] for row in days] == ["1970-01-01", "1970-01-01", "1970-01-02", "1970-01-01", "9999-12-31"]
+
+
+def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: Ingesting, spark: SparkSession) -> None:
+    first, later = events(30, seed=1), events(12, seed=5, kinds=[Kind("7", "E", (1_000, 1_000), (0.5,))])
+    job = _ingest(ingesting, spark)
+    assert job.run() == {"letters": 0, "retries": 0, "positions": 0, "aside": 0}
+    ingesting.create(ingesting.outcomes)
+    ingesting.create("billing.retry", "payments.retry", "search.retry")
+    produce(ingesting.producer, ingesting.outcomes, first)
+    wanted = {"letters": len(first.letters), "retries": len(first.sent), "positions": len(first.positions), "aside": 0}
+    assert job.run() == wanted
+    assert job.run() == wanted
+    ingesting.create("7.retry")
+    produce(ingesting.producer, ingesting.outcomes, later)
+    twice = first.letters[0]
+    _produce(ingesting, ("k", value(twice)), ("k", b"not json"))
+    assert job.run() == {
+        "letters": len(first.letters) + len(later.letters) + 1, "retries": len(first.sent) + len(later.sent),
+        "positions": len(first.positions) + len(later.positions), "aside": 1,
+    }  # fmt: skip
+    found = sets.from_parquet(spark, str(ingesting.data))
+    whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
+    told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
+    asked = attempts.attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
+    names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
+    assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
+    assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
+
+
+def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(
+    ingesting: Ingesting, spark: SparkSession
+) -> None:
+    ingesting.create(ingesting.outcomes)
+    producer = Producer({"bootstrap.servers": ingesting.servers, "transactional.id": ingesting.app_id})
+    producer.init_transactions(20)
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.produce(ingesting.outcomes, orjson.dumps(LETTER_1))
+        producer.flush(20)
+        end(20)
+    job = _ingest(ingesting, spark, ["nothing.retry"])
+    assert job.run()["letters"] == 1
+    found = sets.from_parquet(spark, str(ingesting.data))
+    (fate,) = attempts.attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
+    assert (fate["fate"], fate["ended_ms"], found.until_ms > LETTER_1["taken_ms"]) == ("waiting", found.until_ms, True)
+
+
+def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(RetryError, match="run `retry analytics ingest"):
+        sets.from_parquet(spark, str(tmp_path))
+    soon = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
+    with pytest.raises(RetryError, match="cannot be ingested") as error:
+        Ingest(spark, connection.options("127.0.0.1:1", {}) | soon, "app-outcomes", str(tmp_path)).run()
+    assert "\n" not in str(error.value)
+
+
+def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(ingesting: Ingesting) -> None:
+    """A cluster of one worker in processes of their own, which Spark starts for the test; logs are those of a cluster."""
+    ingesting.create(ingesting.outcomes)
+    ingesting.create("billing.retry", "payments.retry", "search.retry")
+    produce(ingesting.producer, ingesting.outcomes, EVENTS)
+    logged = ingesting.folder / "events"
+    logged.mkdir()
+    done = subprocess.run(
+        [
+            str(_spark_home() / "bin" / "spark-submit"), "--master", "local-cluster[1,1,1024]",
+            "--jars", ",".join(map(str, jars("spark"))), "--conf", "spark.eventLog.enabled=true",
+            "--conf", f"spark.eventLog.dir={logged.as_uri()}", "--conf", "spark.driver.host=127.0.0.1",
+            str(ROOT / "examples" / "spark_job.py"), "analytics", "ingest", ingesting.data.as_uri(),
+        ],
+        cwd=ingesting.folder, env={
+            **ingesting.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "RETRY_KAFKA_SASL_MECHANISM": "PLAIN",
+            "RETRY_KAFKA_SASL_USERNAME": "me", "RETRY_KAFKA_SASL_PASSWORD": PASSWORD,
+        }, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4_000:]
+    assert json.loads(done.stdout)["letters"] == len(EVENTS.letters)
+    assert "local-cluster" in "".join(file.read_text() for file in files(logged))
+    said = {"output": done.stdout + done.stderr} | {str(f): f.read_text(errors="replace") for f in files(ingesting.folder)}
+    assert [name for name, text in said.items() if PASSWORD in text] == []
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _ingest(ingesting: Ingesting, spark: SparkSession, retry_topics: list[str] | None = None) -> Ingest:
+    options = connection.options(ingesting.servers, {})
+    return Ingest(spark, options, ingesting.outcomes, str(ingesting.data), retry_topics=retry_topics or ())
+
+
+def _produce(ingesting: Ingesting, *records: tuple[str, Row | bytes]) -> None:
+    for key, told in records:
+        ingesting.producer.produce(ingesting.outcomes, told if isinstance(told, bytes) else orjson.dumps(told), key)
+    assert ingesting.producer.flush(20) == 0
+
+
+_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+_HEADERS = "headers array<struct<key: string, value: binary>>"
+
+
+def _records(spark: SparkSession, *records: tuple[str | None, object]) -> DataFrame:
+    found = [
+        (key and key.encode(), orjson.dumps(told) if isinstance(told, dict) else told, "app-outcomes", 0, offset, 1_500, 0, None)
+        for offset, (key, told) in enumerate(records)
+    ]
+    return _timed(spark, found)
+
+
+def _retries(spark: SparkSession, *headers: list[tuple[str, bytes | None]] | None) -> DataFrame:
+    return _timed(spark, [(b"key", b"order", "orders.retry", 3, n, 1_500, 1, each) for n, each in enumerate(headers)])
+
+
+def _timed(spark: SparkSession, found: list[tuple[object, ...]]) -> DataFrame:
+    columns = f"{_COLUMNS.replace('timestamp timestamp', 'timestamp long')}, {_HEADERS}"
+    return spark.createDataFrame(found, columns).selectExpr(
+        "key", "value", "topic", "partition", "offset", "timestamp_millis(timestamp) timestamp", "timestampType", "headers"
+    )
