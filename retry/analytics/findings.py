@@ -31,7 +31,7 @@ def findings(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int
     teams = [row["team"] for row in _rows(lived.groupBy("team").count().orderBy(F.desc("count"), "team"), _CURVES_MAX)]
     minutes = storms.per_minute(asked.attempts).persist()
     period = asked.since_ms, asked.until_ms
-    top = _rows(fingerprints.top(asked.attempts, asked.parked, *period))
+    top = fingerprints.top(asked.attempts, asked.parked, *period).persist()
     return {
         "period": {"since_ms": asked.since_ms, "until_ms": asked.until_ms},
         "totals": _totals(lived),
@@ -42,7 +42,7 @@ def findings(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int
         ),
         "waste": _rows(waste.waste(lived, "team", "exception").orderBy(F.desc("wasted"), F.desc("retries"), "team", "exception")),
         "comparison": policies,
-        "fingerprints": top,
+        "fingerprints": _rows(top),
         "fingerprints_over_time": _over_time(asked, top),
         "lateness": _rows(transforms.lateness(asked.attempts).orderBy(F.desc("p99_ms"), "team", "policy")),
         "storms": _rows(storms.storms(minutes).orderBy(F.desc("times"), "team", "minute_ms")),
@@ -65,13 +65,11 @@ def _curves(frame: DataFrame, teams: list[str], order: str) -> Rows:
     return sorted(found, key=lambda row: teams.index(row["team"]))
 
 
-def _over_time(asked: Decisions, top: Rows) -> Rows:
-    steps = 60
-    seen = [row["fingerprint"] for row in top if row["fingerprint"] is not None]
+def _over_time(asked: Decisions, top: DataFrame) -> Rows:
+    steps, period = 60, (asked.since_ms, asked.until_ms)
     step_ms = -(-(asked.until_ms - asked.since_ms + 1) // steps)
-    named = [frame.where(F.col("fingerprint").isin(seen)) for frame in (asked.attempts, asked.parked)]
-    found = fingerprints.over_time(*named, asked.since_ms, asked.until_ms, steps)
-    rows = _rows(found.orderBy("team", "exception", "fingerprint", "at_ms"), len(top) * steps * 10)
+    found = fingerprints.over_time(asked.attempts, asked.parked, top, *period, steps)
+    rows = _rows(found.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * steps)
     return [{**row, "until_ms": row["at_ms"] + step_ms} for row in rows]
 
 

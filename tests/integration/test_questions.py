@@ -116,20 +116,20 @@ def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
 
 def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spark: SparkSession) -> None:
     tried = [attempt("a", 1, "failed", failed_ms=at, fingerprint="aa") for at in (5, 110, 120, 180)]
-    parked = [park("a", 2, failed_ms=190, fingerprint="aa"), park("b", 1, failed_ms=150, fingerprint="bb")]
-    found = _rows(fingerprints.top(frame(spark, tried), frame(spark, parked, PARKED), 100, 200))
+    parked = [park("a", 2, failed_ms=190, fingerprint="aa"), park("b", 1, failed_ms=150, fingerprint=None)]
+    frames = frame(spark, tried), frame(spark, parked, PARKED)
+    found = _rows(top := fingerprints.top(*frames, 100, 200))
     assert [tuple(row[name] for name in ("fingerprint", "failures", "lineages", "parked")) for row in found] == [
-        ("aa", 4, 1, 1), ("bb", 1, 1, 1)]  # fmt: skip
+        ("aa", 4, 1, 1), (None, 1, 1, 1)]  # fmt: skip
     assert [(row["first_seen_ms"], row["last_seen_ms"], row["earlier"], row["recent"]) for row in found] == [
         (5, 190, 2, 2), (150, 150, 0, 1)]  # fmt: skip
-    steps = _rows(
-        fingerprints.over_time(frame(spark, tried), frame(spark, parked, PARKED), 100, 200, 2).orderBy("fingerprint", "at_ms")
-    )
+    steps = _rows(fingerprints.over_time(*frames, top, 100, 200, 2).orderBy("fingerprint", "at_ms"))
     assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [
+        (None, 100, 1),
         ("aa", 100, 2),
         ("aa", 151, 2),
-        ("bb", 100, 1),
     ]
+    assert fingerprints.over_time(*frames, top.where("fingerprint = 'aa'"), 100, 200, 2).count() == 2
 
 
 def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:

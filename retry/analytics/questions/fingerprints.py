@@ -36,16 +36,22 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
     )
 
 
-def over_time(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, steps: int = 60) -> DataFrame:
-    """How often each fingerprint was seen in each of so many equal steps of the period.
+def over_time(
+    attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int = 60
+) -> DataFrame:
+    """How often each fingerprint was seen in each of so many equal steps of the period; those `among` a few rows of `top` alone.
 
     Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any
     are left out.
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
     at_ms = F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})")
+    wanted = among.select([F.col(key).alias(f"among_{key}") for key in _KEYS])
+    # What a letter does not tell is null, and as good as any other.
+    same = [F.col(key).eqNullSafe(F.col(f"among_{key}")) for key in _KEYS]
     return (
         _failures(attempts, parked)
+        .join(F.broadcast(wanted), on=same, how="left_semi")
         .where((F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms))
         .groupBy(*_KEYS, at_ms.alias("at_ms"))
         .agg(F.count("*").alias("failures"))
