@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from retry.policies.route import Route
 from retry.policies.rule import Case, Condition
 
 _NAME_CHARS_MAX = 400
+# How far names stand in, and the items of a list.
+_NESTED = re.compile(r"^teams:[^\n]*\n(?:\s*#[^\n]*\n)*( +)\S", re.MULTILINE)
+_LISTED = re.compile(r"^( *)(?:topics|rules):[^\n]*\n(?:\s*#[^\n]*\n)*( *)(- +)\S", re.MULTILINE)
 # A policy file has room for 1,000 rules of a topic; people read fewer.
 _ADVICES_MAX = 100
 
@@ -55,7 +59,7 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
       PolicyFileInvalid: the text is no policy file, or would be none with the rules.
     """
     registry = parse(text, name)
-    yaml = _yaml()
+    yaml = _yaml(text)
     document = yaml.load(text)
     wanted = [
         each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
@@ -70,13 +74,16 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
     return out.getvalue(), added
 
 
-def _yaml() -> YAML:
+def _yaml(text: str) -> YAML:
+    """Reads and writes as this file is written."""
     yaml = YAML()
     yaml.preserve_quotes = True
     # A rule is told in full beside the one that it was made of: policy files have no aliases.
     yaml.representer.ignore_aliases = lambda *_: True
-    yaml.width = 200
-    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width = 4_096
+    nested, listed = _NESTED.search(text), _LISTED.search(text)
+    offset = len(listed[2]) - len(listed[1]) if listed else 2
+    yaml.indent(mapping=len(nested[1]) if nested else 2, sequence=offset + (len(listed[3]) if listed else 2), offset=offset)
     return yaml
 
 

@@ -71,7 +71,7 @@ def test_curves_by_time_are_those_of_the_definition(cases: tuple[list[Row], list
     for row in answers["by_time"]:
         curves[row["team"]].append(row)
     for team, lives in watched.items():
-        steps = [(math.ceil(math.log2(max(1, ms)) * 8 - 1e-9), fate) for ms, fate in lives]
+        steps = [(math.ceil(math.log(max(1, ms)) / math.log(2) * 8), fate) for ms, fate in lives]
         left, expected = 1.0, []
         for step in sorted({step for step, fate in steps if fate == "recovered"}):
             n, d = sum(s >= step for s, _ in steps), sum(s == step and f == "recovered" for s, f in steps)

@@ -78,6 +78,19 @@ def test_every_line_that_was_there_is_there_still_with_its_comments() -> None:
     assert all(any(line == there for there in kept) for line in written)
 
 
+@pytest.mark.parametrize(("nested", "offset"), [(2, 0), (2, 2), (4, 0), (4, 2), (3, 1)])
+def test_a_file_keeps_the_way_in_which_it_is_written(nested: int, offset: int) -> None:
+    at = [" " * nested * level for level in range(4)]
+    item = at[2] + " " * offset
+    lines = [
+        "teams:", f"{at[1]}bill:", f"{at[2]}topics:", f"{item}- dead_letters: bill.DLT  # one", f"{item}  retry_to: {'r' * 150}",
+        f"{item}  rules:", f"{item}  {' ' * offset}- {{exception: b, park: true}}",
+    ]  # fmt: skip
+    text, added = amended("\n".join(lines) + "\n", "p", [advised("x", "bill.DLT", team="bill")])
+    assert added == 1
+    assert text.splitlines()[: len(lines)] == lines
+
+
 def test_a_better_delay_is_a_rule_of_its_attempt() -> None:
     text, added = amended(TEXT, "p", [advised("x", "bill.DLT", team="bill", what=advice(3, {1: 90_000, 2: 7_200_000}))])
     assert added == 3
