@@ -11,13 +11,11 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.functions import lit
-
 from retry.__main__ import main
 from retry.advice.evidence import survival
-from retry.analytics.frames import LETTER, POSITION, SENT
 from retry.analytics.session import session
-from tests.support.events import KINDS, Events, Kind, events, rows
+from tests.support import sets
+from tests.support.events import KINDS, Events, Kind, events
 
 LETTERS = 4_500
 POLICIES = "teams:\n" + "".join(
@@ -41,15 +39,7 @@ def folder(truth: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     data = tmp_path_factory.mktemp("data")
     (data / "policies.yaml").write_text(POLICIES)
     with session("test-advise", memory="2g") as spark:
-        when = lit("2026-06-01").cast("date")
-        for name, found, schema in (
-            ("letters", truth.letters, LETTER),
-            ("retries", truth.sent, SENT),
-            ("positions", truth.positions, POSITION),
-        ):
-            made = spark.createDataFrame(list(rows(found, schema.names)), schema).withColumn("day", when)
-            made.write.partitionBy("day", *({"team"} & set(schema.names))).parquet(str(data / name))
-        spark.range(1).select(lit(truth.until_ms).alias("until_ms")).write.parquet(str(data / "horizon"))
+        sets.write(spark, truth, data)
         yield data
 
 
