@@ -35,6 +35,8 @@ def findings(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int
     return {
         "period": {"since_ms": asked.since_ms, "until_ms": asked.until_ms},
         "totals": _totals(lived),
+        # Recovered as far as anybody knows: nobody says what their consumer groups have committed.
+        "assumed": asked.attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
         "survival_by_attempt": _curves(survival.by_attempt(asked.attempts, "team"), teams, "attempt"),
         "survival_by_time": _curves(survival.by_time(lived, "team"), teams, "time_ms"),
         "time_to_recovery": _rows(

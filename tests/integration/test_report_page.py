@@ -144,7 +144,11 @@ def test_the_page_asks_for_nothing_and_says_so_to_the_browser() -> None:
 
 def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -> None:
     nothing: dict[str, Any] = {name: [] if isinstance(each, list) else each for name, each in findings().items()}
-    rendered = page(nothing | {"retention_known": False, "saving": {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}})
+    rendered = page(
+        nothing | {"assumed": 12, "retention_known": False, "saving": {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}}
+    )
     assert "<figure" not in rendered
     assert "no retry topic keeps the time of appending" in rendered
     assert "Retention was not asked" in rendered
+    assert "Of 12 recovered retries nobody says" in rendered
+    assert "nobody says" not in page(findings())

@@ -34,6 +34,7 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
         "totals": _totals(),
+        "assumed": 0,
         "worth": worth(evidence, advice),
         "saving": saving(advice),
         "survival_by_attempt": _curves(policies, "attempt", range(1, 9)),
