@@ -119,7 +119,7 @@ def retries_over_time(rows: Rows, storms: Rows) -> str:
 
 
 def _curves(rows: Rows, x: alt.X) -> str:
-    y = {"title": "still failing", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
+    y: dict[str, Any] = {"title": "still failing", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
     bands = _of(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
         x=x, y=alt.Y("survival_low:Q", **y), y2="survival_high:Q", color=_teams(rows)
     )  # fmt: skip
