@@ -5,15 +5,18 @@ The same for a stream and for what was read at once. Every column of Spark's Kaf
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from retry.analytics.frames import ASIDE, LETTER, PLACE, READS, SAMPLE, SENT
+from retry import versions
+from retry.analytics.frames import ASIDE, PLACE, SAMPLE, SENT
+from retry.analytics.schema import OUTCOME
+from retry.telemetry.positions import KEY as POSITION_KEY
 
-# Of the records of the outcomes topic, all others are letters.
-POSITION_KEY = b"position"
-_LETTER_VALUE = StructType([field for field in LETTER.fields if field.name not in PLACE.names])
+_SAMPLE_READS = (1,)
 _LOG_APPEND_TIME = 1
 _DAY_MS = 86_400_000
 # The year 9999: what a made-up timestamp says beyond is no day that a folder can be named after.
@@ -22,14 +25,14 @@ _LAST_DAY = 2_932_896
 
 def letters(outcomes: DataFrame) -> DataFrame:
     """The letters among records of the outcomes topic, in the columns of `LETTER`."""
-    told = _told(outcomes, _LETTER_VALUE)
+    told = _told(outcomes, OUTCOME)
     return told.where(_is_letter() & (_letter_fault() == "")).select("told.*", *PLACE.names)
 
 
 def positions(outcomes: DataFrame) -> DataFrame:
     """The samples of committed offsets among records of the outcomes topic, in the columns of `POSITION`."""
     told = _told(outcomes, SAMPLE)
-    return told.where(~_is_letter() & (_fault(SAMPLE, F.lit(False)) == "")).select("told.*", *PLACE.names)
+    return told.where(~_is_letter() & (_sample_fault() == "")).select("told.*", *PLACE.names)
 
 
 def sent(records: DataFrame) -> DataFrame:
@@ -57,8 +60,8 @@ def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
     """The records that ought to be one of these and cannot be read, in the columns of `ASIDE`."""
     of_outcomes = F.col("topic") == outcomes_topic
     ours = header("retry-id").isNotNull() & header("retry-attempt").try_cast("long").isNull()
-    in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), _LETTER_VALUE))
-    in_sample = _fault(SAMPLE, F.lit(False), F.from_json(F.col("value").cast("string"), SAMPLE))
+    in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME))
+    in_sample = _sample_fault(F.from_json(F.col("value").cast("string"), SAMPLE))
     why = F.when(of_outcomes, F.when(_is_letter(), in_letter).otherwise(in_sample)).when(ours, "retry-attempt is no number")
     placed = _placed(records).withColumn("why", why).withColumn("timestamp_ms", F.unix_millis("timestamp"))
     return placed.where("why != ''").select(*ASIDE.names)
@@ -97,16 +100,20 @@ def _letter_fault(told: Column | None = None) -> Column:
     told = F.col("told") if told is None else told
     retry, park = told["decision"] == "retry", told["decision"] == "park"
     undecided = ~F.coalesce((retry & told["due_ms"].isNotNull()) | park, F.lit(False))
-    return _fault(_LETTER_VALUE, undecided, told)
+    return _fault(told, OUTCOME, versions.OUTCOME.reads, undecided)
 
 
-def _fault(schema: StructType, wrong: Column, told: Column | None = None) -> Column:
-    told = F.col("told") if told is None else told
+def _sample_fault(told: Column | None = None) -> Column:
+    """Why a record is no sample of a committed offset; empty where it is one."""
+    return _fault(F.col("told") if told is None else told, SAMPLE, _SAMPLE_READS, F.lit(False))
+
+
+def _fault(told: Column, schema: StructType, reads: Iterable[int], wrong: Column) -> Column:
     for field in schema.fields:
         if not field.nullable:
             wrong = wrong | told[field.name].isNull()
     other = F.concat(F.lit("version "), told["v"].cast("string"))
-    of_this = F.coalesce(told["v"].isin(*READS), F.lit(True))
+    of_this = F.coalesce(told["v"].isin(*reads), F.lit(True))
     return F.when(~of_this, other).when(told.isNull() | wrong, "unreadable").otherwise("")
 
 

@@ -28,8 +28,6 @@ from pyspark.sql.types import (
 
 from retry.analytics.schema import OUTCOME
 
-READS = frozenset({1, 2})
-
 _KINDS: dict[str, DataType] = {
     "text": StringType(),
     "number": LongType(),
@@ -46,8 +44,7 @@ def _columns(**kinds: str) -> StructType:
 
 
 PLACE = _columns(kafka_topic="text", kafka_partition="number", kafka_offset="number")
-_SINCE_2 = _columns(cause="text?", fingerprint="text?", group="text?", delay_ms="number?")
-LETTER = StructType([*OUTCOME.fields, *(field for field in _SINCE_2.fields if field.name not in OUTCOME.names), *PLACE.fields])
+LETTER = StructType([*OUTCOME.fields, *PLACE.fields])
 SENT = _columns(
     topic="text", partition="number", offset="number", id="text", attempt="number", due_ms="number?", sent_ms="number?",
     timestamp_ms="number", bytes="number", team="text",
@@ -59,6 +56,7 @@ ASIDE = StructType([
     *_columns(timestamp_ms="number", why="text", key="bytes?", value="bytes?", headers="headers?").fields,
 ])  # fmt: skip
 DAY = _columns(day="date")
+UNTIL = _columns(until_ms="number")
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`.
 ATTEMPT = _columns(

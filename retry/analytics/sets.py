@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from retry import clock
 from retry.analytics import decode, sources
-from retry.analytics.frames import ASIDE, DAY, LETTER, POSITION, SENT
+from retry.analytics.frames import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positions", "aside", "horizon"
@@ -46,15 +46,9 @@ def from_parquet(spark: SparkSession, data: str) -> Sets:
 def one(spark: SparkSession, data: str, name: str) -> DataFrame:
     """One set in its columns; empty where none was written."""
     schema = _SCHEMAS[name]
-    try:
-        # A schema that is given: what older runs did not know is null, and team 7 stays a text.
-        written = spark.read.schema(StructType([*schema.fields, *DAY.fields])).parquet(f"{data}/{name}")
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return spark.createDataFrame([], schema)
+    written = _written(spark, f"{data}/{name}", StructType([*schema.fields, *DAY.fields]))
     # A folder cannot be named after an empty text.
-    return written.fillna("", ["team"] if "team" in schema.names else []).select(*schema.names)
+    return (written.fillna("", ["team"]) if "team" in schema.names else written).select(*schema.names)
 
 
 def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Sets:
@@ -81,15 +75,22 @@ def targets(letters: DataFrame) -> list[str]:
     return sorted(row["target"] for row in rows)
 
 
-def _until_ms(spark: SparkSession, data: str, letters: DataFrame) -> int:
+def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     try:
-        row = spark.read.schema("until_ms long").parquet(f"{data}/{HORIZON}").agg(F.max("until_ms")).collect()[0]
+        # A schema that is given: what older runs did not know is null, and team 7 stays a text.
+        # Old days may be deleted, though the list of a set names their files for ever.
+        return spark.read.schema(schema).option("ignoreMissingFiles", "true").parquet(path)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        row = [None]
-    # No run has come to its end yet: nothing is known of the time after the newest letter.
-    newest = row[0] if row[0] is not None else letters.agg(F.max("taken_ms")).collect()[0][0]
-    if newest is None:
+        return spark.createDataFrame([], schema)
+
+
+def _until_ms(spark: SparkSession, data: str, letters: DataFrame) -> int:
+    horizon = _written(spark, f"{data}/{HORIZON}", UNTIL).agg(F.max("until_ms")).collect()[0][0]
+    if horizon is None:
+        # No pass has come to its end yet: nothing is known of the time after the newest letter.
+        horizon = letters.agg(F.max("taken_ms")).collect()[0][0]
+    if horizon is None:
         raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")
-    return int(newest)
+    return int(horizon)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from retry.analytics.sets import Sets
     from retry.settings import Settings
 
-_MINUTE_MS = 60_000
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MEMORY = click.option(
@@ -50,7 +49,7 @@ def analytics() -> None:
 @analytics.command()
 @click.argument("data", metavar="DIR")
 @click.option("--continuous", is_flag=True, help="Go on until told to stop, a pass every --every.")
-@click.option("--every", "every_ms", type=Duration(), default="1m", show_default=True, help="From one pass to the next.")
+@click.option("--every", "every_ms", type=Duration(), default="10m", show_default=True, help="From one pass to the next.")
 @click.option(
     "--batch", "batch_records", type=click.IntRange(1), default=1_000_000, show_default=True, help="Records in a batch, at most."
 )

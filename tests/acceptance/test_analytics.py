@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from retry.clock import wall_ms
 from retry.kafka.broker import LocalBroker
+from retry.telemetry import positions
 from tests.support import policies
 from tests.support.consumers import Group, Truth, group, letter
 from tests.support.deployment import Deployment
 from tests.support.events import Kind
 from tests.support.ingesting import Ingesting
 from tests.support.process import await_that
-from tests.support.reading import QUIET, Tail
+from tests.support.reading import COMMITTED, QUIET, Tail, read
 
 pytest.importorskip("pyspark")
 
@@ -50,7 +50,7 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("analytics")
     deployment = Deployment(
         broker.bootstrap_servers, folder / "deployment", dict.fromkeys([kind.team for kind in KINDS], PARTITIONS),
-        retry_partitions=PARTITIONS,
+        retry_partitions=PARTITIONS, environ={"RETRY_POSITIONS_EVERY_S": "1"},
     )  # fmt: skip
     deployment.policy_file.write_text(_policies(deployment))
     try:
@@ -79,6 +79,7 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert recovered == TRUTH.recovered
     assert retries == TRUTH.retries
     assert {row["fate"] for row in counted} == {"recovered", "failed"}
+    assert made.where("assumed or (passed_ms is null and fate = 'recovered')").count() == 0
     parked = attempts.parked(found.letters).where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == TRUTH.parked
     fates = attempts.lineages(found.letters, made).groupBy("fate").count().collect()
@@ -89,16 +90,6 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert [row[1] for row in delays] == list(DELAYS_MS)
 
 
-def test_every_retry_was_passed_by_its_group(played: Path, spark: SparkSession) -> None:
-    found = sets.from_parquet(spark, str(played))
-    # Of version 1 letters name no group.
-    named = found.letters.selectExpr("*", "concat(split_part(topic, '.DLT', 1), '-service') named").drop("group")
-    letters = named.withColumnRenamed("named", "group")
-    made = attempts.attempts(letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms)
-    assert made.where("assumed or passed_ms is null").count() == 0
-    assert made.where("fate = 'recovered'").count() == TRUTH.recovered.total()
-
-
 # Here the survival curve is held against `Kind.recovers`, and what is advised against `TRUTH`: see `played`, `KINDS` and `TRUTH`.
 
 
@@ -106,17 +97,19 @@ def _policies(deployment: Deployment) -> str:
     delays = ", ".join(f"{delay_ms}ms" for delay_ms in DELAYS_MS)
     defaults = f"{{backoff: {{kind: steps, delays: [{delays}]}}, jitter: none, max_attempts: {len(DELAYS_MS)}}}"
     teams = {
-        kind.team: policies.team(policies.topic(deployment, f"{deployment.app_id}.{kind.team}.DLT")) for kind in KINDS
+        kind.team: policies.team(
+            policies.topic(deployment, f"{deployment.app_id}.{kind.team}.DLT"), keys=f"group: {group(kind, deployment.app_id)}"
+        )
+        for kind in KINDS
     }
     return policies.text(teams, defaults)
 
 
 def _play(deployment: Deployment) -> None:
-    """Letters, consumers that fail again or recover as the draw says, and samples of what they committed; to the end of all."""
+    """Letters, and consumers that fail again or recover as the draw says; to the end of all."""
     servers, prefix = deployment.bootstrap_servers, deployment.app_id
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "logger": QUIET})
     groups = {kind.team: Group(servers, kind, prefix, SEED) for kind in KINDS}
-    samples = Samples(deployment, producer)
     for kind in KINDS:
         for n in range(LETTERS):
             value, headers = letter(kind, n, prefix)
@@ -127,40 +120,26 @@ def _play(deployment: Deployment) -> None:
     parked.close()
 
     def recovered() -> bool:
-        samples.take()
         done = {(kind.team, kind.exception, n): count for kind in KINDS for n, count in groups[kind.team].done.items()}
         return done == TRUTH.recovered
 
     await_that("all others recovered", recovered)
     for each in groups.values():
         each.close()
-    samples.take()
+    retries = read(servers, deployment.retry_topics(), COMMITTED)
+    ends = Counter[tuple[object, object]]()
+    for record in retries:
+        ends[record.topic, record.partition] = max(ends[record.topic, record.partition], record.offset + 1)
+    await_that("the last commits were sampled", lambda: _sampled(deployment) == ends)
     last_ms = wall_ms()
     await_that("the last has settled", lambda: wall_ms() > last_ms + SETTLE_MS)
 
 
-class Samples:
-    """What the groups have committed, written to the outcomes topic as the service does."""
-
-    def __init__(self, deployment: Deployment, producer: Producer) -> None:
-        self._producer, self._outcomes, self._last = producer, deployment.names.outcomes, dict[tuple[str, str, int], int]()
-        self._groups = {
-            Consumer({
-                "bootstrap.servers": deployment.bootstrap_servers, "group.id": group(kind, deployment.app_id),
-                "enable.auto.commit": False, "logger": QUIET,
-            }): (group(kind, deployment.app_id), f"{deployment.app_id}.{kind.team}.retry")
-            for kind in KINDS
-        }  # fmt: skip
-
-    def take(self) -> None:
-        """Write what has changed."""
-        for asking, (name, topic) in self._groups.items():
-            asked = [TopicPartition(topic, n) for n in range(PARTITIONS)]
-            for found in asking.committed(asked, 20):
-                place = name, topic, found.partition
-                if found.offset >= 0 and self._last.get(place) != found.offset:
-                    self._last[place] = found.offset
-                    sample = {"v": 1, "kind": "position", "group": name, "topic": topic, "partition": found.partition}
-                    told = orjson.dumps({**sample, "offset": found.offset, "at_ms": wall_ms()})
-                    self._producer.produce(self._outcomes, told, "position")
-        assert self._producer.flush(20) == 0
+def _sampled(deployment: Deployment) -> Counter[tuple[object, object]]:
+    """What the newest samples say of each partition of the retry topics."""
+    found = Counter[tuple[object, object]]()
+    for record in read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED):
+        if record.key == positions.KEY:
+            sample = positions.read(record.value or b"")
+            found[sample.topic, sample.partition] = max(found[sample.topic, sample.partition], sample.offset)
+    return found

@@ -76,29 +76,30 @@ def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
     assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
 
 
-@pytest.mark.parametrize(
-    ("seen", "wanted"),
-    [
-        ((None, None, None, None, False), ("waiting", UNTIL_MS)),
-        ((3, 130, None, None, False), ("pending", UNTIL_MS)),
-        ((3, 130, UNTIL_MS - SETTLE_MS + 1, None, False), ("pending", UNTIL_MS)),
-        ((3, 130, UNTIL_MS - SETTLE_MS, None, False), ("recovered", UNTIL_MS)),
-        ((3, 130, 200, None, False), ("recovered", 200 + SETTLE_MS)),
-        ((3, 130, 120, None, False), ("recovered", 130 + SETTLE_MS)),
-        ((3, 130, 200, 210, False), ("failed", 210)),
-        ((None, None, None, 210, False), ("failed", 210)),
-        ((3, 130, None, None, True), ("recovered", 130 + SETTLE_MS)),
-        ((3, None, None, None, True), ("recovered", 100 + SETTLE_MS)),
-        ((3, UNTIL_MS, None, None, True), ("pending", UNTIL_MS)),
-        ((None, None, None, None, True), ("waiting", UNTIL_MS)),
-    ],
-)  # fmt: skip
-def test_the_fate_of_an_attempt(spark: SparkSession, seen: tuple[object, ...], wanted: tuple[str, int]) -> None:
-    columns = "sent_offset long, sent_ms long, passed_ms long, back_ms long, assumed boolean"
-    lying = _frame(spark, [_letter("a", 1)], LETTER).crossJoin(spark.createDataFrame([seen], columns))
+# Where it lies, when it was sent, passed and came back, and whether the group is unknown → fate and end.
+FATES = [
+    ((None, None, None, None, False), ("waiting", UNTIL_MS)),
+    ((3, 130, None, None, False), ("pending", UNTIL_MS)),
+    ((3, 130, UNTIL_MS - SETTLE_MS + 1, None, False), ("pending", UNTIL_MS)),
+    ((3, 130, UNTIL_MS - SETTLE_MS, None, False), ("recovered", UNTIL_MS)),
+    ((3, 130, 200, None, False), ("recovered", 200 + SETTLE_MS)),
+    ((3, 130, 120, None, False), ("recovered", 130 + SETTLE_MS)),
+    ((3, 130, 200, 210, False), ("failed", 210)),
+    ((None, None, None, 210, False), ("failed", 210)),
+    ((3, 130, None, None, True), ("recovered", 130 + SETTLE_MS)),
+    ((3, None, None, None, True), ("recovered", 100 + SETTLE_MS)),
+    ((3, UNTIL_MS, None, None, True), ("pending", UNTIL_MS)),
+    ((None, None, None, None, True), ("waiting", UNTIL_MS)),
+]
+
+
+def test_the_fate_of_an_attempt(spark: SparkSession) -> None:
+    columns = "attempt long, sent_offset long, sent_ms long, passed_ms long, back_ms long, assumed boolean"
+    seen = spark.createDataFrame([(n, *seen) for n, (seen, _) in enumerate(FATES)], columns)
+    lying = _frame(spark, [_letter("a", n) for n in range(len(FATES))], LETTER).join(seen, on="attempt")
     found = attempts.fates(lying.selectExpr("*", "'retry' back_as", "1L bytes"), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    assert _values(found, "fate", "ended_ms") == [wanted]
     assert found.columns == ATTEMPT.names
+    assert [tuple(row) for row in found.orderBy("attempt").select("fate", "ended_ms").collect()] == [fate for _, fate in FATES]
 
 
 def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: SparkSession) -> None:

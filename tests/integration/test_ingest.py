@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,6 +127,9 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
+    of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
+    shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
+    assert job.run()["letters"] == len(whole[0]) + 1 - of_day
 
 
 def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(
@@ -166,6 +170,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
         [
             str(_spark_home() / "bin" / "spark-submit"), "--master", "local-cluster[1,1,1024]",
             "--jars", ",".join(map(str, jars("spark"))), "--conf", "spark.eventLog.enabled=true",
+            "--conf", "spark.eventLog.compress=false",
             "--conf", f"spark.eventLog.dir={logged.as_uri()}", "--conf", "spark.driver.host=127.0.0.1",
             str(ROOT / "examples" / "spark_job.py"), "analytics", "ingest", ingesting.data.as_uri(),
         ],

@@ -31,8 +31,9 @@ class Ingesting:
         self.environ = {**os.environ, "RETRY_BOOTSTRAP_SERVERS": bootstrap_servers, "RETRY_APP_ID": self.app_id}
 
     def create(self, *topics: str, partitions: int = 4, config: Mapping[str, str] | None = None) -> None:
-        """Create topics."""
-        for made in self.admin.create_topics([NewTopic(t, partitions, 1, config=dict(config or {})) for t in topics]).values():
+        """Create topics. Nothing is deleted from them: generated events are of a week that retention may take for long ago."""
+        kept = {"retention.ms": "-1", **(config or {})}
+        for made in self.admin.create_topics([NewTopic(t, partitions, 1, config=kept) for t in topics]).values():
             made.result(_ASK_S)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
