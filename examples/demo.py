@@ -61,6 +61,8 @@ def _on_a_broker(folder: Path, screen: Screen, deadline: Deadline) -> None:
             "RETRY_DATA_DIR": str(folder / "worker"),
             "RETRY_SHARDS": "4",
             "RETRY_HTTP_ADDR": "127.0.0.1:0",
+            # All of it is over soon.
+            "RETRY_POSITIONS_EVERY_S": "1",
         }
         with Stage(folder, settings) as stage:
             try:
