@@ -152,3 +152,12 @@ def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -
     assert "Retention was not asked" in rendered
     assert "Of 12 recovered retries nobody says" in rendered
     assert "nobody says" not in page(findings())
+
+
+def test_of_a_single_row_there_is_something_to_see() -> None:
+    first: dict[str, Any] = {name: each[:1] if isinstance(each, list) else each for name, each in findings().items()}
+    marks = Elements(page(first | {"storms": []})).marks
+    assert marks.keys() == {f"plot-{name}" for name in PLOTS}
+    for name, drawn in marks.items():
+        shapes = [mark for mark in drawn if len(re.findall("[LlAahvHV]", mark.get("d") or "")) >= 2]
+        assert shapes, name

@@ -113,8 +113,10 @@ def retries_over_time(rows: Rows, storms: Rows) -> str:
     """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
     x, y = _when("minute_ms"), alt.Y("sent:Q", title="retries in a minute")
     lines = _of(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
-    dots = _of(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
-    layers = [lines, dots.encode(x=x, y=y)] if storms else [lines]
+    # A line through one minute cannot be seen.
+    dots = _of(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
+    above = _of(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
+    layers = [lines, dots, above.encode(x=x, y=y)] if storms else [lines, dots]
     return _svg(alt.layer(*layers).properties(width=_WIDTH - 90, height=200))
 
 
