@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from retry.commands.advise import advise, what_if
 from retry.commands.analytics import analytics
 from retry.commands.api import api
 from retry.commands.broker import broker
 from retry.commands.entries import entries
 from retry.commands.explain import explain
 from retry.commands.inspect import inspect
+from retry.commands.page import page
 from retry.commands.pause import pause, pauses, resume
 from retry.commands.policies import policies
 from retry.commands.report import report
@@ -32,6 +34,8 @@ for command in (
     analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
+for question in (page, advise, what_if):
+    analytics.add_command(question)
 
 if __name__ == "__main__":
     main()

@@ -27,9 +27,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MEMORY = click.option(
     "--memory", default="2g", show_default=True, help="Of the local Java process; a cluster is told by spark-submit."
 )
-_RETRY_TOPIC = click.option(
-    "--retry-topic", multiple=True, help="Look for retries here, not where letters say; repeatable."
-)
+_RETRY_TOPIC = click.option("--retry-topic", multiple=True, help="Look for retries here, not where letters say; repeatable.")
 
 
 def asks(command: _Command) -> _Command:
@@ -58,9 +56,7 @@ def analytics() -> None:
 )
 @_RETRY_TOPIC
 @_MEMORY
-def ingest(
-    data: str, continuous: bool, every_ms: int, batch_records: int, retry_topic: tuple[str, ...], memory: str
-) -> None:
+def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry_topic: tuple[str, ...], memory: str) -> None:
     """Write what is new on Kafka to the Parquet sets in DIR: letters, retries and positions, each record once.
 
     It can be ended at any time, and goes on where it stopped. DIR may be a URL of any file system that Spark knows.

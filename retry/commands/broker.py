@@ -11,9 +11,7 @@ import click
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="0 picks a free one.")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path, file_okay=False), default=Path("retry-broker"), show_default=True
-)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), default=Path("retry-broker"), show_default=True)
 @click.option("--heap-mb", type=click.IntRange(128), default=512, show_default=True, help="Heap of the broker's JVM.")
 def broker(port: int, data_dir: Path, heap_mb: int) -> None:
     """Run a real one-node Kafka broker on 127.0.0.1 until it is told to stop."""

@@ -37,16 +37,12 @@ class Moment(click.ParamType):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            return self.fail(
-                f"{value!r} is no moment; give 2026-01-31T12:00:00+00:00, 1767225600000 or 10m", param, ctx
-            )
+            return self.fail(f"{value!r} is no moment; give 2026-01-31T12:00:00+00:00, 1767225600000 or 10m", param, ctx)
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--due-before", type=Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now."
-)
+@click.option("--due-before", type=Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now.")
 @click.option("--topic", help="Only letters from this dead-letter topic.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -117,9 +113,7 @@ def _line(where: Source, entry: Entry) -> str:
     if isinstance(entry, Named):
         run = f", run {entry.plan.run}" if entry.plan else ""
         return f"{row['due']}  {where}  {row['team']} to {row['target']}  ({row['bytes']} bytes{run})"
-    return (
-        f"{row['due']}  {where}  attempt {row['attempt']} to {row['target']}  ({row['policy']}, {row['bytes']} bytes)"
-    )
+    return f"{row['due']}  {where}  attempt {row['attempt']} to {row['target']}  ({row['policy']}, {row['bytes']} bytes)"
 
 
 def _whole(where: Source, entry: Entry) -> dict[str, object]:

@@ -81,9 +81,7 @@ class _Faults:
         click.echo(f"line {line}: {why}", err=True)
 
 
-def _of_topic(
-    settings: Settings, registry: Registry, part: Part, now_ms: int | None, cluster_id: str | None
-) -> Iterator[Row]:
+def _of_topic(settings: Settings, registry: Registry, part: Part, now_ms: int | None, cluster_id: str | None) -> Iterator[Row]:
     from retry.clock import wall_ms
     from retry.control.cluster import Cluster
 

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="For the workers to have done it.")
 @click.option("--force", is_flag=True, help="Even if the policy file does not know the name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def reschedule(
-    team: str | None, topic: str | None, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool
-) -> None:
+def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool) -> None:
     """Decide anew on every letter that waits, by the policy file that RETRY_POLICIES names.
 
     Without --yes it only says what would become of them. With it the workers do it, those that have read the same file;

@@ -9,7 +9,9 @@ import click
 
 @click.command()
 @click.option(
-    "--adopt-empty-changelog", "adopt", is_flag=True,
+    "--adopt-empty-changelog",
+    "adopt",
+    is_flag=True,
     help="Begin with a changelog that was deleted and made anew; what waited in the old one is gone. Once, not for good.",
 )
 @click.option("--mini", is_flag=True, help="Without Kafka: three schedules in memory and the REST API, for tests that ask it.")

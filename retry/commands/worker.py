@@ -14,11 +14,16 @@ _PROCESSES_MAX = 64
 
 @click.command()
 @click.option(
-    "--adopt-empty-changelog", "adopt", is_flag=True,
+    "--adopt-empty-changelog",
+    "adopt",
+    is_flag=True,
     help="Begin with a changelog that was deleted and made anew; what waited in the old one is gone. Once, not for good.",
 )
 @click.option(
-    "--processes", type=click.IntRange(1, _PROCESSES_MAX), default=1, show_default=True,
+    "--processes",
+    type=click.IntRange(1, _PROCESSES_MAX),
+    default=1,
+    show_default=True,
     help="So many workers on this machine under one supervisor: one for each core or two. Each has a directory of its own "
     "in RETRY_DATA_DIR; health and metrics of all are at RETRY_HTTP_ADDR.",
 )

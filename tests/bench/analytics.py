@@ -7,6 +7,7 @@
 | generate | letters, retries and positions of three teams over a week, as `retry analytics ingest` lays them down |
 | attempts | every decision to retry and what became of it, counted by team, attempt and fate |
 | lineages | what became of each original record |
+| report | every question of `retry analytics report` |
 
 An event is a letter, a retry that was sent, or a sample of a committed offset. Who recovers at which attempt follows from the
 generator; exit code 1 says that something else was found. Memory is the greatest resident size of the Java process.
@@ -26,7 +27,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
 from retry.analytics import attempts, sets
+from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
+from retry.analytics.findings import findings
 from retry.analytics.frames import LETTER, POSITION, SENT
 from retry.analytics.session import session
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
@@ -64,6 +67,7 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
     made = attempts.attempts(found.letters, found.sent, found.positions, until_ms=until_ms)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
     ended = _timed("lineages", lambda: attempts.lineages(found.letters, made).groupBy("team", "fate").count().collect(), spark)
+    _timed("report", lambda: findings(spark, decisions(found._replace(until_ms=until_ms), settle_ms=SETTLE_MS)), spark)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
     truth = alive.where("recovered").groupBy("team", "last").count().collect()
     wrong = recovered != {(row["team"], row["last"]): row["count"] for row in truth} or sum(r["count"] for r in ended) != lives

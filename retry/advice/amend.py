@@ -1,0 +1,172 @@
+"""The policy file with a rule for each advice: the present text, comments and all, and nothing else changed.
+
+The rules of a topic are gone through as a worker does. Before each that such a letter may match, and at the end where none
+takes all of them, comes the same rule narrowed to the exception, with `max_attempts`, and for each better delay one with
+`attempt` and `backoff`. So whatever else decided on these letters goes on doing so, and other letters see the rules that they
+saw. `max_attempts` is never raised.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import SingleQuotedScalarString
+
+from backoff import Policy, duration_text
+from retry.advice.choose import Advice
+from retry.failure import Failure
+from retry.policies.file import parse
+from retry.policies.registry import Registry
+from retry.policies.route import Route
+from retry.policies.rule import Case, Condition
+
+_NAME_CHARS_MAX = 400
+# How far names stand in, and the items of a list.
+_NESTED = re.compile(r"^teams:[^\n]*\n(?:\s*#[^\n]*\n)*( +)\S", re.MULTILINE)
+_LISTED = re.compile(r"^( *)(?:topics|rules):[^\n]*\n(?:\s*#[^\n]*\n)*( *)(- +)\S", re.MULTILINE)
+# A policy file has room for 1,000 rules of a topic; people read fewer.
+_ADVICES_MAX = 100
+
+
+class Advised(NamedTuple):
+    """An advice, and the letters that it is about.
+
+    Attributes:
+      topics: dead-letter topics where such letters were seen.
+      is_cause: whether the exception is the root cause, not the exception itself.
+    """
+
+    team: str
+    exception: str
+    topics: tuple[str, ...]
+    is_cause: bool
+    advice: Advice
+
+
+def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
+    """The text of a policy file with the rules added, and how many.
+
+    Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone,
+    and so is an exception whose name a rule cannot hold.
+
+    Raises:
+      PolicyFileInvalid: the text is no policy file, or would be none with the rules.
+    """
+    registry = parse(text, name)
+    yaml = _yaml(text)
+    document = yaml.load(text)
+    wanted = [
+        each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
+        if each.advice.changes and len(each.exception) <= _NAME_CHARS_MAX and each.exception.isprintable()
+    ]  # fmt: skip
+    added = sum(
+        _amend_team(section["topics"], registry, team, wanted) for team, section in (document or {}).get("teams", {}).items()
+    )
+    out = io.StringIO()
+    yaml.dump(document, out)
+    parse(out.getvalue(), name)
+    return out.getvalue(), added
+
+
+def _yaml(text: str) -> YAML:
+    """Reads and writes as this file is written."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    # A rule is told in full beside the one that it was made of: policy files have no aliases.
+    yaml.representer.ignore_aliases = lambda *_: True
+    yaml.width = 4_096
+    nested, listed = _NESTED.search(text), _LISTED.search(text)
+    offset = len(listed[2]) - len(listed[1]) if listed else 2
+    yaml.indent(mapping=len(nested[1]) if nested else 2, sequence=offset + (len(listed[3]) if listed else 2), offset=offset)
+    return yaml
+
+
+def _amend_team(topics: Iterable[Any], registry: Registry, team: str, wanted: Iterable[Advised]) -> int:
+    own = [each for each in wanted if each.team == team]
+    routes = {each.name: each for each in registry.routes()}
+    added = 0
+    for topic in topics:
+        route = routes[f"{team}/{_written(topic)}"]
+        here = [each for each in own if any(registry.route(name) is route for name in each.topics)][:_ADVICES_MAX]
+        # An exception may be the wrapper of another's root cause: whoever names the cause comes first.
+        added += _amend_topic(topic, route, sorted(here, key=lambda one: not one.is_cause))
+    return added
+
+
+def _written(topic: Mapping[str, Any]) -> str:
+    named = topic["dead_letters"]
+    return str(named["pattern"] if isinstance(named, Mapping) else named)
+
+
+def _amend_topic(topic: Any, route: Route, advised: Iterable[Advised]) -> int:
+    present = topic.get("rules", [])
+    before: dict[int, list[CommentedMap]] = {}
+    for each in advised:
+        for place, rules in _narrowed_rules(present, route, each):
+            before.setdefault(place, []).extend(rules)
+    if any(before.values()) and not present:
+        topic["rules"] = present = CommentedSeq()
+    # From the end, so that the places stay what they are.
+    for place in sorted(before, reverse=True):
+        for rule in reversed(before[place]):
+            present.insert(place, rule)
+    return sum(map(len, before.values()))
+
+
+def _narrowed_rules(present: Any, route: Route, advised: Advised) -> Iterator[tuple[int, list[CommentedMap]]]:
+    """What to insert, and before which of the present rules."""
+    case = Case(_failure(advised), 1, 0, (), False)
+    for place, (written, rule) in enumerate(zip(present, route.rules, strict=True)):
+        if not all(each.holds(case) for each in rule.conditions if each.key in ("exception", "cause")):
+            continue
+        rest = [each for each in rule.conditions if each.key not in ("exception", "cause")]
+        if not rule.plan.park:
+            yield place, _narrowed(written, rest, rule.plan.policy, advised)
+        if not rest:
+            return
+    yield len(present), _narrowed({}, [], route.usual.policy, advised)
+
+
+def _failure(advised: Advised) -> Failure:
+    return Failure(exception=advised.exception, cause=advised.exception if advised.is_cause else None)
+
+
+def _narrowed(written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised) -> list[CommentedMap]:
+    advice = advised.advice
+    attempts = min(advice.attempts, policy.max_attempts)
+    fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}
+    asked = next((each for each in conditions if each.key == "attempt"), None)
+    rules = []
+    for attempt, delay_ms in sorted(advice.delays_ms.items()):
+        if attempt <= attempts and (asked is None or asked.test(attempt)):
+            # Full jitter would draw anything from 0 on, and that is not what was observed.
+            timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
+            rules.append(_rule(written, advised, {"attempt": attempt}, timing | fewer))
+    if fewer:
+        rules.append(_rule(written, advised, {}, fewer))
+    return rules
+
+
+def _constant(delay_ms: int, max_delay_ms: int) -> CommentedMap:
+    # Calendars move retries beyond the longest delay, and so some were observed there.
+    more = {"max_delay": duration_text(delay_ms)} if delay_ms > max_delay_ms else {}
+    return _flow(kind="constant", delay=duration_text(delay_ms), **more)
+
+
+def _rule(written: Mapping[str, Any], advised: Advised, more: Mapping[str, Any], says: Mapping[str, Any]) -> CommentedMap:
+    # Of the exact name, whatever stands in it.
+    name = SingleQuotedScalarString(glob.escape(advised.exception))
+    kept = {key: value for key, value in written.items() if key not in ("exception", "cause")}
+    return _flow(**{"cause" if advised.is_cause else "exception": name}, **{**kept, **more, **says})
+
+
+def _flow(**keys: Any) -> CommentedMap:
+    made = CommentedMap(keys)
+    made.fa.set_flow_style()
+    return made

@@ -1,0 +1,67 @@
+"""One policy file beside another, on the same failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from retry.advice.evidence import Evidence, Kind
+from retry.advice.replay import Expected, Start, blind, replay
+from retry.policies.registry import Registry
+
+_NAMES = ("letters", "retries", "unobserved", "recovered", "recovered_low", "recovered_high", "parked")
+
+
+def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
+    """What is expected of both.
+
+    `now` and `tried` have for all letters `letters`, `retries`, `unobserved`, `recovered` with `recovered_low` and
+    `recovered_high`, `parked`, `p50_ms` and `p90_ms` of the time to recovery; `kinds` the same of each kind with `team` and
+    `exception`, where most retries differ first; `unjudged` names the rules of either that ask what outcomes do not tell.
+    """
+    both = replay(now, starts, evidence), replay(tried, starts, evidence)
+    kinds = [
+        {"team": kind.team, "exception": kind.exception, "now": _plain(both[0][kind]), "tried": _plain(both[1][kind])}
+        for kind in sorted(both[0], key=lambda kind: (-abs(both[0][kind].retries - both[1][kind].retries), str(kind)))
+    ]
+    unjudged = sorted({*blind(now, starts), *blind(tried, starts)})
+    return {"now": _plain(_sum(both[0])), "tried": _plain(_sum(both[1])), "kinds": kinds, "unjudged": unjudged}
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The comparison as a table for people."""
+    rows = [("", "", "letters", "retries", "recovered", "parked", "p50", "p90")]
+    for kind in [{"team": "all", "exception": ""} | {name: found[name] for name in ("now", "tried")}, *found["kinds"]]:
+        for which in ("now", "tried"):
+            # A name may hold anything, and this goes to a terminal and into comments.
+            name = f"{kind['team']} {kind['exception']}".strip() if which == "now" else ""
+            rows.append(("".join(c if c.isprintable() else "\ufffd" for c in name)[:60], which, *_cells(kind[which])))
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    table = [
+        "  ".join(cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    notes = []
+    if found["tried"]["unobserved"] >= 0.5:
+        never = f"{found['tried']['unobserved']:,.0f} of the retries are of attempts that were never made"
+        notes.append(f"{never}: they are counted as bringing nothing")
+    if found["unjudged"]:
+        notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {', '.join(found['unjudged'])}")
+    return [line.rstrip() for line in table] + notes
+
+
+def _cells(each: Mapping[str, Any]) -> list[str]:
+    times = ["-" if each[name] is None else f"{each[name] / 1000:,.1f} s" for name in ("p50_ms", "p90_ms")]
+    bounds = f"{each['recovered']:,.0f} ({each['recovered_low']:,.0f} to {each['recovered_high']:,.0f})"
+    return [f"{each['letters']:,.0f}", f"{each['retries']:,.0f}", bounds, f"{each['parked']:,.0f}", *times]
+
+
+def _plain(each: Expected) -> dict[str, Any]:
+    return {name: getattr(each, name) for name in _NAMES} | {"p50_ms": each.wait_ms(0.5), "p90_ms": each.wait_ms(0.9)}
+
+
+def _sum(found: Mapping[Kind, Expected]) -> Expected:
+    together = Expected()
+    for each in found.values():
+        together.add(each)
+    return together

@@ -1,0 +1,132 @@
+"""How the retries of one kind of failure ended, by attempt and delay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Two-sided 95 %.
+Z = 1.959964
+# Fewer retries of one attempt and delay tell less than all of that attempt together.
+CELL_ENOUGH = 30
+_NEAR = (0.7, 1.42)
+
+
+class Kind(NamedTuple):
+    """A kind of failure: whose, and the class of the exception; None where the letters do not tell."""
+
+    team: str
+    exception: str | None
+
+
+class Cell(NamedTuple):
+    """Retries of one attempt with delays that are within 41 % of each other, `delay_ms` their median."""
+
+    attempt: int
+    delay_ms: int
+    recovered: int
+    failed: int
+    unknown: int = 0
+
+    @property
+    def known(self) -> int:
+        """Those whose end is known."""
+        return self.recovered + self.failed
+
+
+class Chance(NamedTuple):
+    """A proportion that was counted, and the bounds of the true one with 95 % confidence."""
+
+    low: float
+    likely: float
+    high: float
+
+
+# Of what was never tried nothing is known.
+UNKNOWN = Chance(0.0, 0.0, 1.0)
+
+
+def chance(successes: int, trials: int) -> Chance:
+    """A proportion with the interval of E. B. Wilson, JASA 22 (1927) 209-212, which holds for few trials, too.
+
+    >>> [round(each, 3) for each in chance(0, 100)]
+    [0.0, 0.0, 0.037]
+    """
+    if trials <= 0:
+        return UNKNOWN
+    share, z2 = successes / trials, Z**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    reach = Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return Chance(max(0.0, middle - reach), share, min(1.0, middle + reach))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All cells of one kind.
+
+    Attributes:
+      cells: by attempt, from 1 without a gap, in the order of their delays.
+    """
+
+    cells: Mapping[int, tuple[Cell, ...]]
+
+    @classmethod
+    def of(cls, cells: Iterable[Cell]) -> Evidence:
+        """The evidence of cells in any order."""
+        found: dict[int, list[Cell]] = {}
+        for cell in sorted(cells):
+            found.setdefault(cell.attempt, []).append(cell)
+        return cls({attempt: tuple(found.get(attempt, ())) for attempt in range(1, max(found, default=0) + 1)})
+
+    @property
+    def attempts(self) -> int:
+        """The last attempt of which any retry's end is known; 0 where none is."""
+        return max((attempt for attempt in self.cells if self.known(attempt)), default=0)
+
+    @property
+    def letters(self) -> int:
+        """Letters that were to be retried at all."""
+        return sum(cell.known + cell.unknown for cell in self.cells.get(1, ()))
+
+    def known(self, attempt: int) -> int:
+        """Retries of this attempt whose end is known."""
+        return sum(cell.known for cell in self.cells.get(attempt, ()))
+
+    def recovered(self, attempt: int) -> int:
+        """Those of them that recovered."""
+        return sum(cell.recovered for cell in self.cells.get(attempt, ()))
+
+    def hazard(self, attempt: int) -> Chance:
+        """How likely this attempt recovers, whatever its delay."""
+        return chance(self.recovered(attempt), self.known(attempt))
+
+    def hazard_after(self, attempt: int, delay_ms: int) -> Chance:
+        """How likely it recovers after such a delay: of those that waited about as long where there are enough, else of all."""
+        cells = self.cells.get(attempt, ())
+        nearest = min(cells, key=lambda cell: abs(math.log(max(cell.delay_ms, 1) / max(delay_ms, 1))), default=None)
+        if (
+            nearest is None
+            or nearest.known < CELL_ENOUGH
+            or not _NEAR[0] <= max(delay_ms, 1) / max(nearest.delay_ms, 1) <= _NEAR[1]
+        ):
+            return self.hazard(attempt)
+        return chance(nearest.recovered, nearest.known)
+
+    def hazards(self) -> list[float]:
+        """The likely hazards of all attempts from 1."""
+        return [self.hazard(attempt).likely for attempt in range(1, self.attempts + 1)]
+
+
+def survival(hazards: Iterable[float]) -> list[float]:
+    """Which part of the letters still fails before each attempt, and in the last place after all: Kaplan and Meier, JASA 53
+    (1958) 457-481.
+
+    >>> survival([0.5, 0.5])
+    [1.0, 0.5, 0.25]
+    """
+    left = [1.0]
+    for hazard in hazards:
+        left.append(left[-1] * (1 - hazard))
+    return left

@@ -1,0 +1,44 @@
+"""The advice of every kind of failure, as rows for people, pages and JSON; where most is saved first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from retry.advice.choose import ENOUGH, KEEP, Advice, choose
+from retry.advice.evidence import Evidence, Kind
+
+
+def judged(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:
+    """The advice for each kind, where most is saved first, and of those alike the kind with more letters."""
+    advice = {kind: choose(each, keep=keep, enough=enough) for kind, each in evidence.items()}
+    return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
+
+
+def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> list[dict[str, Any]]:
+    """A row for each advice: its fields, `team`, `exception`, `saved`, `changes`, `recovery` (the part of the letters that
+    recovers now), and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`."""
+    rows = []
+    for kind, each in advice.items():
+        seen = evidence[kind]
+        hazards = [
+            dict(zip(("hazard_low", "hazard", "hazard_high"), seen.hazard(n), strict=True))
+            | {"attempt": n, "at_risk": seen.known(n)}
+            for n in range(1, seen.attempts + 1)
+        ]
+        more = {
+            "saved": each.saved,
+            "changes": each.changes,
+            "recovery": each.recoveries_now / each.letters if each.letters else None,
+        }
+        rows.append({**kind._asdict(), **dataclasses.asdict(each), **more, "hazards": hazards})
+    return rows
+
+
+def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float]:
+    """All of it together: `retries` that need not be made, `of` how many, their `share`, and what is `kept_low` of the
+    recoveries of each kind."""
+    saved = sum(each.saved for each in advice.values() if each.changes)
+    made = sum(each.retries_now for each in advice.values())
+    return {"retries": saved, "of": made, "share": saved / made if made else 0.0, "kept_low": keep}

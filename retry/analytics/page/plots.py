@@ -1,0 +1,213 @@
+"""The pictures of the report: rows of its answers in, SVG out.
+
+Altair says what is drawn, vl-convert draws it without a browser. The SVG has presentation attributes only, no script and no
+style, and takes its text colour from the page, so it is dark where the page is dark. What a mark stands for is its tooltip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import altair as alt
+import vl_convert
+
+from retry.analytics.page import words
+
+Rows = Sequence[dict[str, Any]]
+
+_SVG = "http://www.w3.org/2000/svg"
+# Distinguishable for the colour-blind, and against white and nearly black.
+GOOD, BAD, UNKNOWN = "#2f8fd8", "#e0663a", "#8a94a3"
+_PALETTE = (GOOD, "#e0a52b", "#2ba37a", "#b267c9", BAD, "#5f7de8", "#c2578b", "#7a9a2f")
+_TICKS_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000)
+_WIDTH, _ROW = 860, 26
+# What vl-convert measures with, and what has the same widths elsewhere.
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+
+
+def worth(rows: Rows) -> str:
+    """Chance of each attempt: `kind`, `attempt`, `hazard`, `hazard_low`, `hazard_high`, `is_worth`."""
+    colors = alt.Scale(domain=["worth making", "not worth it", "too little data"], range=[GOOD, BAD, UNKNOWN])
+    x = alt.X("attempt:O", title="attempt", axis=alt.Axis(labelAngle=0))
+    # Stacked, bars with round ends would be clipped, by an id that may be twice in a page.
+    y = alt.Y("hazard:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]), stack=None)
+    color = alt.Color("is_worth:N", title=None, scale=colors, legend=_legend())
+    # The rows belong to the whole, not to the layers: else every panel would have all of them.
+    bars = alt.Chart().mark_bar(cornerRadiusEnd=2).encode(x=x, y=y, color=color)
+    bounds = alt.Chart().mark_rule(color="currentColor", opacity=0.65).encode(x=x, y=alt.Y("hazard_low:Q"), y2="hazard_high:Q")
+    # Where a bar has no height, its colour still tells.
+    feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
+    panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=250, height=120)
+    header = alt.Header(labelLimit=250, labelFontWeight="bold", labelAnchor="start")
+    facet = alt.Facet("kind:N", title=None, sort=_seen(rows, "kind"), header=header)
+    return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
+
+
+def survival_by_attempt(rows: Rows) -> str:
+    """Part that still fails: `team`, `attempt`, `survival`, `survival_low`, `survival_high`."""
+    whole = [{"team": team, "attempt": 0, "survival": 1, "survival_low": 1, "survival_high": 1} for team in _seen(rows, "team")]
+    x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
+    return _curves([*whole, *rows], x)
+
+
+def survival_by_time(rows: Rows) -> str:
+    """Part that still fails: `team`, `time_ms`, `survival`, `survival_low`, `survival_high`."""
+    x = alt.X("time_ms:Q", title="time since the first failure", **_times(row["time_ms"] for row in rows))
+    return _curves(rows, x)
+
+
+def waste(rows: Rows) -> str:
+    """Retries by what they were good for: `kind`, `retries`, `wasted`."""
+    good, bad = "of letters that recovered, or still may", "of letters that were parked"
+    parts = [{"kind": row["kind"], "part": good, "order": 0, "retries": row["retries"] - row["wasted"]} for row in rows]
+    parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
+    colors = alt.Scale(domain=[good, bad], range=[GOOD, BAD])
+    return _svg(
+        _of(parts).mark_bar().encode(
+            x=alt.X("sum(retries):Q", title="retries sent"), y=_names(rows), order="order:O",
+            color=alt.Color("part:N", title=None, scale=colors, legend=_legend()),
+        ).properties(width=_WIDTH - 250, height=alt.Step(_ROW))
+    )  # fmt: skip
+
+
+def ranges(rows: Rows, title: str) -> str:
+    """Percentiles of times: `kind`, `p50_ms`, `p90_ms`, `p99_ms`."""
+    points = [{"kind": row["kind"], "percentile": f"p{p}", "ms": max(1, row[f"p{p}_ms"])} for row in rows for p in (50, 90, 99)]
+    x = alt.X("ms:Q", title=title, **_times(point["ms"] for point in points))
+    bars = [{"kind": row["kind"], "from": max(1, row["p50_ms"]), "to": max(1, row["p99_ms"])} for row in rows]
+    spans = _of(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(x=alt.X("from:Q"), x2="to:Q", y=_names(rows))
+    color = alt.Color("percentile:N", title=None, scale=alt.Scale(range=[GOOD, "#e0a52b", BAD]), legend=_legend())
+    dots = _of(points).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
+    return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
+
+
+def comparison(rows: Rows) -> str:
+    """Part that recovered of what ended, with its bounds: `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`."""
+    x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
+    color = _teams(rows)
+    spans = (
+        _of(rows)
+        .mark_rule(strokeWidth=5, opacity=0.35)
+        .encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_names(rows), color=color)
+    )
+    dots = _of(rows).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
+    return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
+
+
+def fingerprints(rows: Rows) -> str:
+    """How often each was seen when: `kind`, `at_ms`, `until_ms`, `failures`."""
+    return _svg(
+        _of(rows).mark_rect(cornerRadius=1).encode(
+            x=_when("at_ms"), x2="until_ms:T", y=_names(rows),
+            # No gradient in the legend: it would need an id, and two pictures may lie in one page.
+            opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.12, 1]),
+                                legend=alt.Legend(orient="top", type="symbol")),
+            color=alt.value(BAD),
+        ).properties(width=_WIDTH - 250, height=alt.Step(22))
+    )  # fmt: skip
+
+
+def retries_over_time(rows: Rows, storms: Rows) -> str:
+    """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
+    x, y = _when("minute_ms"), alt.Y("sent:Q", title="retries in a minute")
+    lines = _of(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
+    # A line through one minute cannot be seen.
+    dots = _of(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
+    above = _of(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
+    layers = [lines, dots, above.encode(x=x, y=y)] if storms else [lines, dots]
+    return _svg(alt.layer(*layers).properties(width=_WIDTH - 90, height=200))
+
+
+def _curves(rows: Rows, x: alt.X) -> str:
+    y: dict[str, Any] = {"title": "still failing", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
+    bands = _of(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
+        x=x, y=alt.Y("survival_low:Q", **y), y2="survival_high:Q", color=_teams(rows)
+    )  # fmt: skip
+    lines = (
+        _of(rows).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=alt.Y("survival:Q", **y), color=_teams(rows))
+    )
+    dots = _of(rows).mark_circle(size=34, opacity=1).encode(x=x, y="survival:Q", color=_teams(rows))
+    return _svg(alt.layer(bands, lines, dots).properties(width=_WIDTH - 90, height=240))
+
+
+def _of(rows: Rows) -> alt.Chart:
+    return alt.Chart(alt.InlineData(values=list(rows)))
+
+
+def _seen(rows: Rows, column: str) -> list[str]:
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def _names(rows: Rows) -> alt.Y:
+    return alt.Y("kind:N", title=None, sort=_seen(rows, "kind"), axis=alt.Axis(labelLimit=250))
+
+
+def _teams(rows: Rows) -> alt.Color:
+    teams = _seen(rows, "team")
+    colors = [_PALETTE[n % len(_PALETTE)] for n in range(len(teams))]
+    return alt.Color("team:N", title=None, scale=alt.Scale(domain=sorted(teams), range=colors), legend=_legend())
+
+
+def _legend() -> alt.Legend:
+    return alt.Legend(orient="top", labelLimit=300, columnPadding=24, symbolOpacity=1)
+
+
+def _when(column: str) -> alt.X:
+    axis = alt.Axis(format="%d %b %H:%M", labelOverlap=True, tickCount=8)
+    return alt.X(f"{column}:T", title=None, scale=alt.Scale(type="utc"), axis=axis)
+
+
+def _percent() -> alt.Axis:
+    return alt.Axis(format="%", tickCount=5)
+
+
+def _times(times_ms: Iterable[float]) -> dict[str, Any]:
+    """Scale and axis for times of very different lengths."""
+    times = [max(1, each) for each in times_ms]
+    low, high = min(times, default=1), max(times, default=1)
+    ticks = [tick for tick in _TICKS_MS if low <= tick <= high] or [low]
+    labels = "".join(f"datum.value == {tick} ? '{words.duration(tick)}' : " for tick in ticks) + "''"
+    axis = alt.Axis(values=ticks, labelExpr=labels, labelOverlap=True)
+    return {"scale": alt.Scale(type="log", domain=[low / 1.1, high * 1.1], nice=False), "axis": axis}
+
+
+def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
+    text = {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
+    grid = {"gridColor": "currentColor", "gridOpacity": 0.12, "domainColor": "currentColor", "domainOpacity": 0.4}
+    ticks = {"tickColor": "currentColor", "tickOpacity": 0.4}
+    config = {
+        "background": None,
+        "font": _FONT,
+        "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4},
+        "view": {"stroke": None},
+        "axis": {**text, **grid, **ticks},
+        "legend": text,
+        "header": text,
+    }
+    spec = chart.to_dict() | {"config": config}
+    return _titled(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+
+
+def _titled(svg: str) -> str:
+    """With the label of each mark as its tooltip."""
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(svg)  # noqa: S314 - written a moment ago by vl-convert
+    for mark in list(root.iter()):
+        if (label := mark.get("aria-label")) and mark.get("aria-roledescription") not in ("axis", "legend", "title"):
+            title = ElementTree.Element(f"{{{_SVG}}}title")
+            title.text = label
+            mark.insert(0, title)
+    for each in root.iter():
+        # Said by the title now, or of no use to who reads.
+        for name in ("aria-label", "aria-roledescription", "aria-hidden", "role", "pointer-events"):
+            each.attrib.pop(name, None)
+    root.attrib.pop("xmlns:xlink", None)
+    return ElementTree.tostring(root, encoding="unicode")

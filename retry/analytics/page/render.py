@@ -1,0 +1,112 @@
+"""Findings → the page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from retry.analytics.page import plots, words
+
+Rows = list[dict[str, Any]]
+
+# Of more a picture shows nothing; the tables and the JSON have them.
+_KINDS_MAX = 9
+_BARS_MAX = 15
+_TEAMS_MAX = 8
+_LABEL_CHARS_MAX = 40
+
+
+def page(findings: Mapping[str, Any]) -> str:
+    """One HTML file, of what `retry.analytics.findings` found. It has no script and its policy allows none, so nothing in a
+    name can run."""
+    style = _file("style.css")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    template = _environment().from_string(_file("page.html"))
+    return template.render(**findings, plots=_plots(findings), style=Markup(style), style_digest=digest)  # noqa: S704 - our own file
+
+
+def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
+    """By name, those that have anything to show."""
+    drawn: dict[str, tuple[Rows, Callable[[Rows], str]]] = {
+        "worth": (_attempts_worth(findings["worth"]), plots.worth),
+        "survival_by_attempt": (_of_teams(findings["survival_by_attempt"]), plots.survival_by_attempt),
+        "survival_by_time": (_of_teams(findings["survival_by_time"]), plots.survival_by_time),
+        "waste": (_named([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
+        "time_to_recovery": (
+            _named(findings["time_to_recovery"], "policy"),
+            lambda rows: plots.ranges(rows, "from first failure to recovery"),
+        ),
+        "comparison": (
+            _named([row for row in findings["comparison"] if row["recovery"] is not None], "policy"),
+            plots.comparison,
+        ),
+        "fingerprints": (_seen_when(findings), plots.fingerprints),
+        "lateness": (_named(findings["lateness"], "policy"), lambda rows: plots.ranges(rows, "sent after it was due")),
+        "retries_over_time": (
+            _of_teams(findings["retries_over_time"]),
+            lambda rows: plots.retries_over_time(rows, _of_teams(findings["storms"])),
+        ),
+    }  # fmt: skip
+    # Altair and vl-convert have escaped what is text.
+    return {name: Markup(draw(rows)) for name, (rows, draw) in drawn.items() if rows}  # noqa: S704
+
+
+def _attempts_worth(worth: Rows) -> Rows:
+    return [
+        {**hazard, "kind": _label(kind, "team", "exception"), "is_worth": _judged(kind, hazard["attempt"])}
+        for kind in worth[:_KINDS_MAX]
+        for hazard in kind["hazards"]
+    ]
+
+
+def _judged(kind: Mapping[str, Any], attempt: int) -> str:
+    if kind["verdict"] == "unknown":
+        return "too little data"
+    return "worth making" if attempt <= kind["attempts"] else "not worth it"
+
+
+def _of_teams(rows: Rows) -> Rows:
+    teams = list(dict.fromkeys(row["team"] for row in rows))[:_TEAMS_MAX]
+    return [_numbers(row) | {"team": _label(row, "team")} for row in rows if row["team"] in teams]
+
+
+def _named(rows: Rows, *columns: str) -> Rows:
+    """Rows with `kind`, what each is called: in a picture two of one name would be one."""
+    named = [_numbers(row) | {"kind": _label(row, *columns), "team": _label(row, "team")} for row in rows[:_BARS_MAX]]
+    return list({row["kind"]: row for row in reversed(named)}.values())[::-1]
+
+
+def _seen_when(findings: Mapping[str, Any]) -> Rows:
+    columns = ("team", "exception", "fingerprint")
+    places = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
+    rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in places]
+    rows.sort(key=lambda row: (places[tuple(row[each] for each in columns)], row["at_ms"]))
+    return [_numbers(row) | {"kind": f"{words.name(row['exception'], 30)} {words.name(row['fingerprint'])[:6]}"} for row in rows]
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a picture needs of a row; names go there only as they are shown."""
+    return {name: value for name, value in row.items() if not isinstance(value, str)}
+
+
+def _label(row: Mapping[str, Any], *columns: str) -> str:
+    return " · ".join(words.name(row[column], _LABEL_CHARS_MAX) for column in columns)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment):
+        environment.filters[spoken.__name__] = spoken
+    return environment
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,96 @@
+"""Numbers and names as people read them. None is a dash."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from markupsafe import Markup
+
+_NONE = "–"
+_NAME_CHARS_MAX = 160
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+_SIZES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
+
+
+def name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
+    """A name that somebody else has chosen, fit to be shown: one line, nothing that turns or hides what stands beside it.
+
+    >>> name("a\\u202eb\\n"), name("x" * 9, 5), name(None)
+    ('a\ufffdb\ufffd', 'xx…xx', '(no name)')
+    """
+    if not text:
+        return "(no name)"
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in text)
+    half = (most - 1) // 2
+    # The end of a class's name tells more than its beginning.
+    return shown if len(shown) <= most else f"{shown[: most - 1 - half]}…{shown[-half:]}"
+
+
+def dotted(text: str | None) -> Markup:
+    """A name that may be broken after its dots, where the column is narrow.
+
+    >>> dotted("a.b<c>")
+    Markup('a.<wbr>b&lt;c&gt;')
+    """
+    return Markup(".<wbr>").join(name(text).split("."))
+
+
+def count(number: float | None) -> str:
+    """A number of things.
+
+    >>> count(1234567), count(12.34), count(None)
+    ('1,234,567', '12', '–')
+    """
+    return _NONE if number is None else f"{number:,.0f}"
+
+
+def share(part: float | None) -> str:
+    """A part of one. What is not all is never said to be 100 %, and what is something never 0 %.
+
+    >>> share(0.5), share(0.9999), share(1), share(0.0001), share(0)
+    ('50 %', '99.9 %', '100 %', '0.1 %', '0 %')
+    """
+    if part is None:
+        return _NONE
+    if part in (0, 1):
+        return f"{part * 100:.0f} %"
+    shown = min(max(part * 100, 0.1), 99.9)
+    return f"{math.floor(shown * 10 + 0.5) / 10:g} %"
+
+
+def duration(ms: float | None) -> str:
+    """A time span in the largest unit of which it has one.
+
+    >>> duration(1500), duration(90), duration(5_400_000), duration(-1000), duration(0)
+    ('1.5 s', '90 ms', '1.5 h', '-1 s', '0 ms')
+    """
+    if ms is None:
+        return _NONE
+    unit, unit_ms = next((each for each in _UNITS_MS if abs(ms) >= each[1]), _UNITS_MS[-1])
+    return f"{_short(ms / unit_ms)} {unit}"
+
+
+def size(number: float | None) -> str:
+    """A number of bytes.
+
+    >>> size(1_234_567), size(12)
+    ('1.2 MB', '12 B')
+    """
+    if number is None:
+        return _NONE
+    unit, bytes_ = next((each for each in _SIZES if abs(number) >= each[1]), _SIZES[-1])
+    return f"{_short(number / bytes_)} {unit}"
+
+
+def moment(ms: float | None) -> str:
+    """A time in UTC.
+
+    >>> moment(1_700_000_000_000)
+    '2023-11-14 22:13'
+    """
+    return _NONE if ms is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(ms / 1000))
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 100 else f"{round(number, 1):g}"

@@ -1,0 +1,158 @@
+"""The commands over Parquet sets of generated events, of which the truth is known: 3 teams with known chances to recover."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pyspark")
+
+from retry.__main__ import main
+from retry.advice.evidence import survival
+from retry.analytics.session import session
+from tests.support import sets
+from tests.support.events import KINDS, Events, Kind, events
+
+LETTERS = 4_500
+POLICIES = "teams:\n" + "".join(
+    f"  {kind.team}:\n    topics:\n      - {{dead_letters: {kind.team}.DLT, retry_to: {kind.team}.retry}}  # {kind.team}\n"
+    for kind in KINDS
+)
+POLICIES = (
+    "defaults: {backoff: {kind: steps, delays: [10s, 30s, 1m, 2m, 5m, 10m, 20m, 40m]}, jitter: none, max_attempts: 8}\n"
+    + POLICIES
+)
+
+
+@pytest.fixture(scope="module")
+def truth() -> Events:
+    return events(LETTERS, seed=3)
+
+
+@pytest.fixture(scope="module")
+def folder(truth: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the sets, and the policy file of now. One Java process for all commands, as long as this session lasts."""
+    data = tmp_path_factory.mktemp("data")
+    (data / "policies.yaml").write_text(POLICIES)
+    with session("test-advise", memory="2g") as spark:
+        sets.write(spark, truth, data)
+        yield data
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> dict:
+    return json.loads(_run("analytics", "report", "--data", str(folder), "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def advised(folder: Path) -> dict:
+    new = folder / "advised.yaml"
+    return json.loads(_run("analytics", "advise", *_asked(folder), "--write", str(new), "--json").stdout) | {"file": new}
+
+
+def test_the_report_counts_what_is_true(report: dict, truth: Events) -> None:
+    totals = report["totals"]
+    assert (totals["letters"], totals["recovered"], totals["parked"]) == (LETTERS, truth.recovered.total(), truth.parked.total())
+    assert (totals["retries"], totals["unknown"]) == (len(truth.sent), 0)
+    for row in report["comparison"]:
+        assert row["recovered"] == sum(n for (team, _, _), n in truth.recovered.items() if team == row["team"])
+    assert totals["bytes"] == sum(row["bytes"] for row in truth.sent)
+
+
+def test_every_question_has_an_answer_and_the_curves_hold_the_truth(report: dict) -> None:
+    known = {"storms", "near_retention"}
+    assert {name for name, answer in report.items() if answer == []} <= known
+    curves = {(row["team"], row["attempt"]): row for row in report["survival_by_attempt"]}
+    missed = 0
+    for kind in KINDS:
+        left = survival(_chances(kind))
+        for attempt in range(1, 9):
+            if row := curves.get((kind.team, attempt)):
+                missed += not row["survival_low"] - 1e-9 <= left[attempt] <= row["survival_high"] + 1e-9
+    # Intervals of 95 %, and those of one team depend on each other.
+    assert missed <= 3
+
+
+def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised: dict) -> None:
+    chances = {(kind.team, kind.exception): _chances(kind) for kind in KINDS}
+    before, after, recovers, kept = 0.0, 0.0, 0.0, 0.0
+    for row in advised["advice"]:
+        left = survival(chances[row["team"], row["exception"]])
+        before, after = before + sum(left[:-1]), after + sum(left[: row["attempts"]])
+        recovers, kept = recovers + 1 - left[-1], kept + 1 - left[row["attempts"]]
+        assert 1 - left[row["attempts"]] >= 0.99 * (1 - left[-1])
+    assert kept >= 0.99 * recovers
+    assert after < 0.7 * before
+
+
+def test_the_file_that_advise_writes_is_accepted_and_does_what_it_says(advised: dict, folder: Path) -> None:
+    file = str(advised["file"])
+    assert _run("policies", "check", file).stdout == f"{file}: 3 teams, 3 topics: OK\n"
+    assert "# payments" in advised["file"].read_text()
+    found = json.loads(_run("analytics", "what-if", file, *_asked(folder), "--json").stdout)
+    now, tried = found["now"], found["tried"]
+    assert now["letters"] == tried["letters"] == LETTERS
+    assert tried["retries"] == pytest.approx(now["retries"] - advised["saving"]["retries"], rel=0.02)
+    assert tried["recovered"] >= 0.99 * now["recovered"]
+    assert tried["recovered_low"] <= tried["recovered"] <= tried["recovered_high"]
+
+
+def test_the_replay_of_the_policies_of_now_says_what_was(folder: Path, truth: Events) -> None:
+    found = json.loads(_run("analytics", "what-if", str(folder / "policies.yaml"), *_asked(folder), "--json").stdout)
+    assert found["now"] == found["tried"]
+    assert found["now"]["retries"] == pytest.approx(len(truth.sent), rel=0.01)
+    assert found["now"]["recovered"] == pytest.approx(truth.recovered.total(), rel=0.01)
+
+
+def test_what_if_writes_the_file_that_it_tried_with_what_it_found(folder: Path) -> None:
+    tried, new = folder / "tried.yaml", folder / "new.yaml"
+    tried.write_text(POLICIES.replace("max_attempts: 8", "max_attempts: 2"))
+    said = _run("analytics", "what-if", str(tried), *_asked(folder), "--write", str(new)).stdout.splitlines()
+    assert new.read_text().endswith(tried.read_text())
+    assert f"# {said[1]}" in new.read_text().splitlines()
+    assert _run("policies", "check", str(new)).stdout.endswith(": OK\n")
+
+
+def test_the_advice_is_said_in_lines_and_too_little_data_is_refused(folder: Path) -> None:
+    said = _run("analytics", "advise", *_asked(folder), "--enough", "2000").stdout.splitlines()
+    assert said[0].startswith("0 of ")
+    assert all("too few; 500 more" in line for line in said[1:])
+    assert len(said) == 1 + len(KINDS)
+
+
+def test_the_page_is_written_where_it_is_said(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    options = ("--html", str(file), "--retention", "billing.parked=1m")
+    assert _run("analytics", "report", "--data", str(folder), *options).stdout == f"{file}\n"
+    page = file.read_text()
+    assert all(f'id="plot-{name}"' in page for name in ("worth", "survival_by_attempt", "survival_by_time", "waste", "lateness"))
+    assert "billing.parked" in page.partition("What will Kafka delete?")[2]
+
+
+def test_what_cannot_be_done_is_said_in_a_line(folder: Path, tmp_path: Path) -> None:
+    empty = _run("analytics", "report", "--data", str(tmp_path / "none"), code=1)
+    assert "retry analytics ingest" in empty.stderr
+    late = _run("analytics", "report", "--data", str(folder), "--since", "2030-01-01T00:00:00Z", code=1)
+    assert "earlier --since" in late.stderr
+    bad = _run("analytics", "report", "--data", str(folder), "--retention", "x=soon", code=1)
+    assert bad.stderr.startswith("--retention x=soon: ")
+    gone = _run("analytics", "advise", "--data", str(folder), "--file", str(tmp_path / "gone.yaml"), code=1)
+    assert "cannot be read" in gone.stderr
+
+
+def _asked(folder: Path) -> tuple[str, ...]:
+    return "--data", str(folder), "--file", str(folder / "policies.yaml")
+
+
+def _chances(kind: Kind) -> list[float]:
+    return [kind.recovers(n, delay_ms) for n, delay_ms in enumerate(kind.delays_ms, 1)]
+
+
+def _run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner(env={"RETRY_POLICIES": None}).invoke(main, arguments)
+    assert result.exit_code == code, result.output
+    return result

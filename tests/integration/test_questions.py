@@ -1,0 +1,177 @@
+"""Each question of the analytics on literal frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+
+from retry.analytics import transforms
+from retry.analytics.frames import PARKED
+from retry.analytics.questions import cells, comparison, fingerprints, recovery, retention, storms, survival, waste
+from retry.analytics.questions.histories import histories
+from retry.analytics.session import session
+from tests.support.decisions import Row, attempt, frame, park
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session() as local:
+        yield local
+
+
+@pytest.fixture
+def lived(spark: SparkSession) -> DataFrame:
+    """Four letters: recovered at once, recovered at the second retry, parked after two, pending."""
+    return histories(frame(spark, _ATTEMPTS), frame(spark, _PARKED, PARKED))
+
+
+_ATTEMPTS = [
+    attempt("once", 1, "recovered"),
+    attempt("twice", 1, "failed"), attempt("twice", 2, "recovered"),
+    attempt("never", 1, "failed"), attempt("never", 2, "failed"),
+    attempt("soon", 1, "failed"), attempt("soon", 2, "pending"),
+    attempt("later", 1, "waiting"),
+]  # fmt: skip
+_PARKED = [park("never", 3), park("old", 1, "max_age")]
+
+
+def test_a_history_is_the_latest_state_and_the_sum_of_the_retries(lived: DataFrame) -> None:
+    found = {row["id"]: (row["fate"], row["retries"], row["bytes"], row["watched_ms"]) for row in lived.collect()}
+    assert found == {
+        "once": ("recovered", 1, 100, 1_010),
+        "twice": ("recovered", 2, 200, 2_010),
+        "never": ("parked", 2, 200, 2_010),
+        "soon": ("pending", 2, 200, 1_010),
+        "later": ("waiting", 0, 0, None),
+        "old": ("expired", 0, 0, None),
+    }
+
+
+def test_the_curve_by_attempt_counts_only_what_is_known(spark: SparkSession) -> None:
+    rows = _rows(survival.by_attempt(frame(spark, _ATTEMPTS), "team").orderBy("attempt"))
+    assert [(r["attempt"], r["at_risk"], r["recovered"]) for r in rows] == [(1, 4, 1), (2, 2, 1)]
+    assert [r["survival"] for r in rows] == pytest.approx([0.75, 0.375])
+    assert [r["hazard"] for r in rows] == pytest.approx([0.25, 0.5])
+    for row in rows:
+        assert 0 <= row["survival_low"] < row["survival"] < row["survival_high"] <= 1
+        assert 0 <= row["hazard_low"] < row["hazard"] < row["hazard_high"] <= 1
+
+
+def test_the_curve_agrees_with_the_published_example(spark: SparkSession) -> None:
+    # Freireich et al. 1963, 6-mercaptopurine, 21 patients: the textbook example; weeks as attempts.
+    times = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
+    events = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    rows: list[dict[str, Any]] = []
+    for patient, (time, event) in enumerate(zip(times, events, strict=True)):
+        rows += [attempt(str(patient), week, "failed") for week in range(1, time)]
+        # Who was watched up to a week, and left in it, was at risk in it.
+        rows.append(attempt(str(patient), time, "recovered" if event else "failed"))
+    curve = {row["attempt"]: row for row in survival.by_attempt(frame(spark, rows), "team").collect()}
+    expected = {6: 0.857, 7: 0.807, 10: 0.753, 13: 0.690, 16: 0.627, 22: 0.538, 23: 0.448}
+    assert {week: round(curve[week]["survival"], 3) for week in expected} == expected
+    assert (round(curve[6]["survival_low"], 2), round(curve[6]["survival_high"], 2)) == (0.62, 0.95)
+
+
+def test_where_nobody_or_everybody_recovers_the_interval_is_wilsons(spark: SparkSession) -> None:
+    rows = [attempt(str(n), 1, "failed", team="none") for n in range(10)]
+    rows += [attempt(str(n), 1, "recovered", team="all") for n in range(10)]
+    found = {row["team"]: row for row in survival.by_attempt(frame(spark, rows), "team").collect()}
+    assert (found["none"]["survival"], found["all"]["survival"]) == (1.0, 0.0)
+    assert (round(found["none"]["survival_low"], 4), found["none"]["survival_high"]) == (0.7225, pytest.approx(1.0))
+    assert (found["all"]["survival_low"], round(found["all"]["survival_high"], 4)) == (pytest.approx(0.0), 0.2775)
+
+
+def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSession) -> None:
+    lived = [("a", "recovered", 1_000), ("b", "parked", 1_500), ("c", "recovered", 4_000), ("d", "pending", None)]
+    found = _rows(survival.by_time(spark.createDataFrame(lived, "team string, fate string, watched_ms long")))
+    assert [(row["at_risk"], row["recovered"]) for row in found] == [(3, 1), (1, 1)]
+    assert [row["survival"] for row in found] == pytest.approx([2 / 3, 0])
+    assert all(real <= row["time_ms"] <= 1.1 * real for row, real in zip(found, (1_000, 4_000), strict=True))
+
+
+def test_time_to_recovery_is_of_what_recovered(lived: DataFrame) -> None:
+    (row,) = recovery.time_to_recovery(lived, "team").collect()
+    assert (row["recovered"], row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2, 1_010, 2_010, 2_010)
+
+
+def test_what_was_sent_for_parked_letters_is_wasted(lived: DataFrame) -> None:
+    (row,) = waste.waste(lived, "team").collect()
+    assert (row["retries"], row["wasted"], row["bytes"], row["wasted_bytes"]) == (7, 2, 700, 200)
+
+
+def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
+    (row,) = comparison.compared(lived, "team", "policy").collect()
+    assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"]) == (6, 2, 1, 1, 2)
+    assert row["recovery"] == 0.5
+    assert row["recovery_low"] < 0.5 < row["recovery_high"]
+
+
+def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spark: SparkSession) -> None:
+    tried = [attempt("a", 1, "failed", failed_ms=at, fingerprint="aa") for at in (5, 110, 120, 180)]
+    parked = [park("a", 2, failed_ms=190, fingerprint="aa"), park("b", 1, failed_ms=150, fingerprint=None)]
+    frames = frame(spark, tried), frame(spark, parked, PARKED)
+    found = _rows(top := fingerprints.top(*frames, 100, 200))
+    assert [tuple(row[name] for name in ("fingerprint", "failures", "lineages", "parked")) for row in found] == [
+        ("aa", 4, 1, 1), (None, 1, 1, 1)]  # fmt: skip
+    assert [(row["first_seen_ms"], row["last_seen_ms"], row["earlier"], row["recent"]) for row in found] == [
+        (5, 190, 2, 2), (150, 150, 0, 1)]  # fmt: skip
+    steps = _rows(fingerprints.over_time(*frames, top, 100, 200, 2).orderBy("fingerprint", "at_ms"))
+    assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [
+        (None, 100, 1),
+        ("aa", 100, 2),
+        ("aa", 151, 2),
+    ]
+    assert fingerprints.over_time(*frames, top.where("fingerprint = 'aa'"), 100, 200, 2).count() == 2
+
+
+def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:
+    sent = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * MINUTE_MS + k) for n in range(5) for k in range(100 if n == 3 else 2)]
+    minutes = storms.per_minute(frame(spark, [*sent, attempt("x", 1, "waiting")]))
+    assert sum(row["sent"] for row in minutes.collect()) == 108
+    (row,) = storms.storms(minutes).collect()
+    assert (row["minute_ms"], row["sent"], row["median"], row["times"]) == (3 * MINUTE_MS, 100, 2, 50.0)
+    assert storms.storms(minutes, least=101).count() == 0
+
+
+def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(spark: SparkSession) -> None:
+    tried = [attempt("a", 1, fate, sent_ms=at) for fate, at in (("pending", 100), ("pending", 950), ("recovered", 100))]
+    parked = [park("b", 1, parked_ms=0), park("c", 1, parked_ms=0, target="kept")]
+    limits = spark.createDataFrame(
+        [("orders.retry", 1_000), ("orders.parked", 500), ("kept", -1)], "topic string, retention_ms long"
+    )
+    found = _rows(retention.near(frame(spark, tried), frame(spark, parked, PARKED), limits, 1_000).orderBy("kind"))
+    assert [(r["topic"], r["kind"], r["letters"], r["left_ms"]) for r in found] == [
+        ("orders.parked", "parked", 1, -500), ("orders.retry", "retry", 1, 100)]  # fmt: skip
+
+
+def test_cells_part_delays_and_keep_what_is_not_known(spark: SparkSession) -> None:
+    rows = [attempt(str(n), 1, fate, delay_ms=ms) for n, (fate, ms) in enumerate([
+        ("recovered", 1_000), ("failed", 1_010), ("failed", 1_020), ("pending", 4_000), ("waiting", 4_001)])]  # fmt: skip
+    found = _rows(cells.cells(frame(spark, rows)).orderBy("delay_ms"))
+    assert [(r["delay_ms"], r["recovered"], r["failed"], r["unknown"], r["bytes"]) for r in found] == [
+        (1_010, 1, 2, 0, 300), (4_000, 0, 0, 2, 100)]  # fmt: skip
+
+
+def test_starts_are_counted_by_the_hour(spark: SparkSession) -> None:
+    tried = [attempt(str(n), 1, "failed", first_failed_ms=at, cause=cause) for n, (at, cause) in enumerate(
+        [(0, None), (HOUR_MS - 1, None), (HOUR_MS, None), (HOUR_MS, "Timeout"), (HOUR_MS, "Other")])]  # fmt: skip
+    lived = histories(frame(spark, tried), frame(spark, [], PARKED))
+    found = {(r["is_cause"], r["hour_ms"]): r["letters"] for r in cells.starts(lived).collect()}
+    assert found == {(False, 0): 2, (False, HOUR_MS): 2, (True, HOUR_MS): 1}
+
+
+def test_lateness_is_asked_of_the_same_frame(spark: SparkSession) -> None:
+    (row,) = transforms.lateness(frame(spark, _ATTEMPTS)).collect()
+    assert (row["measured"], row["p50_ms"], row["max_ms"]) == (7, 10, 10)
+
+
+def _rows(answer: DataFrame) -> list[Row]:
+    return [row.asDict() for row in answer.collect()]

@@ -1,0 +1,163 @@
+"""The page in a real browser: every plot has marks, nothing is complained about, and no name that letters bring can run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("altair")
+
+from retry.analytics.page.render import page
+from tests.support.findings import findings
+
+PLOTS = {
+    "worth", "survival_by_attempt", "survival_by_time", "waste", "time_to_recovery", "comparison", "fingerprints", "lateness",
+    "retries_over_time",
+}  # fmt: skip
+# By four, since as many names stand in a page.
+HOSTILE = (
+    (
+        "<script>document.title='ran'</script>",
+        '"><img src=x onerror="document.title=\'ran\'">',
+        "</text></svg><script>document.title='ran'</script>",
+        "</style><svg onload=document.title='ran'>",
+    ),
+    ("{{ 7 * 191 }}{% raw %}", "datum.x + '\\' + alert(1)", "&lt;b&gt;&amp;", "]]><!--"),
+    ("\x00\x1b[2J\u202edlrow\ud800", "x" * 5_000, "\n\t ", "javascript:alert(1)"),
+)
+NAMES = ("payments", "com.acme.pay.CardDeclined", "io.elastic.NodeClosed", "topic")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
+)  # fmt: skip
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+
+
+class Elements(HTMLParser):
+    """What a page is made of: element names, attributes, and by figure the shapes that stand for data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.marks: dict[str, list[dict[str, str | None]]] = {}
+        self._figure: str | None = None
+        self._groups: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+        told = dict(attrs)
+        if tag == "figure":
+            self._figure = str(told["id"])
+            self.marks[self._figure] = []
+        elif tag == "g":
+            self._groups.append(told.get("class") or "")
+        elif self._figure and tag in ("path", "line") and self._groups and " role-mark" in self._groups[-1]:
+            self.marks[self._figure].append(told)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "figure":
+            self._figure = None
+        elif tag == "g":
+            self._groups.pop()
+
+
+def hostile(texts: Sequence[str]) -> dict[str, Any]:
+    return findings(dict(zip(NAMES, texts, strict=True)))
+
+
+def dom(text: str, folder: Path) -> tuple[str, str]:
+    """The page as the browser has it, and what the browser says to its console."""
+    file = folder / "page.html"
+    file.write_text(text, encoding="utf-8")
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+@in_a_browser
+def test_every_plot_has_marks_and_the_console_is_empty(tmp_path: Path) -> None:
+    found, console = dom(page(findings()), tmp_path)
+    assert console == ""
+    elements = Elements(found)
+    assert elements.marks.keys() == {f"plot-{name}" for name in PLOTS}
+    for name, marks in elements.marks.items():
+        assert len(marks) >= 3, name
+        assert all(mark.get("fill") or mark.get("stroke") for mark in marks), name
+        assert not [mark for mark in marks if "NaN" in (mark.get("d") or "") + (mark.get("transform") or "")], name
+
+
+@in_a_browser
+def test_the_browser_would_have_told(tmp_path: Path) -> None:
+    forbidden = "<script>document.title='ran'</script><p style='color:red'>"
+    found, console = dom(page(findings()).replace("</main>", f"</main>{forbidden}"), tmp_path)
+    assert console.count("Content Security Policy") >= 2
+    assert "<title>ran</title>" not in found
+
+
+@in_a_browser
+def test_no_name_runs(tmp_path: Path) -> None:
+    found, console = dom(page(hostile(HOSTILE[0])), tmp_path)
+    assert console == ""
+    assert "<title>What became of every retry</title>" in found
+    assert Elements(found).marks.keys() == {f"plot-{name}" for name in PLOTS}
+
+
+@pytest.mark.parametrize("texts", HOSTILE, ids=["markup", "templates", "characters"])
+def test_a_name_is_text_wherever_it_stands(texts: Sequence[str]) -> None:
+    rendered = page(hostile(texts))
+    elements = Elements(rendered)
+    assert not {"script", "img", "iframe", "object", "link", "foreignobject", "a"} & set(elements.names)
+    assert not [
+        name for name, _ in elements.attributes if name.startswith("on") or name in ("href", "src", "style", "xlink:href")
+    ]
+    assert "1337" not in rendered
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", rendered)
+    assert len(rendered) < 1_000_000
+
+
+def test_the_page_asks_for_nothing_and_says_so_to_the_browser() -> None:
+    rendered = page(findings())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', rendered)
+    assert policy and policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy[1] and "script-src" not in policy[1]
+    # The names of XML's own vocabularies are no addresses.
+    assert set(re.findall(r"https?://[^\"' <]*", rendered)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert not re.search(r"@import|url\(", rendered)
+    ids = [value for name, value in Elements(rendered).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -> None:
+    nothing: dict[str, Any] = {name: [] if isinstance(each, list) else each for name, each in findings().items()}
+    rendered = page(
+        nothing | {"assumed": 12, "retention_known": False, "saving": {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}}
+    )
+    assert "<figure" not in rendered
+    assert "no retry topic keeps the time of appending" in rendered
+    assert "Retention was not asked" in rendered
+    assert "Of 12 recovered retries nobody says" in rendered
+    assert "nobody says" not in page(findings())
+
+
+def test_of_a_single_row_there_is_something_to_see() -> None:
+    first: dict[str, Any] = {name: each[:1] if isinstance(each, list) else each for name, each in findings().items()}
+    marks = Elements(page(first | {"storms": []})).marks
+    assert marks.keys() == {f"plot-{name}" for name in PLOTS}
+    for name, drawn in marks.items():
+        shapes = [mark for mark in drawn if len(re.findall("[LlAahvHV]", mark.get("d") or "")) >= 2]
+        assert shapes, name

@@ -1,0 +1,112 @@
+"""Findings of a report, made up by a seed, so that the page can be tried without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from retry.advice.evidence import Cell, Evidence, Kind, survival
+from retry.advice.worth import judged, saving, worth
+
+Rows = list[dict[str, Any]]
+_HOUR_MS = 3_600_000
+UNTIL_MS = 1_795_284_667_270
+SINCE_MS = UNTIL_MS - 36 * _HOUR_MS
+CHANCES: Mapping[tuple[str, str], tuple[int, Sequence[float]]] = {
+    ("payments", "com.acme.pay.GatewayTimeout"): (4_000, (0.62, 0.45, 0.3, 0.22, 0.02, 0.0, 0.0, 0.0)),
+    ("payments", "com.acme.pay.CardDeclined"): (2_500, (0.0,) * 8),
+    ("orders", "org.postgresql.util.PSQLException"): (1_800, (0.3, 0.5, 0.5, 0.4, 0.1, 0.0)),
+    ("search", "io.elastic.RejectedExecution"): (900, (0.5, 0.2, 0.05, 0.0)),
+    ("search", "io.elastic.NodeClosed"): (60, (0.5, 0.2)),
+}
+
+
+def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What `retry.analytics.findings` gives, with the advice; names of teams and exceptions, and `topic`, may be replaced."""
+    called = names or {}
+    chance = random.Random(1)
+    kinds = {(called.get(team, team), called.get(each, each)): made for (team, each), made in CHANCES.items()}
+    evidence = {Kind(*kind): _evidence(chance, *made) for kind, made in kinds.items()}
+    advice = judged(evidence)
+    policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
+    top = _fingerprints(list(kinds))
+    return {
+        "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
+        "totals": _totals(),
+        "assumed": 0,
+        "worth": worth(evidence, advice),
+        "saving": saving(advice),
+        "survival_by_attempt": _curves(policies, "attempt", range(1, 9)),
+        "survival_by_time": _curves(policies, "time_ms", [1_000 * 2**n for n in range(12)]),
+        "time_to_recovery": _times(policies, 3_000),
+        "waste": [{"team": t, "exception": e, "retries": 900, "wasted": 300, "bytes": 9, "wasted_bytes": 3} for t, e in kinds],
+        "comparison": [
+            {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "unknown": 11,
+             "retries": 2_000, "recovery": 0.78, "recovery_low": 0.75, "recovery_high": 0.81} for t, p in policies
+        ],
+        "fingerprints": top,
+        "fingerprints_over_time": [
+            {**{name: row[name] for name in ("team", "exception", "fingerprint")}, "failures": chance.randint(1, 40),
+             "at_ms": SINCE_MS + n * _HOUR_MS, "until_ms": SINCE_MS + (n + 1) * _HOUR_MS} for row in top for n in range(36)
+        ],
+        "lateness": _times(policies, 20),
+        "storms": [{"team": policies[0][0], "minute_ms": SINCE_MS + 20 * _HOUR_MS, "sent": 900, "median": 31, "times": 29.0}],
+        "retries_over_time": [
+            {"team": t, "minute_ms": SINCE_MS + n * _HOUR_MS, "sent": chance.randint(10, 60)}
+            for t, _ in policies for n in range(36)
+        ],
+        "near_retention": [
+            {"team": policies[0][0], "topic": called.get("topic", "x.retry"), "kind": kind, "letters": 12, "left_ms": left_ms}
+            for kind, left_ms in (("retry", 5 * _HOUR_MS), ("parked", -5))
+        ],
+        "retention_known": True,
+    }  # fmt: skip
+
+
+def _evidence(chance: random.Random, letters: int, chances: Sequence[float]) -> Evidence:
+    cells = []
+    for attempt, likely in enumerate(chances, 1):
+        recovered = sum(chance.random() < likely for _ in range(letters))
+        cells.append(Cell(attempt, 1_000 * 2**attempt, recovered, letters - recovered))
+        letters -= recovered
+    return Evidence.of(cells)
+
+
+def _totals() -> dict[str, Any]:
+    counts = {
+        "letters": 9_260,
+        "recovered": 6_300,
+        "parked": 2_700,
+        "expired": 120,
+        "unknown": 140,
+        "retries": 31_250,
+        "wasted": 16_400,
+    }
+    times = {"p50_ms": 14_000, "p90_ms": 95_000, "p99_ms": 700_000, "max_ms": 900_000}
+    bounds = {"recovery": 0.69, "recovery_low": 0.68, "recovery_high": 0.7}
+    return {**counts, **times, **bounds, "bytes": 28_000_000, "wasted_bytes": 14_000_000}
+
+
+def _curves(policies: Rows | list[tuple[str, str]], name: str, places: Sequence[int]) -> Rows:
+    rows = []
+    for nth, (team, _) in enumerate(policies):
+        for place, left in zip(places, survival([0.4 - 0.1 * nth] * len(places))[1:], strict=True):
+            bounds = {"survival_low": left * 0.9, "survival_high": min(1, left * 1.1)}
+            rows.append({"team": team, name: place, "at_risk": 9, "recovered": 3, "survival": left, **bounds})
+    return rows
+
+
+def _times(policies: list[tuple[str, str]], base_ms: int) -> Rows:
+    return [
+        {"team": t, "policy": p, "p50_ms": base_ms * n, "p90_ms": base_ms * n * 7, "p99_ms": base_ms * n * 40}
+        for n, (t, p) in enumerate(policies, 1)
+    ]
+
+
+def _fingerprints(kinds: list[tuple[str, str]]) -> Rows:
+    return [
+        {"team": t, "exception": e, "fingerprint": f"{n:016x}", "failures": 900, "lineages": 800, "parked": 10,
+         "first_seen_ms": SINCE_MS, "last_seen_ms": UNTIL_MS, "earlier": (0, 300, 600, 450, 1)[n % 5], "recent": 450}
+        for n, (t, e) in enumerate(kinds)
+    ]  # fmt: skip

@@ -1,0 +1,25 @@
+"""The Parquet sets of generated events, as `retry analytics ingest` lays them down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
+
+from retry.analytics.decode import day
+from retry.analytics.frames import LETTER, POSITION, SENT
+from tests.support.events import Events, rows
+
+
+def write(spark: SparkSession, found: Events, folder: Path) -> None:
+    """Write letters, retries, positions and the horizon to an empty folder."""
+    for name, each, schema, when_ms in (
+        ("letters", found.letters, LETTER, "taken_ms"),
+        ("retries", found.sent, SENT, "sent_ms"),
+        ("positions", found.positions, POSITION, "at_ms"),
+    ):
+        made = spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms))
+        folders = ["day", *({"team"} & set(schema.names))]
+        made.repartition(*folders).write.partitionBy(*folders).parquet(str(folder / name))
+    spark.range(1).select(lit(found.until_ms).alias("until_ms")).write.parquet(str(folder / "horizon"))

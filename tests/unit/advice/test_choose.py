@@ -1,0 +1,126 @@
+"""Fewer attempts and other delays are advised only where the counts speak for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.advice.choose import KEEP, choose, kept_low
+from retry.advice.evidence import Cell, Evidence, chance, survival
+
+
+def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:
+    """Recovered and failed of each attempt."""
+    return Evidence.of(Cell(attempt, delay_ms, *count) for attempt, count in enumerate(counts, 1))
+
+
+def made(chances: Sequence[float], letters: int, seed: int) -> Evidence:
+    """Letters that were retried up to the last chance."""
+    chosen = random.Random(seed)
+    cells, left = [], letters
+    for attempt, likely in enumerate(chances, 1):
+        recovered = sum(chosen.random() < likely for _ in range(left))
+        cells.append(Cell(attempt, 1_000, recovered, left - recovered))
+        left -= recovered
+    return Evidence.of(cells)
+
+
+def test_attempts_that_bring_nothing_are_left_out() -> None:
+    found = choose(evidence((500, 500), (250, 250), (0, 250), (0, 250), (0, 250)))
+    assert (found.verdict, found.attempts_now, found.attempts) == ("fewer", 5, 2)
+    assert found.recoveries == found.recoveries_now == 750
+    assert (found.retries_now, found.retries, found.saved) == (2250, 1500, 750)
+    assert KEEP <= found.kept_low < 1
+
+
+def test_attempts_that_bring_something_are_kept() -> None:
+    found = choose(evidence((500, 500), (250, 250), (50, 200)))
+    assert (found.verdict, found.attempts, found.missing) == ("keep", 3, 0)
+
+
+def test_too_few_letters_are_said_to_be_too_few() -> None:
+    found = choose(evidence((30, 10), (0, 10), (0, 10)))
+    assert (found.verdict, found.missing, found.changes) == ("unknown", 60, False)
+    assert choose(Evidence({})).missing == 100
+
+
+def test_where_the_last_attempts_were_seen_too_seldom_it_says_how_many_are_missing() -> None:
+    few = ((80, 40), (0, 40))
+    found = choose(evidence(*few))
+    assert found.verdict == "keep"
+    assert found.missing > 0
+    more = found.missing * 2
+    assert choose(evidence((80 + more * 2, 40 + more), (0, 40 + more))).verdict == "fewer"
+
+
+def test_of_what_never_recovers_one_attempt_stays_as_a_probe() -> None:
+    found = choose(evidence(*[(0, 500)] * 6))
+    assert (found.verdict, found.attempts, found.recoveries_now, found.saved) == ("fewer", 1, 0, 2500)
+    assert choose(evidence(*[(0, 200)] * 6)).verdict == "keep"
+
+
+def test_who_wants_every_recovery_gets_no_fewer_attempts() -> None:
+    assert choose(evidence((500, 500), (0, 500), (0, 500)), keep=1.0).verdict == "keep"
+
+
+def test_a_letter_whose_end_is_not_known_counts_neither_way() -> None:
+    known = [Cell(1, 1_000, 500, 500), Cell(2, 1_000, 0, 500), Cell(3, 1_000, 0, 500)]
+    waiting = [cell._replace(unknown=5_000) for cell in known]
+    assert choose(Evidence.of(waiting)).kept_low == choose(Evidence.of(known)).kept_low
+
+
+def test_a_delay_is_proposed_where_it_is_clearly_better_and_the_shortest_of_the_best() -> None:
+    cells = [
+        Cell(1, 500, 10, 190),
+        Cell(1, 1_000, 20, 180),
+        Cell(1, 2_000, 180, 20),
+        Cell(1, 4_000, 182, 18),
+        Cell(2, 4_000, 100, 200),
+    ]
+    found = choose(Evidence.of(cells))
+    assert (found.verdict, found.delays_ms) == ("delays", {1: 2_000})
+    assert found.recoveries > found.recoveries_now
+
+
+def test_a_delay_that_is_better_by_chance_is_not_proposed() -> None:
+    assert choose(Evidence.of([Cell(1, 500, 90, 110), Cell(1, 1_000, 110, 90)])).verdict == "keep"
+    assert choose(Evidence.of([Cell(1, 500, 50, 150), Cell(1, 1_000, 20, 0)])).verdict == "keep"
+
+
+@pytest.mark.parametrize(("chances", "fewer"), [
+    ((0.6, 0.5, 0.3, 0.0, 0.0, 0.0), True), ((0.9, 0.0, 0.0), True), ((0.3,) * 8, False), ((0.0,) * 8, True),
+    ((0.0, 0.0, 0.5, 0.0), True), ((0.5, 0.2, 0.05, 0.001, 0.001), True), ((0.5, 0.0, 0.0, 0.0, 0.5), False),
+])  # fmt: skip
+def test_advice_from_generated_letters_keeps_the_recoveries_of_the_truth(chances: Sequence[float], fewer: bool) -> None:
+    before, after = 0.0, 0.0
+    for seed in range(4):
+        found = choose(made(chances, 2_000, seed))
+        left = survival(chances)
+        recovers, kept = 1 - left[-1], 1 - left[found.attempts]
+        assert kept >= 0.99 * recovers
+        before, after = before + sum(left[:-1]), after + sum(left[: found.attempts])
+    assert (after < before) == fewer
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(100, 500), st.integers(0, 1 << 32))
+def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: int, seed: int) -> None:
+    seen = made(chances, letters, seed)
+    lows = [kept_low(seen, attempts) for attempts in range(1, seen.attempts + 1)]
+    assert all(0 <= low <= 1 for low in lows)
+    found = choose(seen)
+    assert 1 <= found.attempts <= found.attempts_now
+    assert found.retries <= found.retries_now + 1e-6
+    assert found.verdict != "fewer" or found.recoveries >= KEEP * found.recoveries_now - 1e-6
+
+
+@given(st.integers(0, 500), st.integers(1, 500))
+def test_the_interval_holds_the_share_and_narrows(successes: int, trials: int) -> None:
+    successes = min(successes, trials)
+    low, likely, high = chance(successes, trials)
+    assert 0 <= low <= likely + 1e-12 and likely <= high + 1e-12 <= 1 + 1e-9
+    wider = chance(successes * 4, trials * 4)
+    assert wider.high - wider.low < high - low
