@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from retry import clock, doors
@@ -25,16 +25,21 @@ from retry.kafka import clients, topics
 from retry.kafka.backlog import Backlog
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.brokers import Brokers
+from retry.kafka.groups import Committed
 from retry.kafka.identities import Changelog, refuse_if_emptied
 from retry.kafka.pointers import Pointers
+from retry.kafka.records import Records
 from retry.kafka.targets import Targets
 from retry.letters import Letters
 from retry.lineages import Lineages
 from retry.opening import Surroundings
+from retry.outlook import Outlook
 from retry.pack import Packer
 from retry.policies.registry import Registry
+from retry.positions import Positions, place_of
 from retry.recent import Recent
 from retry.reload import PolicyFile
+from retry.rounds import Round, Rounds
 from retry.settings import Settings
 from retry.shards import Shards
 from retry.sinks.webhook.client import Client
@@ -49,6 +54,7 @@ from retry.trace import Tracer
 log = logging.getLogger(__name__)
 
 _OPENERS = 8
+_AHEAD_EVERY_S, _BACK_EVERY_S = 10.0, 300.0
 
 
 def build(
@@ -139,7 +145,10 @@ def build(
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     looks = [same.look, *([backlog.look] if backlog else [])]
-    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog)
+    outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
+    sampling = _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
+    rounds = Rounds(_rounds(outlook, metrics) + sampling)
+    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds)
 
 
 def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:
@@ -151,9 +160,33 @@ def _calls(settings: Settings, names: topics.Names, metrics: Metrics) -> Calls:
     calls = Calls(
         client.call, Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms), names, metrics.tell_called
     )
-    metrics.watch("retry_calls_under_way", "HTTP calls that have no answer yet.", calls.under_way)
-    metrics.watch_each("retry_hosts_held", "Hosts whose breaker is not closed.", "state", calls.breakers)
+    metrics.watch("retry_calls_under_way", calls.under_way)
+    metrics.watch_each("retry_hosts_held", calls.breakers)
     return calls
+
+
+def _rounds(outlook: Outlook, metrics: Metrics) -> list[Round]:
+    metrics.watch_each("retry_entries_due_soon", outlook.due_soon)
+    metrics.watch("retry_oldest_due_seconds", outlook.oldest_s)
+    metrics.watch_each("retry_retention_left_seconds", outlook.retention_left_s)
+    return [Round(_AHEAD_EVERY_S, outlook.look_ahead), Round(_BACK_EVERY_S, outlook.look_back)]
+
+
+def _sampling(
+    settings: Settings, shards: Shards, policies: PolicyFile, metrics: Metrics, partitions: dict[str, int], committed: Committed
+) -> list[Round]:
+    names, every_s = topics.names(settings.app_id), settings.positions_every_s
+
+    def groups() -> dict[str, set[str]]:
+        mine = {shard.changelog.partition for shard in shards.shards()}
+        named = policies.registry.groups()
+        return {group: read for group, read in named.items() if place_of(group, partitions[names.changelog]) in mine}
+
+    # Where no group is named none is needed.
+    writer = cache(lambda: Records(clients.records_config(settings)))
+    positions = Positions(groups, committed, writer, names.outcomes, partitions[names.outcomes], metrics.tell_positions)
+    metrics.watch("retry_positions_lag_seconds", positions.lag_s)
+    return [Round(every_s, positions.look)] if every_s else []
 
 
 def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:

@@ -114,6 +114,12 @@ class Breakers:
             found = {target: self._not_closed(target, now_ms) for target in list(self._open)}
             return {t: "open" if now_ms < opened.until_ms else "half-open" for t, opened in found.items() if opened}
 
+    def openness(self, now_ms: int) -> dict[str, float]:
+        """1 of open breakers, 0.5 of half open ones, 0 of those that are closed and configured."""
+        return dict.fromkeys(self._configured, 0.0) | {
+            target: 1.0 if state == "open" else 0.5 for target, state in self.states(now_ms).items()
+        }
+
     def _not_closed(self, target: str, now_ms: int) -> _Open | None:
         """The breaker of a target, if it is not closed; a probe that stayed away for long enough closes it."""
         opened = self._open.get(target)

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from retry import clock
+from retry import clock, controls
 from retry.batch import Batch, Decided
 from retry.kafka.backlog import Backlog
 from retry.letters import Letters
 from retry.reasons import Reason
 from retry.recent import Recent
 from retry.reload import PolicyFile, Use
+from retry.retried import retried
+from retry.rounds import Rounds
 from retry.shard import Phase, Shard
 from retry.shards import Portions, Shards
 from retry.skew import Skew
@@ -35,11 +37,6 @@ _CLOCK_S = 10.0
 _AGAIN_S = 0.05
 _LEAVE_S = 3.0
 
-_STOPPED = {
-    Phase.READ_ONLY: "Shards that a newer version has written to: upgrade this worker.",
-    Phase.HALTED: "Shards that somebody else has written to.",
-}
-
 
 class Engine:
     """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
@@ -57,6 +54,7 @@ class Engine:
         ends: Ends,
         stalled_s: float,
         backlog: Backlog | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -64,7 +62,7 @@ class Engine:
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
-        self._backlog = backlog
+        self._backlog, self.rounds = backlog, rounds or Rounds([])
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -91,9 +89,12 @@ class Engine:
     def commit(self, decided: Decided | None) -> None:
         """Intake, second half: into the changelog with it."""
         if decided and self._letters.commit(decided):
-            self.metrics.tell_taken(decided.settled.decided, decided.settled.families)
-            for target, letters in decided.settled.came_back.items():
-                self._shards.around.gate.breakers.came_back(target, letters, clock.wall_ms())
+            settled, now_ms = decided.settled, clock.wall_ms()
+            self.metrics.tell_taken(settled.decided, settled.families)
+            self.metrics.tell_back(settled.back, now_ms)
+            self.metrics.tell_parked(settled.parked)
+            for target, letters in settled.came_back.items():
+                self._shards.around.gate.breakers.came_back(target, letters, now_ms)
 
     def fold(self, portions: Portions) -> None:
         """Table: committed changelog records into the tables of their shards."""
@@ -135,7 +136,9 @@ class Engine:
             if swept is None or swept is NOTHING:
                 return
             if swept.sent:
-                self.metrics.tell_sent(swept.sent, swept.due_at_ms, clock.wall_ms())
+                sent_at_ms = clock.wall_ms()
+                self.metrics.tell_sent(swept.sent, swept.due_at_ms, sent_at_ms)
+                self.metrics.tell_retried(retried(swept.sent, swept.due_at_ms), sent_at_ms)
             if swept.put_back:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)
@@ -145,6 +148,7 @@ class Engine:
 
     def close_shards(self) -> None:
         """Write down what comes of calls that end soon, and hand over."""
+        self.rounds.close()
         calls = self._shards.around.calls
         if calls is not None and calls.leave(_LEAVE_S):
             for shard in self.shards():
@@ -213,26 +217,30 @@ class Engine:
         return {str(n): float(n not in troubled) for n in sorted(numbers)}
 
     def _watch(self) -> None:
-        shards, watch = self._shards.shards, self.metrics.watch
-        self.metrics.watch_each("retry_shard_ready", "1 if a shard is swept and gets on.", "shard", self._shards_ready)
-        self.metrics.watch_each("retry_held", "Lanes, shards and parts of the worker that wait.", "reason", self._tally)
-        watch(
-            "retry_entries_waiting", "Entries in the shards of this worker.", lambda: sum(s.waiting() for s in shards())
-        )
+        shards, watch, each = self._shards.shards, self.metrics.watch, self.metrics.watch_each
+        each("retry_shard_ready", self._shards_ready)
+        each("retry_shard_waiting", lambda: {str(s.changelog.partition): s.waiting() for s in shards()})
+        each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.restored() for s in shards()})
+        each("retry_held", self._tally)
+        watch("retry_entries_waiting", lambda: sum(s.waiting() for s in shards()))
         copies = self._shards.standing_by
-        watch("retry_shards_standing_by", "Shards of others of which copies are kept.", lambda: len(copies()))
-        watch("retry_standby_lag_records", "What these copies are behind.", lambda: sum(s.lag() for s in copies()))
-        watch("retry_shards_owned", "Shards of this worker.", self._shards.owned)
-        watch("retry_shards_ready", "Shards that are swept.", lambda: sum(s.phase is Phase.READY for s in shards()))
-        for phase in (Phase.READ_ONLY, Phase.HALTED):
-            watch(f"retry_shards_{phase.name.lower()}", _STOPPED[phase], partial(self._in_phase, phase))
-        watch("retry_intake_read_only", "1 while no letter is taken in.", lambda: bool(self._letters.stopped))
-        watch(
-            "retry_restore_records", "Changelog records still to read.", lambda: sum(s.to_restore() for s in shards())
-        )
+        watch("retry_shards_standing_by", lambda: len(copies()))
+        watch("retry_standby_lag_records", lambda: sum(s.lag() for s in copies()))
+        watch("retry_shards_owned", self._shards.owned)
+        watch("retry_shards_ready", partial(self._in_phase, Phase.READY))
+        watch("retry_shards_read_only", partial(self._in_phase, Phase.READ_ONLY))
+        watch("retry_shards_halted", partial(self._in_phase, Phase.HALTED))
+        watch("retry_intake_read_only", lambda: bool(self._letters.stopped))
+        watch("retry_restore_records", lambda: sum(s.to_restore() for s in shards()))
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
-        watch("retry_lanes_held", "Lanes whose entries may not go just now.", lambda: len(gate.held(clock.wall_ms())))
-        watch("retry_clock_believed", "0 while nothing is delivered since the clock is wrong.", lambda: not skew.trouble)
-        watch("retry_lineages", "Lineages that are remembered.", lambda: len(self._recent.lineages))
-        watch("retry_policy_file_valid", "0 while a changed policy file is refused.", lambda: policies.trouble is None)
-        watch("retry_policy_file_refused", "Times that it was refused.", lambda: policies.refusals)
+        watch("retry_lanes_held", lambda: len(gate.held(clock.wall_ms())))
+        each("retry_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        each("retry_paused", self._paused)
+        watch("retry_clock_believed", lambda: not skew.trouble)
+        watch("retry_lineages", lambda: len(self._recent.lineages))
+        watch("retry_policy_file_valid", lambda: policies.trouble is None)
+        watch("retry_policy_file_refused", lambda: policies.refusals)
+
+    def _paused(self) -> dict[str, float]:
+        found = {pause for shard in self._shards.shards() for pause in controls.pauses(shard.table.controls)}
+        return {scope: float(sum(of == scope for of, _ in found)) for scope in controls.SCOPES}

@@ -29,7 +29,9 @@ from retry.pack import Packed, Packer
 from retry.policies.registry import Registry
 from retry.settled import Settled
 from retry.sources.dead_letter import Letter, read
+from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
+from retry.telemetry.window import MINUTE_MS, Retry, attempt_label
 from retry.trace import Tracer
 from retry.usual import Usual
 
@@ -65,6 +67,9 @@ class Intake:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._usual = Usual(registry, tracer, packer, self._shards)
+        self._policies: dict[bytes | None, str] = {
+            plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
+        }
         self._doors, self._door_of = doors, dict[str, Door | None]()
 
     def reads(self, topic: str) -> bool:
@@ -112,8 +117,19 @@ class Intake:
         )
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
+        if reason:
+            to.parked[case.route.team, case.plan.name, reason] += 1
+        if trace.made:
+            to.back[self._failed(case, trace.made)] += 1
         if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
+
+    def _failed(self, case: Case, attempt: int) -> Retry:
+        """The retry that failed, as far as the letter says and the policy file knows of it."""
+        letter = case.letter
+        sent_ms = case.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
+        policy = self._policies.get(letter.policy, case.plan.name)
+        return Retry(case.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
     def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
@@ -168,7 +184,7 @@ class Intake:
 
 
 def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcome:
-    letter = case.letter
+    letter, failure = case.letter, case.letter.failure
     return {
         "v": VERSION,
         "id": case.trace.id.decode(),
@@ -177,7 +193,7 @@ def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcom
         "topic": letter.topic,
         "policy": case.plan.name,
         "attempt": case.attempt,
-        "exception": letter.failure.cause or letter.failure.exception,
+        "exception": failure.cause or failure.exception,
         "first_failed_ms": case.first_failed_at_ms,
         "failed_ms": case.failed_at_ms,
         "taken_ms": now_ms,
@@ -185,4 +201,8 @@ def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcom
         "reason": reason,
         "due_ms": None if reason else case.due_at_ms,
         "target": target,
+        "cause": failure.cause,
+        "fingerprint": fingerprint.of(failure.exception, failure.cause, failure.message),
+        "group": failure.consumer_group or case.route.group,
+        "delay_ms": None if reason else case.due_at_ms - case.failed_at_ms,
     }

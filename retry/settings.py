@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
+      positions_every_s: how often what the groups of the policy file have committed is written down, 1 to 3,600; 0 does not.
       calls: HTTP calls under way at a time, all hosts together.
       calls_per_host: the same of one host.
       call_timeout_ms: how long one call may take, lookup, connection and answer together, 100 to 600,000.
@@ -61,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lineages: int = 500_000
     stalled_s: int = 60
     standby: int = 0
+    positions_every_s: int = 10
     calls: int = 512
     calls_per_host: int = 32
     call_timeout_ms: int = 15_000
@@ -134,6 +136,7 @@ _BOUNDS = (
     ("stalled_s", 5, 3_600),
     ("standby", 0, 1),
     ("session_timeout_ms", 1_000, 3_600_000),
+    ("positions_every_s", 0, 3_600),
     ("calls", 1, 100_000),
     ("calls_per_host", 1, 10_000),
     ("call_timeout_ms", 100, 600_000),

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from retry import lineages
+from retry.telemetry.window import Retry
 
 Rows = list[dict[str, Any]]
 
@@ -24,10 +25,12 @@ class Settled:
       lineages: rows for the topic of lineages, once they are.
       decided: letters by (team, decision).
       families: letters by who wrote them.
+      back: letters that had been retried, by that retry.
+      parked: letters that are given up, by (team, policy, reason).
       came_back: letters that had been retried, by the topic that they had been sent to.
     """
 
-    __slots__ = ("came_back", "decided", "entries", "families", "lineages", "outcomes", "traces")
+    __slots__ = ("back", "came_back", "decided", "entries", "families", "lineages", "outcomes", "parked", "traces")
 
     def __init__(self) -> None:
         self.entries: defaultdict[int, Rows] = defaultdict(list)
@@ -36,6 +39,8 @@ class Settled:
         self.lineages: Rows = []
         self.decided: Counter[tuple[str, str]] = Counter()
         self.families: Counter[str] = Counter()
+        self.back: Counter[Retry] = Counter()
+        self.parked: Counter[tuple[str, str, str]] = Counter()
         self.came_back: Counter[str] = Counter()
 
     def pack(self) -> None:

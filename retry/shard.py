@@ -35,6 +35,7 @@ from retry.reschedule import Rescheduling
 from retry.sweep import NOTHING, Changelog, Swept, sweep
 from retry.table.base import Table, Tables
 from retry.table.kinds import before_unreadable
+from retry.table.soon import Soon
 from retry.watchdog import Part
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Shard:
 
     def _begin(self, writer: Writer | None, end_offset: int) -> None:
         self._writer, self._rescheduling, self.end_offset = writer, Rescheduling(), end_offset
+        self._begun_at = self.table.next_offset
         self._failing, self._overlooked = "", False
         self.phase = Phase.STANDBY
         if writer is not None:
@@ -210,9 +212,24 @@ class Shard:
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.page(after, rows_max)
 
+    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
+        """What is due by each of some times; see `Table.soon`. Nothing once it is closed."""
+        with self._folding:
+            return Soon(None, [0] * len(until_ms)) if self.phase is Phase.CLOSED else self.table.soon(until_ms, rows_max)
+
+    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """The first entries of every lane; see `Table.earliest`. None once it is closed."""
+        with self._folding:
+            return [] if self.phase is Phase.CLOSED else self.table.earliest(rows_max, bytes_max)
+
     def to_restore(self) -> int:
         """How many changelog offsets lie between the table and being ready."""
         return max(0, self.end_offset - self.table.next_offset) if self.phase is Phase.RESTORING else 0
+
+    def restored(self) -> float:
+        """How much of what was to be read when it was opened is read; 1 where nothing was."""
+        to_read = self.end_offset - self._begun_at
+        return 1.0 - self.to_restore() / to_read if to_read > 0 else 1.0
 
     def touch(self) -> None:
         """Note in the table when it was last seen to be current, so that an idle one does not grow stale."""

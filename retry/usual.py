@@ -76,7 +76,7 @@ class Usual:
             entries.lane(route.team, topic, plan.retry_to),
             entries.key_stem(topic, partition),
             b"%b/%d/" % (topic.encode(), partition),
-            outcomes.parts(team=route.team, topic=topic, policy=plan.name, target=plan.retry_to),
+            outcomes.parts(team=route.team, topic=topic, policy=plan.name, target=plan.retry_to, group=route.group),
         )
 
     def settle(self, messages: Iterable[Any], now_ms: int, into: Settled) -> list[Any]:
@@ -131,8 +131,8 @@ class Usual:
         envelope = entries.encode(Entry(form.target, key, value, headers, timestamp_ms, form.team, failed_ms))
         if len(envelope) > self._bytes_max:
             return False
-        a, b, c, d, e, f, g = form.outcome
-        outcome = b"".join((a, lineage, b, source, c, failed, d, failed, e, taken, f, due, g))
+        a, b, c, d, e, f, g, h = form.outcome
+        outcome = b"".join((a, lineage, b, source, c, failed, d, failed, e, taken, f, due, g, b"%d" % (due_ms - failed_ms), h))
         entry_key = entries.key(due_ms, form.stem, offset, form.lane)
         into.entries[(draw if key is None else crc32(key)) % self._shards].append({"key": entry_key, "value": envelope})
         into.outcomes.append({"key": lineage, "value": outcome})

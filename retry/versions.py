@@ -7,7 +7,7 @@
 | control | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | 1 | shard read-only |
 | table | `format` of the state | 3 | 2: used as it is | wiped, restored |
 | lineage record | first byte | 1 | 1 | no letter is taken in |
-| outcome | `v` of the JSON object | 1 | 1 | not counted, and said so |
+| outcome | `v` of the JSON object | 2 | 1 without the last four fields | not counted, and said so |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.
@@ -50,5 +50,5 @@ ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
 TABLE = Format("table format", 3, frozenset({2, 3}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
-OUTCOME = Format("outcome version", 1, frozenset({1}))
+OUTCOME = Format("outcome version", 2, frozenset({1, 2}))
 FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)

@@ -220,6 +220,7 @@ def run(
     allocator.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
+    threading.Thread(target=engine.rounds.run, name="rounds", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
     faust.Worker(
         assemble(engine, settings, listening, beside), loglevel="INFO", logging_config=logs, redirect_stdouts=False

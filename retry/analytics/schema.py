@@ -21,6 +21,11 @@ OUTCOME = StructType(
         StructField("reason", StringType(), nullable=True),
         StructField("due_ms", LongType(), nullable=True),
         StructField("target", StringType(), nullable=False),
+        # Of version 1 these four are null.
+        StructField("cause", StringType(), nullable=True),
+        StructField("fingerprint", StringType(), nullable=True),
+        StructField("group", StringType(), nullable=True),
+        StructField("delay_ms", LongType(), nullable=True),
     ]
 )
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
 
+from retry import versions
 from retry.analytics.schema import OUTCOME, RETRY
-from retry.telemetry.outcomes import VERSION
 
 _LOG_APPEND_TIME = 1
+# What has a kind is no letter's outcome but something else that is told on the topic.
+_TOLD = StructType([*OUTCOME.fields]).add("kind", StringType())
 
 
 def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
@@ -30,14 +33,15 @@ def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[st
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """Each outcome record as `outcome`, with `unreadable` and `other_version` to say why one must not be counted."""
+    """Each letter's outcome as `outcome`, with `unreadable` and `other_version` to say why one must not be counted."""
     required = [field.name for field in OUTCOME.fields if not field.nullable]
-    other_version = F.coalesce(F.col("outcome.v") != VERSION, F.lit(False))
+    other_version = F.coalesce(~F.col("outcome.v").isin(*versions.OUTCOME.reads), F.lit(False))
     is_whole = F.lit(True)
     for name in required:
         is_whole = is_whole & F.col("outcome")[name].isNotNull()
     return (
-        records.select(F.from_json(F.col("value").cast("string"), OUTCOME).alias("outcome"))
+        records.select(F.from_json(F.col("value").cast("string"), _TOLD).alias("outcome"))
+        .where(F.col("outcome.kind").isNull())
         .withColumn("other_version", other_version)
         .withColumn("unreadable", ~F.coalesce(is_whole, F.lit(False)) & ~F.col("other_version"))
         .select("outcome", "unreadable", "other_version")

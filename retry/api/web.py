@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -24,6 +24,7 @@ from retry.api.timers import PAGE_MAX, Timers
 from retry.api.tokens import Tokens
 from retry.api.view import View
 from retry.api.wanted import moment_ms, read
+from retry.telemetry import made
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +55,10 @@ class Web:
     def __init__(self, timers: Timers, view: View, tokens: Tokens | None) -> None:
         self._timers, self._view, self._tokens = timers, view, tokens
         self._registry = CollectorRegistry()
-        names = "method", "status"
-        self._answered = Counter("retry_api_requests", "Requests that were answered.", names, registry=self._registry)
-        self._took = Histogram("retry_api_request_seconds", "How long that took.", registry=self._registry)
-        for name, meaning, value in (
-            ("retry_api_entries_waiting", "Named entries that wait, of all doors.", view.waiting),
-            ("retry_api_ready", "1 while all is read.", lambda: float(view.ready())),
-        ):
-            Gauge(name, meaning, registry=self._registry).set_function(value)
+        self._answered = made.counter(self._registry, "retry_api_requests_total")
+        self._took = made.histogram(self._registry, "retry_api_request_seconds")
+        made.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
+        made.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
@@ -148,7 +145,7 @@ class Web:
         return _json({"ready": ready, "trouble": self._view.trouble, "waiting": self._view.waiting()}, status)
 
     async def _metrics(self, _request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(made.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _refused(self, _request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.BAD_REQUEST

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import Future
+
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from retry.clock import Deadline
+from retry.kafka.log import Partition
+
 _ASK_S = 20.0
+# A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
+# see `retry.kafka.orphans`). So it is left to run; we wait less.
+_EXPIRES_S = 180.0
 
 
 def position(admin: AdminClient, group: str, topic: str, partition: int) -> int | None:
@@ -22,12 +31,49 @@ def positions(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
 def _committed(admin: AdminClient, asked: ConsumerGroupTopicPartitions) -> dict[tuple[str, int], int]:
     group = asked.group_id
     try:
-        found = admin.list_consumer_group_offsets([asked], request_timeout=_ASK_S)[group].result(_ASK_S).topic_partitions
+        return _offsets(admin.list_consumer_group_offsets([asked], request_timeout=_ASK_S)[group].result(_ASK_S))
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}
         raise
-    return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
+
+
+class Committed:
+    """Asks many groups again and again. A question that is not answered in time is left to run, and none is asked beside it."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
+
+    def __call__(self, groups: Iterable[str], wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
+        """What groups have committed, nothing where there is no such group, and why some could not be asked."""
+        groups, deadline = list(groups), Deadline(wait_s)
+        self._asked = {group: self._asked.get(group) or self._ask(group) for group in groups}
+        found: dict[str, dict[Partition, int]] = {}
+        failed: dict[str, str] = {}
+        for group in groups:
+            try:
+                found[group] = _offsets(self._asked[group].result(deadline.remaining_s()))
+            except TimeoutError:
+                failed[group] = "no answer in time"
+                continue
+            except KafkaException as error:
+                if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
+                    found[group] = {}
+                else:
+                    failed[group] = error.args[0].str()
+            del self._asked[group]
+        return found, failed
+
+    def _ask(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
+        asked = ConsumerGroupTopicPartitions(group)
+        answer: Future[ConsumerGroupTopicPartitions]
+        answer = self._admin.list_consumer_group_offsets([asked], request_timeout=_EXPIRES_S)[group]
+        return answer
+
+
+def _offsets(told: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
+    return {(place.topic, place.partition): place.offset for place in told.topic_partitions or () if place.offset >= 0}
 
 
 def members(admin: AdminClient, group: str) -> int:

@@ -169,6 +169,17 @@ def _known(answers: Mapping[Any, Future[Any]]) -> Iterator[tuple[Any, Any]]:
                 raise
 
 
+def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
+    """By topic, how long Kafka keeps a record; topics that are not there, or delete nothing by time, are left out.
+
+    Raises:
+      KafkaException, TimeoutError: nobody answered.
+    """
+    told = {topic: about.config for topic, about in describe(admin, topics).items()} if topics else {}
+    deleting = {t: int(of.get("retention.ms", -1)) for t, of in told.items() if "delete" in of.get("cleanup.policy", "")}
+    return {topic: kept for topic, kept in deleting.items() if kept >= 0}
+
+
 def record_bytes_max(described: Described) -> int:
     """How large a record this topic takes, its headers included."""
     return int(described.config.get("max.message.bytes", "1048588")) - _BATCH_OVERHEAD

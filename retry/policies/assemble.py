@@ -40,6 +40,8 @@ class Routes:
         self.default = default_route(timed)
         self._usual = dataclasses.replace(self.default.usual, ordered=defaults.ordered is True)
         aliases = overlaid(document, defaults.aliases, "defaults", {})
+        self._group = _group(document, defaults.group, "defaults", None)
+        self._groups = {name: _group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
         self._aliases = {
             name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()
         }
@@ -65,6 +67,7 @@ class Routes:
             aliases=MappingProxyType(aliases) if aliases else None,
             # What failed in a retry consumer lies in the topic that the retry was sent to.
             origins=frozenset(topic.origins) | fixed | (allowed or frozenset()),
+            group=_group(self._document, topic.group, each.path, self._groups[each.team]),
         )
 
     def _rule(
@@ -98,3 +101,11 @@ class Routes:
 
 def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
     return inherited if isinstance(written, UnsetType) else written
+
+
+def _group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:
+    if isinstance(written, UnsetType):
+        return inherited
+    if not written.strip() or not written.isprintable():
+        document.refuse(f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
+    return written

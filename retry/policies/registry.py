@@ -92,6 +92,14 @@ class Registry:
         """Every topic that a letter may be retried in. Only those that a letter decides on may be parked in as well."""
         return set().union(*(route.retry_targets() for route in self.routes()))
 
+    def groups(self) -> dict[str, set[str]]:
+        """The consumer groups that the file names, and what they read of retries."""
+        found: dict[str, set[str]] = {}
+        for route in self.routes():
+            if route.group is not None:
+                found.setdefault(route.group, set()).update(route.retry_targets())
+        return found
+
     def parking(self) -> set[str]:
         """Every topic that the file names to park in."""
         named = {plan.park_to for route in self.routes() for plan in route.plans()}

@@ -30,6 +30,7 @@ class Route:
       allowed_targets: where letters may go at all; None for anywhere that the file itself names.
       aliases: header names by field of `Failure`, the first that is there counts; None where there are none.
       origins: topics from which records may be fetched that a pointer letter names.
+      group: the consumer group that reads its retries; None where the file does not say.
     """
 
     team: str
@@ -39,6 +40,7 @@ class Route:
     allowed_targets: frozenset[str] | None = None
     aliases: Mapping[str, tuple[str, ...]] | None = None
     origins: frozenset[str] = frozenset()
+    group: str | None = None
     _found: dict[Names, tuple[tuple[Rule, ...], Plan]] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from retry.policies.document import Document, meant
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
+_Group = Annotated[str, Meta(min_length=1, max_length=249)]
 Texts = _Text | Annotated[list[_Text], Meta(min_length=1, max_length=100)]
 _Names = Annotated[list[_Text], Meta(max_length=10_000)]
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -39,6 +40,7 @@ class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """For every team that says nothing else."""
 
     aliases: dict[str, object] | UnsetType = UNSET
+    group: _Group | UnsetType = UNSET
 
 
 class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +77,7 @@ class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allowed_targets: _Names | UnsetType = UNSET
     origins: _Names = []
     aliases: dict[str, object] | UnsetType = UNSET
+    group: _Group | UnsetType = UNSET
     rules: Annotated[list[Rule], Meta(max_length=1_000)] = []
 
 
@@ -83,6 +86,7 @@ class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     aliases: dict[str, object] | UnsetType = UNSET
+    group: _Group | UnsetType = UNSET
     rate: object = UNSET
     budget: object = UNSET
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import Counter
-
 from retry.doors.schedules import CANCELLED, DONE, DOOR, INVALID, PLANNED
 from retry.entry import Entry
+from retry.telemetry import made
 from retry.telemetry.metrics import Metrics
 
 _PREFIX = "kafka_scheduler_"
@@ -39,8 +38,8 @@ class SchedulerMetrics(Metrics):
     def __init__(self, started_at_ms: int, parked: str) -> None:
         super().__init__()
         self._started_at_ms, self._parked = started_at_ms, parked
-        events = Counter("kafka_scheduler_event", "Events of the scheduler by type.", ("type",), registry=self.registry)
-        self._events = {name: events.labels(name) for name in TYPES}
+        events = made.counter(self.registry, "kafka_scheduler_event_total")
+        self._events = {kind: events.labels(kind) for kind in TYPES}
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         """Count messages by what was decided."""

@@ -57,6 +57,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       first_failed_at_ms: None for a first failure.
       sent_at_ms: no later than this failure: the due time of the retry that failed. None for a first failure.
       retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
+      policy: of the retry that failed, as the letter says.
     """
 
     topic: str
@@ -74,6 +75,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     first_failed_at_ms: int | None
     sent_at_ms: int | None
     retry_at_ms: int | None
+    policy: bytes | None = None
 
     def copyable(self) -> bool:
         """Whether all of it can be written again; its headers may be beyond the client."""
@@ -149,6 +151,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         first_ms,
         due_ms,
         wish_ms,
+        ours.get(names.POLICY),
     )
 
 

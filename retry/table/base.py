@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from retry.entry import COMMON
+from retry.table.soon import Soon
 
 Row = tuple[bytes, bytes | None]
 # What begins with this byte is no entry but what an operator asked of every shard; see `retry.controls`.
@@ -94,6 +95,20 @@ class Table(Protocol):
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
+        ...
+
+    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
+        """What is due by each of some times, which rise, from a look at some `rows_max` rows; see `retry.table.soon`.
+
+        Of entries that keep an order only the first of each key counts. Never more than wait.
+
+        Raises:
+          TableUnreadable: the store is corrupt.
+        """
+        ...
+
+    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """The first entries of every lane, in the order of keys: so many rows, or bytes of envelopes, of each at most."""
         ...
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_bound
+from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
 from retry.errors import TableUnreadable
 from retry.table import names, queues
 from retry.table.ahead import Ahead
 from retry.table.base import CONTROL, Row
 from retry.table.kinds import checked
+from retry.table.soon import Soon
 
 _NEVER_FOLDED_MS = 1 << 62
 # Beyond whatever may come behind a prefix.
@@ -83,8 +84,11 @@ class MemoryTable:
     def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """See `Table.due`."""
         self._readable()
+        return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
+
+    def _first_rows(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
-        for key in self._between(lane, due_bound(now_ms + 1, lane)):
+        for key in self._between(start, end):
             if len(found) == rows_max or bytes_max <= 0:
                 break
             found.append((key, self._rows[key]))
@@ -112,6 +116,17 @@ class MemoryTable:
         start = bisect_right(self._keys, max(after, FIRST_KEY))
         keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
         return [(key, self._rows[key]) for key in keys[:rows_max]]
+
+    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:  # noqa: ARG002
+        """See `Table.soon`; here every row is looked at."""
+        self._readable()
+        due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY))
+        return Soon(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
+
+    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """See `Table.earliest`."""
+        self._readable()
+        return [row for lane in self.lanes() for row in self._first_rows(lane, lane_end(lane), rows_max, bytes_max)]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""

@@ -21,6 +21,7 @@ from retry.table.base import CONTROL, Identity, Row
 from retry.table.database import Batch, Database, Memory, new_batch, wipe
 from retry.table.kinds import checked
 from retry.table.lanes import Lanes
+from retry.table.soon import Soon, soon
 from retry.table.superseded import Superseded
 
 log = logging.getLogger(__name__)
@@ -334,6 +335,20 @@ class RocksTable:
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
         return self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0]
+
+    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
+        """See `Table.soon`."""
+        found = soon(self._db.keys, self._starts(), until_ms, rows_max)
+        return found._replace(due=[min(due, max(0, self.waiting)) for due in found.due])
+
+    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """See `Table.earliest`."""
+        starts = sorted(self._starts().items())
+        return [row for lane, low in starts for row in self._db.scan(low, lane_end(lane), rows_max, bytes_max)[0]]
+
+    def _starts(self) -> dict[bytes, bytes]:
+        with self._lock:
+            return {lane: self._lanes.low(lane) for lane in self._lanes.waiting()}
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""

@@ -46,9 +46,10 @@ WORKER = (
     Metric("retry_lateness_seconds", HISTOGRAM, ("team",), "from the due time to the commit of the delivery"),
     Metric("retry_entries_waiting", GAUGE, (), "entries in the shards of this worker"),
     Metric("retry_entries_due_soon", GAUGE, ("within",),
-           "of these, what is due by now or within `1m`, `5m`; counted up to 20,000 a shard. "
+           "of these, what is due by now or within `1m`, `5m`, looked at every 10 s; estimated where it is thousands. "
            "What waits behind another of its key is not counted"),
-    Metric("retry_oldest_due_seconds", GAUGE, (), "how long ago the oldest waiting entry was due; 0 where none is"),
+    Metric("retry_oldest_due_seconds", GAUGE, (),
+           "how long ago the oldest waiting entry was due, looked at every 10 s; 0 where none was"),
     Metric("retry_shards_owned", GAUGE, (), "shards of this worker"),
     Metric("retry_shards_ready", GAUGE, (), "those that are swept"),
     Metric("retry_shards_read_only", GAUGE, (), "those that stand since a newer version wrote there"),
@@ -76,7 +77,7 @@ WORKER = (
     Metric("retry_policy_file_refused", GAUGE, (), "how often it was refused since the start"),
     Metric("retry_retention_left_seconds", GAUGE, ("topic",),
            "until Kafka may delete the oldest letter of a dead-letter topic among those that wait here, "
-           "up to 1,000 looked at a lane; negative where it may be gone"),
+           "looked at every 5 min, the first 100 of each lane; negative where it may be gone"),
     Metric("retry_positions_written_total", COUNTER, (), "samples of what consumer groups have committed"),
     Metric("retry_positions_failed_total", COUNTER, (), "groups that could not be asked, or samples that could not be written"),
     Metric("retry_positions_lag_seconds", GAUGE, (),
@@ -99,8 +100,8 @@ DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API)}
 _HEAD = """# Metrics
 
 Written by `python -m retry.telemetry.declared`; the code makes its metrics from the same table.
-With `--processes` each has one label more, `process`. Names of teams, policies, topics and targets are those of the policy file, so it
-bounds their number.
+With `--processes` each has one label more, `process`. Names of teams, policies, topics and targets are those of the policy file,
+so it bounds their number.
 """
 
 

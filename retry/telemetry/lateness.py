@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from retry.telemetry.declared import HISTOGRAM
+from retry.telemetry.made import declared
+
+_DECLARED = declared("retry_lateness_seconds", HISTOGRAM)
 _BOUNDS_MS = (10, 25, 50, 100, 200, 500, 1_000, 2_000, 5_000, 30_000, 300_000)
 
 
@@ -33,9 +37,7 @@ class Lateness(Collector):
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """What the metrics page shows."""
-        family = HistogramMetricFamily(
-            "retry_lateness_seconds", "From the due time to the commit of the delivery.", labels=["team"]
-        )
+        family = HistogramMetricFamily(_DECLARED.name, _DECLARED.meaning, labels=_DECLARED.labels)
         bounds = [*(str(bound / 1_000) for bound in _BOUNDS_MS), "+Inf"]
         with self._lock:
             for team, counts in self._counts.items():

@@ -1,31 +1,4 @@
-"""Prometheus metrics of a worker.
-
-| metric | type | labels | meaning |
-| --- | --- | --- | --- |
-| `retry_letters_taken_total` | counter | team, decision | letters taken in; decision is `retry` or `park` |
-| `retry_letters_read_total` | counter | family | letters taken in, by who wrote them; `unknown` tells nothing of its failure |
-| `retry_entries_sent_total` | counter | team | entries delivered and committed, parked letters included |
-| `retry_entries_put_back_total` | counter | target | entries that a topic refused, and that wait on |
-| `retry_calls_total` | counter | team, decision | HTTP calls of timers: `delivered`, `retry` or `parked` |
-| `retry_call_seconds` | histogram | | how long these took |
-| `retry_calls_under_way` | gauge | | those without an answer yet |
-| `retry_hosts_held` | gauge | state | hosts whose breaker is `open` or `half-open` |
-| `retry_lateness_seconds` | histogram | team | from the due time to the commit of the delivery |
-| `retry_entries_waiting` | gauge | | entries in the shards of this worker |
-| `retry_shards_owned`, `retry_shards_ready` | gauge | | shards of this worker, and those that are swept |
-| `retry_shards_read_only`, `retry_shards_halted` | gauge | | shards that stand: a newer version, or a stranger, wrote there |
-| `retry_intake_read_only` | gauge | | 1 while no letter is taken in, since a newer version wrote the record of lineages |
-| `retry_shards_standing_by` | gauge | | shards of other workers of which this one keeps copies |
-| `retry_standby_lag_records` | gauge | | changelog records that these copies are behind |
-| `retry_restore_records` | gauge | | changelog records that restoring shards have still to read |
-| `retry_lanes_held` | gauge | | lanes (team, dead-letter topic, target) whose entries may not go; `/health/ready` says why |
-| `retry_shard_ready` | gauge | shard | 1 if the shard is swept and gets on; only shards of this worker |
-| `retry_held` | gauge | reason | lanes, shards and parts of the worker that wait, by `retry.reasons` |
-| `retry_clock_believed` | gauge | | 0 while nothing is delivered, since this worker's clock is not the brokers' |
-| `retry_lineages` | gauge | | lineages in the record of recent sends |
-| `retry_policy_file_valid` | gauge | | 0 while a changed policy file is refused and the old one stays |
-| `retry_policy_file_refused` | gauge | | how often it was refused since the start |
-"""
+"""Metrics of a worker; `retry.telemetry.declared` says what each is."""
 
 from __future__ import annotations
 
@@ -33,41 +6,47 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
+from retry import clock
 from retry.entry import Entry
+from retry.telemetry import made
 from retry.telemetry.calls import Called
 from retry.telemetry.lateness import Lateness
+from retry.telemetry.window import Key, Retry, Window, by_label
 
 _TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 
 
 class Metrics:
-    """The table above. Teams and targets are names from the policy file, so it bounds their number."""
+    """Teams, policies and targets are names from the policy file, so it bounds their number."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._taken = self._counter("retry_letters_taken", "Letters taken in and committed.", "team", "decision")
-        self._read = self._counter("retry_letters_read", "Letters taken in, by who wrote them.", "family")
-        self._sent = self._counter("retry_entries_sent", "Entries delivered and committed.", "team")
-        self._put_back = self._counter("retry_entries_put_back", "Entries that a topic refused.", "target")
-        self._called = self._counter("retry_calls", "HTTP calls that have ended.", "team", "decision")
-        self._took = Histogram("retry_call_seconds", "How long calls took.", buckets=_TOOK_S, registry=self.registry)
-        self._lateness = Lateness()
-        self.registry.register(self._lateness)
+        self.registry = registry = CollectorRegistry()
+        self._taken = made.counter(registry, "retry_letters_taken_total")
+        self._read = made.counter(registry, "retry_letters_read_total")
+        self._back = made.counter(registry, "retry_letters_back_total")
+        self._given_up = made.counter(registry, "retry_letters_parked_total")
+        self._retried = made.counter(registry, "retry_retries_sent_total")
+        self._sent = made.counter(registry, "retry_entries_sent_total")
+        self._put_back = made.counter(registry, "retry_entries_put_back_total")
+        self._called = made.counter(registry, "retry_calls_total")
+        self._positions = made.counter(registry, "retry_positions_written_total")
+        self._unsampled = made.counter(registry, "retry_positions_failed_total")
+        self._took = made.histogram(registry, "retry_call_seconds", _TOOK_S)
+        self._lateness, self._window = Lateness(), Window()
+        registry.register(self._lateness)
+        self.watch_each("retry_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
+        self.watch_each("retry_window_back", lambda: {key: back for key, (_, back) in self._settled().items()})
+        self.watch_each("retry_recovery_ratio", self._recovery)
 
-    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(name, meaning, labels, registry=self.registry)
-
-    def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+    def watch(self, name: str, value: Callable[[], float]) -> None:
         """Add a gauge that is asked for its value whenever the metrics are read."""
-        Gauge(name, meaning, registry=self.registry).set_function(value)
+        made.gauge(self.registry, name, value)
 
-    def watch_each(self, name: str, meaning: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
-        """Add a gauge with one label, whose values by label are asked for whenever the metrics are read."""
-        self.registry.register(_Each(name, meaning, label, values))
+    def watch_each(self, name: str, values: made.Values) -> None:
+        """Add a gauge with labels, whose values by these are asked for whenever the metrics are read."""
+        made.gauges(self.registry, name, values)
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         """Count letters by (team, decision), and by family."""
@@ -75,6 +54,17 @@ class Metrics:
             self._read.labels(family).inc(letters)
         for (team, decision), letters in decided.items():
             self._taken.labels(team, decision).inc(letters)
+
+    def tell_back(self, back: Mapping[Retry, int], now_ms: int) -> None:
+        """Count letters that came back, by the retry that failed."""
+        self._window.back(back, now_ms)
+        for key, letters in by_label(back):
+            self._back.labels(*key).inc(letters)
+
+    def tell_parked(self, parked: Mapping[tuple[str, str, str], int]) -> None:
+        """Count letters that are parked, by (team, policy, reason)."""
+        for key, letters in parked.items():
+            self._given_up.labels(*key).inc(letters)
 
     def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
         """Count delivered entries and how late each was."""
@@ -84,6 +74,12 @@ class Metrics:
         for team, due_of_team in by_team.items():
             self._sent.labels(team).inc(len(due_of_team))
             self._lateness.tell(team, sorted(due_of_team), now_ms)
+
+    def tell_retried(self, retried: Mapping[Retry, int], now_ms: int) -> None:
+        """Count retries that were delivered."""
+        self._window.sent(retried, now_ms)
+        for key, retries in by_label(retried):
+            self._retried.labels(*key).inc(retries)
 
     def tell_called(self, calls: Iterable[Called]) -> None:
         """Count calls of timers, how long they took, and how late the delivered ones were."""
@@ -98,22 +94,18 @@ class Metrics:
         for destination, entries in destinations.items():
             self._put_back.labels(destination).inc(entries)
 
+    def tell_positions(self, written: int, failed: int) -> None:
+        """Count samples of what consumer groups have committed, and those that could not be had or written."""
+        self._positions.inc(written)
+        self._unsampled.inc(failed)
+
     def text(self) -> bytes:
         """What `/metrics` answers."""
-        return generate_latest(self.registry)
+        return made.page(self.registry).encode()
 
+    def _settled(self) -> dict[Key, tuple[int, int]]:
+        return self._window.settled(clock.wall_ms())
 
-class _Each(Collector):
-    def __init__(self, name: str, meaning: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
-        self._name, self._meaning, self._label, self._values = name, meaning, label, values
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Its name, which may be asked for before there is anything to count."""
-        return [GaugeMetricFamily(self._name, self._meaning, labels=[self._label])]
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """What the metrics page shows."""
-        family = GaugeMetricFamily(self._name, self._meaning, labels=[self._label])
-        for label, value in self._values().items():
-            family.add_metric([label], value)
-        return [family]
+    def _recovery(self) -> dict[Key, float]:
+        # Letters may come back here that another worker has sent.
+        return {key: max(0.0, 1.0 - back / sent) for key, (sent, back) in self._settled().items() if sent}

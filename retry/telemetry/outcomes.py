@@ -1,8 +1,8 @@
-"""What became of each letter, as one JSON record of the outcomes topic. Schema version 1:
+"""What became of each letter, as one JSON record of the outcomes topic. Schema version 2:
 
 | field | meaning |
 | --- | --- |
-| `v` | 1 |
+| `v` | 2 |
 | `id` | lineage: the same for all attempts of one original record |
 | `source` | `topic/partition/offset` of the letter |
 | `team`, `topic`, `policy` | whose letter, from which dead-letter topic, decided by which policy |
@@ -14,8 +14,14 @@
 | `reason` | why it was parked, or null |
 | `due_ms` | when the retry is due; null where there is none |
 | `target` | topic that the retry, or the parked letter, goes to |
+| `cause` | class of the root cause, or null |
+| `fingerprint` | 16 hexadecimal digits that failures of one kind share, see `retry.telemetry.fingerprint`; or null |
+| `group` | consumer group that failed: as the letter names it, or else the policy file; or null |
+| `delay_ms` | from this failure to the due time; null where there is none |
 
-When a retry was sent is not here: the record on the target topic says it.
+Version 1 has all but the last four. When a retry was sent is not here: the record on the target topic says it.
+
+Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.positions`; letters have no `kind`.
 """
 
 from __future__ import annotations
@@ -47,6 +53,10 @@ class Outcome(TypedDict):
     reason: str | None
     due_ms: int | None
     target: str
+    cause: str | None
+    fingerprint: str | None
+    group: str | None
+    delay_ms: int | None
 
 
 def to_json(outcome: Outcome) -> bytes:
@@ -55,13 +65,13 @@ def to_json(outcome: Outcome) -> bytes:
     return bytes(memoryview(orjson.dumps(outcome)))
 
 
-def parts(*, team: str, topic: str, policy: str, target: str) -> list[bytes]:
-    """The value of first retries that are alike, cut where they differ: at id, source, the three times and the due time."""
+def parts(*, team: str, topic: str, policy: str, target: str, group: str | None) -> list[bytes]:
+    """The value of first retries that are alike, cut where they differ: at id, source, the three times, due time and delay."""
     cut = "\0"
-    times = ("first_failed_ms", "failed_ms", "taken_ms", "due_ms")
+    times = ("first_failed_ms", "failed_ms", "taken_ms", "due_ms", "delay_ms")
     differs = dict.fromkeys(("id", "source"), cut) | dict.fromkeys(times, cut * 2)
     alike = {"v": VERSION, "team": team, "topic": topic, "policy": policy, "attempt": 1, "exception": None}
-    alike |= {"decision": "retry", "reason": None, "target": target}
+    alike |= {"decision": "retry", "reason": None, "target": target, "cause": None, "fingerprint": None, "group": group}
     whole = orjson.dumps({name: (differs | alike)[name] for name in Outcome.__annotations__})
     # A number stands without quotation marks.
     return whole.replace(rb'"\u0000\u0000"', rb"\u0000").split(rb"\u0000")

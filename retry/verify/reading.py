@@ -15,6 +15,7 @@ from retry.entry import END_KEY
 from retry.errors import EntryUnreadable
 from retry.gather import Lane
 from retry.table.base import CONTROL
+from retry.telemetry import positions
 from retry.verify.findings import Findings
 from retry.verify.rows import JUDGED, NAMES, ORDERED, PARKED, UNKNOWN, Kind, Words
 from retry.verify.spill import Spill
@@ -74,6 +75,8 @@ class Reading:
         """A record of the outcomes topic."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
+        if message.key() == positions.KEY:
+            return
         flags = self.flags(topic, partition, offset)
         try:
             told = _outcome(message.value() or b"")

@@ -199,6 +199,7 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
+        self.soon, self.earliest = table.soon, table.earliest
 
     def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
         """See `Table.due`; of what has a name it is noted what the table knew then."""

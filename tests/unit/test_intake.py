@@ -20,6 +20,8 @@ from retry.lineages import Lineages
 from retry.pack import Packer
 from retry.settled import Settled
 from retry.sources import headers as names
+from retry.telemetry import fingerprint
+from retry.telemetry.window import Retry
 from retry.trace import Tracer
 from tests.support.plans import registry_of
 
@@ -36,6 +38,7 @@ teams:
       - dead_letters: orders.DLT
         retry_to: orders.retry
         park_to: orders.parked
+        group: shop
         rules:
           - {exception: '*.ValidationException', park: true}
           - {exception: '*.Slow', backoff: {kind: constant, delay: 30s}}
@@ -129,10 +132,11 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
 def test_an_outcome_says_what_was_decided() -> None:
     one = settle(record(("exception-class", b"a.Slow")), NOW_MS + 7)
     assert one.outcome == {
-        "v": 1, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
+        "v": 2, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
-        "target": "orders.retry",
+        "target": "orders.retry", "cause": None, "fingerprint": fingerprint.of("a.Slow", None, None), "group": "shop",
+        "delay_ms": 30_000,
     }  # fmt: skip
 
 
@@ -378,3 +382,42 @@ class TestCommit:
         letters = [record(), record(offset=43), record((names.ATTEMPT, b"x")), record(topic="unknown.DLT")]
         decided = intake().settle(letters, NOW_MS).decided
         assert decided == {("orders", "retry"): 2, ("orders", "park"): 1, ("default", "park"): 1}
+
+
+def test_what_came_back_is_counted_by_the_retry_that_failed_and_what_is_parked_by_its_reason() -> None:
+    back = [(names.POLICY, b"orders/orders.DLT#2"), (names.DUE_MS, b"%d" % (NOW_MS - 90_000))]
+    letters = [
+        record(offset=1),
+        record((names.ATTEMPT, b"1"), *back, value=b"2", offset=2),
+        record((names.ATTEMPT, b"2"), (names.POLICY, b"forged"), value=b"3", offset=3),
+        record((names.ATTEMPT, b"3"), *back, value=b"4", offset=4),
+        record(("exception-class", b"a.ValidationException"), value=b"5", offset=5),
+    ]
+    settled = intake().settle(letters, NOW_MS)
+    minute = NOW_MS // 60_000
+    assert settled.back == {
+        Retry("orders", "orders/orders.DLT#2", "1", (NOW_MS - 90_000) // 60_000): 1,
+        # A policy that the file does not know is no label; without a due time it was sent when it failed.
+        Retry("orders", "orders/orders.DLT", "2", minute): 1,
+        Retry("orders", "orders/orders.DLT#2", "3", (NOW_MS - 90_000) // 60_000): 1,
+    }
+    assert settled.parked == {("orders", "orders/orders.DLT", "max_attempts"): 1, ("orders", "orders/orders.DLT#1", "rule"): 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "group"),
+    [([], "shop"),
+     ([("kafka_dlt-exception-fqcn", b"x.Y"), ("kafka_dlt-original-consumer-group", b"theirs")], "theirs")],
+)  # fmt: skip
+def test_the_group_is_the_letters_or_else_that_of_the_policy_file(headers: Headers, group: str) -> None:
+    assert settle(record(*headers)).outcome["group"] == group
+
+
+def test_of_what_is_parked_there_is_no_delay_and_of_causes_there_is_one_fingerprint() -> None:
+    def told(message: bytes) -> dict[str, Any]:
+        said = [("kafka_dlt-exception-fqcn", b"a.ValidationException"), ("kafka_dlt-exception-cause-fqcn", b"b.Root")]
+        return settle(record(*said, ("kafka_dlt-exception-message", message))).outcome
+
+    one, other = told(b"order 17"), told(b"order 4711")
+    assert (one["delay_ms"], one["cause"], one["exception"]) == (None, "b.Root", "b.Root")
+    assert one["fingerprint"] == other["fingerprint"] == fingerprint.of("a.ValidationException", "b.Root", "order 3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from hypothesis import given
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry.entry import Entry
-from retry.telemetry import metrics
 from retry.telemetry.lateness import Lateness
 from retry.telemetry.metrics import Metrics
 
@@ -62,19 +60,9 @@ def test_what_was_put_back_is_counted_by_target() -> None:
 
 def test_gauges_are_asked_when_they_are_read() -> None:
     told, now = Metrics(), [1.0]
-    told.watch("retry_entries_waiting", "waiting", lambda: now[0])
+    told.watch("retry_entries_waiting", lambda: now[0])
     now[0] = 7.0
     assert values(told.text().decode(), "retry_entries_waiting") == {(): 7}
-
-
-def test_counters_of_the_docstring_are_those_of_the_page() -> None:
-    told = Metrics()
-    told.tell_taken({("a", "retry"): 1}, {"unknown": 1})
-    told.tell_sent([entry("a")], [NOW_MS], NOW_MS)
-    told.tell_put_back(Counter({"t": 1}))
-    table = re.findall(r"`(retry_\w+)`[^|]*\| (counter|histogram)", metrics.__doc__ or "")
-    page = re.findall(r"^# TYPE (retry_\w+) (counter|histogram)", told.text().decode(), re.MULTILINE)
-    assert set(page) == set(table)
 
 
 @given(st.lists(st.integers(-10, 400_000), min_size=1, max_size=50))

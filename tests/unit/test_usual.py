@@ -31,7 +31,7 @@ teams:
       - dead_letters: plain
         retry_to: plain.retry
         rules: [{exception: '*.Slow', backoff: {kind: constant, delay: 30s}}]
-      - {dead_letters: deaf, retry_to: deaf.retry, honour_retry_at: false}
+      - {dead_letters: deaf, retry_to: deaf.retry, group: 'deaf "ones"', honour_retry_at: false}
       - {dead_letters: never, retry_to: never.retry, max_attempts: 0}
       - {dead_letters: ordered, retry_to: ordered.retry, ordered: true}
       - {dead_letters: aliased, retry_to: aliased.retry, aliases: {exception: [why]}}

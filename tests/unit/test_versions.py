@@ -86,8 +86,8 @@ def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, by
     told = read_outcome(written["outcome"], wanted)
     assert told is not None
     assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
-    newer = orjson.dumps({**told, "v": 2})
-    with pytest.raises(OutcomeNewer, match=r"outcome version 2 .*upgrade"):
+    newer = orjson.dumps({**told, "v": 3})
+    with pytest.raises(OutcomeNewer, match=r"outcome version 3 .*upgrade"):
         read_outcome(newer, wanted)
     # Whoever asks for another letter has no trouble with it.
     assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None

@@ -25,6 +25,7 @@ def test_a_written_outcome_has_exactly_the_fields_of_the_schema() -> None:
     outcome = Outcome(
         v=VERSION, id="a/0/1", source="a/0/1", team="t", topic="a", policy="t/a", attempt=1, exception=None, first_failed_ms=1,
         failed_ms=1, taken_ms=2, decision="retry", reason=None, due_ms=3, target="b",
+        cause=None, fingerprint=None, group="g", delay_ms=2,
     )  # fmt: skip
     written = orjson.loads(to_json(outcome))
     assert list(written) == schema.OUTCOME.names

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retry.policies.file import parse
 from retry.policies.registry import Registry
-from tests.support.plans import case, plan, plan_for
+from tests.support.plans import case, plan, plan_for, registry_of
 
 TEXT = r"""
 teams:
@@ -103,3 +103,30 @@ def test_a_registry_cannot_be_changed(registry):
 def test_any_topic_and_exception_find_a_plan(topic, exception):
     assert plan_for(SHARED.route("a.DLT"), exception).retry_to == "r3"
     assert plan_for(Registry().route(topic), exception).retry_to is None
+
+
+GROUPS = """
+defaults: {group: everybody}
+teams:
+  a:
+    topics:
+      - {dead_letters: one, retry_to: one.retry}
+      - {dead_letters: two, retry_to: two.retry, group: special, rules: [{exception: x, retry_to: two.slow}]}
+  b:
+    group: of b
+    topics:
+      - {dead_letters: three, retry_to: origin, allowed_targets: [three.in, three.other]}
+      - {dead_letters: four, retry_to: one.retry}
+"""
+
+
+def test_a_group_is_looked_for_in_topic_team_and_defaults() -> None:
+    registry = registry_of(GROUPS)
+    named = {topic: registry.route(topic).group for topic in ("one", "two", "three", "four", "nobody's")}
+    assert named == {"one": "everybody", "two": "special", "three": "of b", "four": "of b", "nobody's": None}
+
+
+def test_groups_are_told_with_what_they_read() -> None:
+    assert registry_of(GROUPS).groups() == {
+        "everybody": {"one.retry"}, "special": {"two.retry", "two.slow"}, "of b": {"three.in", "three.other", "one.retry"},
+    }  # fmt: skip

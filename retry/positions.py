@@ -1,0 +1,109 @@
+"""Samples of what consumer groups have committed, written to the outcomes topic: with them and `retry-id` it is known which retry
+a group has passed, and no consumer is changed for it.
+
+The worker that owns the shard of a group's name samples it. While shards change hands two may, or none: a sample says what was
+read from Kafka, so neither does harm. It is written by a plain producer, and has no part in any transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Protocol
+
+from retry import clock
+from retry.errors import RetryError
+from retry.kafka.log import Partition
+from retry.telemetry.positions import KEY, Position, to_json
+
+log = logging.getLogger(__name__)
+
+_ASK_S, _WRITE_S = 5.0, 12.0
+# Of one round. What is left over comes first in the next one.
+_GROUPS_MAX, _SAMPLES_MAX = 1_000, 10_000
+
+Groups = Mapping[str, set[str]]
+Committed = Callable[[Iterable[str], float], tuple[dict[str, dict[Partition, int]], dict[str, str]]]
+Tell = Callable[[int, int], None]
+
+
+class Writer(Protocol):
+    """See `retry.kafka.records.Records`."""
+
+    def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]: ...
+
+
+class Positions:
+    """Belongs to one thread; `lag_s` may be asked by others.
+
+    Args:
+      groups: whom to sample just now, and the topics that count.
+      committed: asks what groups have committed; see `retry.kafka.groups.Committed`.
+      topic, partitions: the outcomes topic.
+      tell: is told how many samples were written, and how many groups or samples failed.
+    """
+
+    def __init__(
+        self, groups: Callable[[], Groups], committed: Committed, writer: Callable[[], Writer], topic: str, partitions: int,
+        tell: Tell,
+    ) -> None:
+        self._groups, self._committed, self._writer = groups, committed, writer
+        self._topic, self._partitions, self._tell = topic, partitions, tell
+        self._known: dict[tuple[str, str, int], int] = {}
+        self._sampled_s: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Sample every group once; takes no longer than some seconds, whoever does not answer."""
+        groups, now_s = self._groups(), clock.monotonic_s()
+        # Those that have waited longest come first, if there are too many of them.
+        asked = sorted(groups, key=lambda group: self._sampled_s.get(group, now_s))[:_GROUPS_MAX]
+        self._sampled_s = {group: self._sampled_s.get(group, now_s) for group in groups}
+        self._known = {place: offset for place, offset in self._known.items() if place[0] in groups}
+        found, failed = self._committed(asked, _ASK_S)
+        for group, why in failed.items():
+            log.warning("cannot learn what group %s has committed: %s", group, why)
+        changed = self._changed({group: found[group] for group in asked if group in found}, groups)
+        written = self._write(changed[:_SAMPLES_MAX])
+        left = {(p.group, p.topic, p.partition) for p in changed} - {(p.group, p.topic, p.partition) for p in written}
+        self._sampled_s |= dict.fromkeys(found.keys() - {group for group, _, _ in left}, now_s)
+        self._tell(len(written), len(failed) + len(changed) - len(written))
+
+    def lag_s(self) -> float:
+        """Since when the group that waits longest has not been sampled; 0 where there is none."""
+        return max((clock.monotonic_s() - at_s for at_s in list(self._sampled_s.values())), default=0.0)
+
+    def _changed(self, found: Mapping[str, Mapping[Partition, int]], groups: Groups) -> list[Position]:
+        at_ms = clock.wall_ms()
+        return [
+            Position(group, topic, partition, offset, at_ms)
+            for group, places in found.items()
+            for (topic, partition), offset in sorted(places.items())
+            if topic in groups[group] and self._known.get((group, topic, partition)) != offset
+        ]
+
+    def _write(self, changed: list[Position]) -> list[Position]:
+        """Write samples; those that were acknowledged in time."""
+        done, deadline, troubles = [], clock.Deadline(_WRITE_S), set[str]()
+        writing = [self._begun(each) for each in changed]
+        for each, acknowledged in zip(changed, writing, strict=True):
+            try:
+                acknowledged.result(deadline.remaining_s())
+            except (RetryError, TimeoutError) as error:
+                troubles.add(str(error) or "not acknowledged in time")
+                continue
+            self._known[each.group, each.topic, each.partition] = each.offset
+            done.append(each)
+        for trouble in troubles:
+            log.warning("samples are not written to %s: %s", self._topic, trouble)
+        return done
+
+    def _begun(self, position: Position) -> Future[int]:
+        partition = place_of(position.group, self._partitions)
+        return self._writer().write(self._topic, partition, KEY, to_json(position))
+
+
+def place_of(group: str, partitions: int) -> int:
+    """The shard whose worker samples a group, and the partition that its samples go to."""
+    return zlib.crc32(group.encode()) % partitions

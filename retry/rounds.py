@@ -1,0 +1,45 @@
+"""What is looked at now and then by a thread of its own, so that nothing else waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from retry import clock
+
+log = logging.getLogger(__name__)
+
+
+class Round(NamedTuple):
+    """A look, and how long after its beginning it is had again."""
+
+    every_s: float
+    look: Callable[[], None]
+
+
+class Rounds:
+    """Has each look in its turn. One that fails is logged, and had again when its time comes."""
+
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        self._next_s = [(0.0, each) for each in rounds]
+        self._closing = threading.Event()
+
+    def run(self) -> None:
+        """Until it is closed; the body of a thread."""
+        while self._next_s and not self._closing.is_set():
+            at_s, due = min(self._next_s, key=lambda each: each[0])
+            if self._closing.wait(max(0.0, at_s - clock.monotonic_s())):
+                return
+            self._next_s.remove((at_s, due))
+            self._next_s.append((clock.monotonic_s() + due.every_s, due))
+            try:
+                due.look()
+            except Exception:
+                # Whatever it is, letters go on.
+                log.exception("a look failed; again in %s s", due.every_s)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closing.set()

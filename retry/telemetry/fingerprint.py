@@ -1,0 +1,48 @@
+"""What failures of one kind have in common: a number of 64 bits of class, root cause and message, less what differs each time.
+
+Of the message numbers, ids, hexadecimal and quoted text are taken out. What it comes to is part of version 2 of the outcome.
+"""
+
+from __future__ import annotations
+
+import re
+
+from xxhash import xxh3_64_hexdigest
+
+_CHARS_MAX = 512
+# When the cache is full it is emptied; each text has some hundred bytes.
+_KNOWN_MAX = 10_000
+# Each alternative begins at a quotation mark or at the beginning of a word, so it takes linear time whatever the text.
+_DIFFERS = re.compile(
+    r"""
+    "[^"]*" | `[^`]*` | (?<!\w)'[^']*'
+    | \b (?: [0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b | [0-9a-fA-F]{8,}\b | [^\W\d]*\d[\w.:+-]* )
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+Failed = tuple[str | None, str | None, str | None]
+_known: dict[Failed, str] = {}
+
+
+def of(exception: str | None, cause: str | None, message: str | None) -> str | None:
+    """16 hexadecimal digits; None where nothing is known of the failure.
+
+    >>> of("java.io.IOException", None, "order 17 of 'Ann'") == of("java.io.IOException", None, "order 4711 of 'Bob'")
+    True
+    """
+    failed = exception, cause, None if message is None else message[:_CHARS_MAX]
+    found = _known.get(failed)
+    return found if found is not None else _made(failed)
+
+
+def _made(failed: Failed) -> str | None:
+    exception, cause, message = failed
+    if exception is None and cause is None and message is None:
+        return None
+    alike = _DIFFERS.sub("#", message or "")
+    found = xxh3_64_hexdigest("\0".join((exception or "", cause or "", alike)).encode("utf-8", "surrogatepass"))
+    if len(_known) >= _KNOWN_MAX:
+        _known.clear()
+    _known[failed] = found
+    return found

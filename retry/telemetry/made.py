@@ -1,0 +1,65 @@
+"""Metrics of the Prometheus client, made as they are declared: whoever names one that is not gets a KeyError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from retry.telemetry.declared import COUNTER, DECLARED, GAUGE, HISTOGRAM, Metric
+
+# By the value of the only label, or by a tuple of them in the order of their names.
+Values = Callable[[], Mapping[Any, float]]
+
+
+def counter(registry: CollectorRegistry, name: str) -> Counter:
+    """A counter, with labels where it has some."""
+    metric = declared(name, COUNTER)
+    return Counter(name, metric.meaning, metric.labels, registry=registry)
+
+
+def histogram(registry: CollectorRegistry, name: str, bounds: Sequence[float] = Histogram.DEFAULT_BUCKETS) -> Histogram:
+    """A histogram without labels."""
+    return Histogram(name, declared(name, HISTOGRAM).meaning, buckets=bounds, registry=registry)
+
+
+def gauge(registry: CollectorRegistry, name: str, value: Callable[[], float]) -> None:
+    """A gauge without labels that is asked for its value whenever the page is read."""
+    Gauge(name, declared(name, GAUGE).meaning, registry=registry).set_function(value)
+
+
+def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
+    """A gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
+    registry.register(_Each(declared(name, GAUGE), values))
+
+
+def page(registry: CollectorRegistry) -> str:
+    """What `/metrics` answers."""
+    return generate_latest(registry).decode()
+
+
+def declared(name: str, kind: str) -> Metric:
+    """What is declared of a metric of this type."""
+    metric = DECLARED[name]
+    if metric.type != kind:
+        raise KeyError(f"{name} is declared a {metric.type}")
+    return metric
+
+
+class _Each(Collector):
+    def __init__(self, metric: Metric, values: Values) -> None:
+        self._metric, self._values = metric, values
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Its name, which may be asked for before there is anything to count."""
+        return [GaugeMetricFamily(self._metric.name, self._metric.meaning, labels=self._metric.labels)]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """What the metrics page shows."""
+        (family,) = self.describe()
+        for labels, value in self._values().items():
+            family.add_metric([labels] if isinstance(labels, str) else labels, value)
+        return [family]

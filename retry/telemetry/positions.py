@@ -1,0 +1,33 @@
+"""What consumer groups have committed, as JSON records of the outcomes topic with the key `position`. Version 1:
+
+| field | meaning |
+| --- | --- |
+| `v`, `kind` | 1, `position` |
+| `group`, `topic`, `partition` | who reads what |
+| `offset` | where the group goes on: it has passed everything before |
+| `at_ms` | when that was seen |
+
+A sample is a fact that was read from Kafka, so one that is written twice does no harm. Only what has changed is written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+KEY = b"position"
+
+
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """One sample; the fields are the table above."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    at_ms: int
+    kind: str = "position"
+    v: int = 1
+
+
+to_json = msgspec.json.Encoder().encode
+read = msgspec.json.Decoder(Position).decode

@@ -1,0 +1,19 @@
+"""A metrics page, as whoever reads it knows it."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Exported = dict[str, tuple[str, tuple[str, ...]]]
+
+
+def exported(page: str) -> Exported:
+    """By name, as it is declared: type, and labels in alphabetical order; none where there is no sample."""
+    found: Exported = {}
+    for family in text_string_to_metric_families(page):
+        if family.name.endswith("_created"):
+            continue
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = next((tuple(sorted(s.labels.keys() - {"le"})) for s in family.samples), ())
+        found[name] = family.type, labels
+    return found
