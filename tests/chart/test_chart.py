@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 import yaml
@@ -149,7 +151,7 @@ REFUSED = {
     "keda.enabled=true": "keda.serverAddress is not set",
     "keda.enabled=true,keda.serverAddress=http://p,keda.maxReplicas=9": "keda.maxReplicas x worker.processes is more than",
     "keda.enabled=true,keda.serverAddress=http://p,keda.minReplicas=5,keda.maxReplicas=4": "keda.minReplicas is more than",
-    "kafka.properties.sasl\\.password=hunter2": "kafka.properties: sasl.password is a secret; name a Secret under kafka.secretProperties",
+    "kafka.properties.sasl\\.password=x": "kafka.properties: sasl.password is a secret; name a Secret under kafka.secretProperties",
     "kafka.properties.ssl\\.key\\.pem=x": "kafka.properties: ssl.key.pem is a secret",
     "registry.properties.basic\\.auth\\.user\\.info=u:p": "registry.properties: basic.auth.user.info is a secret",
 }
@@ -179,9 +181,7 @@ def test_every_variable_can_be_set_and_has_the_workers_default_and_bounds() -> N
 
 @pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
 def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
-    given = {name: (container, environment(container)) for name, container, _ in containers(values)}
-    assert {container["args"][0] for container, _ in given.values()} <= cli.commands.keys()
-    for name, (_, environ) in given.items():
+    for name, environ in ((name, environment(container)) for name, container, _ in containers(values)):
         if "scheduler" in name:
             read_back = scheduler_settings.from_environment(environ)
             assert (read_back.topics, read_back.worker.app_id) == (("schedules", "^schedules-.*"), "schedules")
@@ -191,12 +191,35 @@ def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
             assert settings.from_environment(environ).app_id == ("payments" if values is FULL else "retry")
 
 
+def test_what_pods_run_is_a_command_with_these_options() -> None:
+    commands = {}
+    for name, container, _ in containers(FULL):
+        command, arguments = cli, list(container["args"])
+        while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
+            command = command.commands[arguments.pop(0)]
+        with command.make_context(str(command.name), arguments) as parsed:
+            commands[name.partition("demo-retry-")[2]] = parsed.info_name
+    assert commands == {
+        "worker/topics": "create", "worker/worker": "worker", "api/topics": "create", "api/api": "api",
+        "scheduler/scheduler": "scheduler", "analytics/ingest": "ingest", "analytics/report": "report",
+    }  # fmt: skip
+
+
+def test_the_image_is_the_one_that_pods_expect() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert [line.split(" AS ")[1] for line in lines if line.startswith("FROM")] == ["build", "retry", "analytics"]
+    users = {f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" for _, _, pod in containers(FULL)}
+    assert users == {line.removeprefix("USER ") for line in lines if line.startswith("USER") and "root" not in line}
+    assert "ENTRYPOINT [\"retry\"]" in lines
+
+
 def test_every_value_of_settings_arrives() -> None:
     (environ,) = [environment(container) for name, container, _ in containers(FULL) if name == "demo-retry-worker/worker"]
     found = settings.from_environment(environ)
     assert (found.shards, found.sweep_interval_ms, found.batch_records, found.batch_bytes) == (64, 50, 10_000, 32 << 20)
     assert (found.table_cache_bytes, found.lineages, found.stalled_s, found.standby) == (256 << 20, 1_000_000, 120, 1)
     assert (found.calls, found.calls_per_host, found.call_timeout_ms) == (1_024, 16, 30_000)
+    assert found.positions_every_s == 30
     assert found.webhook_allow == "10.1.0.0/16,hooks.internal"
     assert found.webhook_secrets == Path("/etc/retry/webhook/whsec")
     assert found.kafka == {
@@ -211,7 +234,8 @@ def test_every_value_of_settings_arrives() -> None:
 def test_pods_are_restricted(values: Path) -> None:
     for name, container, pod in containers(values):
         security = pod["securityContext"]
-        assert security["runAsNonRoot"] and security["runAsUser"] and security["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert security["runAsNonRoot"] and security["runAsUser"], name
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert pod["automountServiceAccountToken"] is False
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
@@ -281,7 +305,8 @@ def test_ports_are_open_to_whom_they_are_for() -> None:
         policy = one("NetworkPolicy", name)["spec"]
         assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == open_ports
         assert {9092, 9093} <= {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-    calls = [rule for rule in one("NetworkPolicy", "demo-retry-worker")["spec"]["egress"] if {"protocol": "TCP", "port": 443} in rule["ports"]]
+    egress = one("NetworkPolicy", "demo-retry-worker")["spec"]["egress"]
+    calls = [rule for rule in egress if {"protocol": "TCP", "port": 443} in rule["ports"]]
     assert any("169.254.0.0/16" in to["ipBlock"].get("except", []) for rule in calls for to in rule.get("to", []))
     assert one("NetworkPolicy", "demo-retry-analytics")["spec"]["ingress"] == []
 
@@ -323,8 +348,6 @@ def test_what_needs_definitions_of_others_is_off_until_it_is_wished() -> None:
 
 
 def test_the_versions_are_those_of_the_program() -> None:
-    import tomllib
-
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
