@@ -151,7 +151,7 @@ REFUSED = {
     "keda.enabled=true": "keda.serverAddress is not set",
     "keda.enabled=true,keda.serverAddress=http://p,keda.maxReplicas=9": "keda.maxReplicas x worker.processes is more than",
     "keda.enabled=true,keda.serverAddress=http://p,keda.minReplicas=5,keda.maxReplicas=4": "keda.minReplicas is more than",
-    "kafka.properties.sasl\\.password=x": "kafka.properties: sasl.password is a secret; name a Secret under kafka.secretProperties",
+    "kafka.properties.sasl\\.password=x": "sasl.password is a secret; name a Secret under kafka.secretProperties",
     "kafka.properties.ssl\\.key\\.pem=x": "kafka.properties: ssl.key.pem is a secret",
     "registry.properties.basic\\.auth\\.user\\.info=u:p": "registry.properties: basic.auth.user.info is a secret",
 }
@@ -187,6 +187,8 @@ def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
             assert (read_back.topics, read_back.worker.app_id) == (("schedules", "^schedules-.*"), "schedules")
             assert (read_back.since_delta, read_back.grace_s, read_back.allowed) == (-1, 3600, ("videos",))
             assert str(read_back.server) == "[::]:8000"
+            # Letters are the workers' business.
+            assert read_back.worker.policies is None
         else:
             assert settings.from_environment(environ).app_id == ("payments" if values is FULL else "retry")
 

@@ -80,7 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- range $group := list "kafka" "registry" }}
 {{- range $name, $_ := (index $v $group).properties }}
-{{- if and (regexMatch "(?i)password|passphrase|secret|token|jaas|key|oauthbearer|user[.]info" $name) (not (hasSuffix ".location" $name)) }}
+{{- if (regexMatch "(?i)password|passphrase|secret|jaas|key[.]pem|[.]token$|oauthbearer[.]config|user[.]info" $name) }}
 {{- fail (printf "%s.properties: %s is a secret; name a Secret under %s.secretProperties" $group $name $group) }}
 {{- end }}
 {{- end }}
@@ -110,8 +110,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
   value: {{ .appId | quote }}
 - name: RETRY_BOOTSTRAP_SERVERS
   value: {{ $v.kafka.bootstrapServers | quote }}
+{{- if not .withoutPolicies }}
 - name: RETRY_POLICIES
   value: /etc/retry/policies/{{ $v.policies.key }}
+{{- end }}
 - name: RETRY_DATA_DIR
   value: {{ .dataDir }}
 {{- if $v.webhookSecrets.name }}
