@@ -239,6 +239,8 @@ def test_pods_are_restricted(values: Path) -> None:
         assert security["runAsNonRoot"] and security["runAsUser"], name
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert pod["automountServiceAccountToken"] is False
+        # Else there are RETRY_WORKER_PORT and the like, which no program of ours knows.
+        assert pod["enableServiceLinks"] is False
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip

@@ -168,6 +168,7 @@ capabilities: {drop: [ALL]}
 {{- define "retry.pod" -}}
 serviceAccountName: {{ include "retry.serviceAccount" .root }}
 automountServiceAccountToken: false
+# Kubernetes would set RETRY_WORKER_PORT and the like for the services of a release named retry, and an unknown RETRY_ stops the program.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -204,7 +205,10 @@ topologySpreadConstraints:
 {{- end }}
 
 {{- define "retry.podMetadata" -}}
-labels: {{ include "retry.labels" . | nindent 2 }}
+labels: {{ include "retry.selector" . | nindent 2 }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . | indent 2 }}
+{{- end }}
 {{- with .of.podLabels }}
 {{ toYaml . | indent 2 }}
 {{- end }}
