@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry.clock import wall_ms
@@ -23,7 +23,6 @@ from tests.support.hosts import Host
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.promql import Asked
-from tests.support.reading import Tail
 from tests.support.scheduler import Scheduling
 from tests.support.timers import Api
 
@@ -48,7 +47,7 @@ class Run:
         retry_topic = deployment.retry_of(self._letters)
         with deployment.policy_file.open("a") as file:
             file.write(f"targets:\n  {retry_topic}: {{breaker: {{failures: 1000, within: 1m, open_for: 1s}}}}\n")
-        self._sender, self._seen = Sender(deployment.bootstrap_servers), Tail(deployment.bootstrap_servers, [retry_topic])
+        self._sender = Sender(deployment.bootstrap_servers)
         self._group = Consumer({
             "bootstrap.servers": deployment.bootstrap_servers, "group.id": "billing", "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -67,7 +66,7 @@ class Run:
         for n in range(5):
             self._sender.send(self._letters, b"key %d" % n, b"", [("exception-class", b"Timeout")], timestamp_ms=failed_ms)
         for record in self._back(5):
-            self._sender.send(self._letters, record.key, record.value, record.headers, timestamp_ms=record.timestamp_ms + 1_000)
+            self._sender.send(self._letters, record.key(), record.value(), record.headers() or [])
         self._sender.finish()
         timer = self.api.make(f"{self._host.url}/", after="0s")
         sent = len(self._scheduling.sent())
@@ -77,14 +76,17 @@ class Run:
         await_that("the timer was called", lambda: self.api.state(timer).get("state") == "delivered")
         self._scheduling.await_sent(sent + 1)
 
-    def _back(self, count: int) -> list[Any]:
-        """Retries as they come; the group commits that it has read them."""
-        before, committed = len(self._seen.records), 0
-        await_that("retries came", lambda: self._seen.read() is not None and len(self._seen.records) >= before + count)
-        while committed < count:
-            committed += sum(message.error() is None for message in self._group.consume(count, 1.0))
+    def _back(self, count: int) -> list[Message]:
+        """Retries as the group reads them, and commits that it has."""
+        found: list[Message] = []
+
+        def came() -> bool:
+            found.extend(message for message in self._group.consume(count, 0.5) if message.error() is None)
+            return len(found) >= count
+
+        await_that("retries came", came)
         self._group.commit(asynchronous=False)
-        return self._seen.records[before:]
+        return found
 
     def pages(self) -> Page:
         """What all of them show, with the labels that a ServiceMonitor adds."""
