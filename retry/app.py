@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import logging
@@ -17,7 +18,7 @@ from retry.anew import Judge
 from retry.calls import Calls, Limits
 from retry.doors import Door
 from retry.doors.timers import Timers
-from retry.engine import Engine
+from retry.engine import Engine, Traced
 from retry.errors import DataDirInUse, SettingsInvalid
 from retry.gate import Gate
 from retry.intake import Intake
@@ -148,7 +149,10 @@ def build(
     outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
     sampling = _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
     rounds = Rounds(_rounds(outlook, metrics) + sampling)
-    return Engine(letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds)
+    return Engine(
+        letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds,
+        _traced(settings),
+    )  # fmt: skip
 
 
 def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:
@@ -163,6 +167,19 @@ def _calls(settings: Settings, names: topics.Names, metrics: Metrics) -> Calls:
     metrics.watch("retry_calls_under_way", calls.under_way)
     metrics.watch_each("retry_hosts_held", calls.breakers)
     return calls
+
+
+def _traced(settings: Settings) -> Traced | None:
+    """Tells of retries with OpenTelemetry, where that is asked for."""
+    if not settings.traces:
+        return None
+    try:
+        from retry.traces import Traces
+    except ImportError as error:
+        raise SettingsInvalid("RETRY_TRACES", f"{error}; install dead-letter-retry[otel], or set it to 0") from None
+    traces = Traces(settings.app_id)
+    atexit.register(traces.close)
+    return traces.tell
 
 
 def _rounds(outlook: Outlook, metrics: Metrics) -> list[Round]:

@@ -9,6 +9,7 @@ from functools import partial
 
 from retry import clock, controls
 from retry.batch import Batch, Decided
+from retry.entry import Entry
 from retry.kafka.backlog import Backlog
 from retry.letters import Letters
 from retry.reasons import Reason
@@ -26,6 +27,8 @@ from retry.watchdog import Held, Part, Place, Watchdog
 log = logging.getLogger(__name__)
 
 Ends = Callable[[Iterable[Place]], dict[Place, int]]
+# Is told of what was sent, when it was due, and when it was sent.
+Traced = Callable[[list[Entry], list[int], int], None]
 _WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
@@ -55,6 +58,7 @@ class Engine:
         stalled_s: float,
         backlog: Backlog | None = None,
         rounds: Rounds | None = None,
+        traced: Traced | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -62,7 +66,7 @@ class Engine:
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
-        self._backlog, self.rounds = backlog, rounds or Rounds([])
+        self._backlog, self.rounds, self._traced = backlog, rounds or Rounds([]), traced
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -139,6 +143,8 @@ class Engine:
                 sent_at_ms = clock.wall_ms()
                 self.metrics.tell_sent(swept.sent, swept.due_at_ms, sent_at_ms)
                 self.metrics.tell_retried(retried(swept.sent, swept.due_at_ms), sent_at_ms)
+                if self._traced is not None:
+                    self._traced(swept.sent, swept.due_at_ms, sent_at_ms)
             if swept.put_back:
                 log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
                 self.metrics.tell_put_back(swept.put_back)

@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
       standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
       positions_every_s: how often what the groups of the policy file have committed is written down, 1 to 3,600; 0 does not.
+      traces: 1 sends a span for each retry that is delivered, as `OTEL_…` says; takes the extra `otel`. 0 does not.
       calls: HTTP calls under way at a time, all hosts together.
       calls_per_host: the same of one host.
       call_timeout_ms: how long one call may take, lookup, connection and answer together, 100 to 600,000.
@@ -63,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stalled_s: int = 60
     standby: int = 0
     positions_every_s: int = 10
+    traces: int = 0
     calls: int = 512
     calls_per_host: int = 32
     call_timeout_ms: int = 15_000
@@ -137,6 +139,7 @@ _BOUNDS = (
     ("standby", 0, 1),
     ("session_timeout_ms", 1_000, 3_600_000),
     ("positions_every_s", 0, 3_600),
+    ("traces", 0, 1),
     ("calls", 1, 100_000),
     ("calls_per_host", 1, 10_000),
     ("call_timeout_ms", 100, 600_000),

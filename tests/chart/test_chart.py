@@ -230,7 +230,7 @@ def test_every_value_of_settings_arrives() -> None:
     assert (found.shards, found.sweep_interval_ms, found.batch_records, found.batch_bytes) == (64, 50, 10_000, 32 << 20)
     assert (found.table_cache_bytes, found.lineages, found.stalled_s, found.standby) == (256 << 20, 1_000_000, 120, 1)
     assert (found.calls, found.calls_per_host, found.call_timeout_ms) == (1_024, 16, 30_000)
-    assert found.positions_every_s == 30
+    assert (found.positions_every_s, found.traces) == (30, 1)
     assert found.webhook_allow == "10.1.0.0/16,hooks.internal"
     assert found.webhook_secrets == Path("/etc/retry/webhook/whsec")
     assert found.kafka == {

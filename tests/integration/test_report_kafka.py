@@ -10,7 +10,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.errors import RetryError
 from retry.kafka.broker import LocalBroker
+from retry.telemetry import positions
 from retry.telemetry.outcomes import Outcome, to_json
+from retry.telemetry.positions import Position
 
 pytest.importorskip("pyspark")
 
@@ -139,7 +141,9 @@ def _fill_others(producer: Producer) -> None:
     producer.produce("shop.retry", b"no number", headers=[("retry-id", b"gone"), ("retry-attempt", b"\xff")])
     for value in (b"not json", b"\xff\xfe\x00", None, b'{"v": 1, "id": "half"}'):
         producer.produce("app-outcomes", value)
-    producer.produce("app-outcomes", b'{"v": 2, "id": "from the future"}')
+    producer.produce("app-outcomes", b'{"v": 3, "id": "from the future"}')
+    sampled = Position(group="shop", topic="shop.retry", partition=0, offset=3, at_ms=DAY_MS)
+    producer.produce("app-outcomes", positions.to_json(sampled), positions.KEY)
 
 
 def _retry(producer: Producer, topic: str, lineage: str, attempt: int, due_ms: int) -> None:
@@ -158,6 +162,6 @@ def _outcome(lineage: str, attempt: int, **other: object) -> bytes:
         "v": 1, "id": lineage, "source": f"orders.DLT/0/{lineage}-{attempt}", "team": "shop", "topic": "orders.DLT",
         "policy": "shop/orders", "attempt": attempt, "exception": "Gateway", "first_failed_ms": DAY_MS - 100,
         "failed_ms": DAY_MS - 100, "taken_ms": DAY_MS + attempt, "decision": "retry", "reason": None,
-        "due_ms": DAY_MS, "target": "shop.retry",
+        "due_ms": DAY_MS, "target": "shop.retry", "cause": None, "fingerprint": None, "group": None, "delay_ms": 100,
     }  # fmt: skip
     return to_json(Outcome(**{**usual, **other}))  # type: ignore[arg-type]

@@ -92,15 +92,20 @@ def test_lateness_is_taken_over_the_retries_whose_sending_is_known(spark: SparkS
     assert _rows(transforms.lateness(sent)) == [(*SHOP, 100, 50, 90, 99, 100)]
 
 
-def test_only_whole_outcomes_of_this_version_are_counted(spark: SparkSession) -> None:
+def test_only_whole_outcomes_of_versions_that_are_read_are_counted(spark: SparkSession) -> None:
     whole = b'{"v":1,"id":"a","source":"a/1","team":"t","topic":"d","policy":"p","attempt":1,"exception":null,'
     whole += b'"first_failed_ms":1,"failed_ms":1,"taken_ms":1,"decision":"retry","reason":null,"due_ms":2,"target":"r"}'
     bad = [b"{", b"", None, b"\xff\xfe", b'{"v":1}', b"[1]", whole.replace(b'"attempt":1', b'"attempt":"one"')]
-    values = [whole, whole.replace(b"}", b',"new":1}'), whole.replace(b'"v":1', b'"v":2'), b'{"v":3}', *bad]
+    second = whole.replace(b'"v":1', b'"v":2').replace(b"}", b',"cause":"c","fingerprint":"f","group":"g","delay_ms":7}')
+    # What has a kind is no letter, and no trouble.
+    position = b'{"group":"g","topic":"r","partition":0,"offset":5,"at_ms":1,"kind":"position","v":1}'
+    newer = [whole.replace(b'"v":1', b'"v":3'), b'{"v":4}']
+    values = [whole, whole.replace(b"}", b',"new":1}'), second, position, *newer, *bad]
     parsed = sources.parsed(spark.createDataFrame([(value,) for value in values], "value binary"))
     assert parsed.where("unreadable").count() == len(bad)
     assert parsed.where("other_version").count() == 2
-    assert [row["id"] for row in sources.outcomes(parsed).collect()] == ["a", "a"]
+    found = [(row["id"], row["v"], row["group"], row["delay_ms"]) for row in sources.outcomes(parsed).collect()]
+    assert found == [("a", 1, None, None), ("a", 1, None, None), ("a", 2, "g", 7)]
 
 
 def test_a_retry_is_read_from_the_last_of_each_header_and_others_are_left_out(spark: SparkSession) -> None:
@@ -122,7 +127,7 @@ def _rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 def _outcomes(spark: SparkSession, *outcomes: dict[str, object]) -> DataFrame:
-    return spark.createDataFrame([tuple(each[name] for name in OUTCOME.names) for each in outcomes], OUTCOME)
+    return spark.createDataFrame([tuple(each.get(name) for name in OUTCOME.names) for each in outcomes], OUTCOME)
 
 
 def _outcome(

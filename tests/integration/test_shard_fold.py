@@ -54,6 +54,20 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
     table.close()
 
 
+def test_how_much_of_a_restore_is_done_is_told(tmp_path: Path) -> None:
+    table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
+    unused: Any = object()
+    shard = Shard(Changelog("changelog", 0), table, unused, unused, end_offset=5)
+    fold: Any = shard.fold
+    assert (shard.restored(), shard.to_restore()) == (0.0, 5)
+    fold(LOG)
+    assert (shard.restored(), shard.to_restore()) == (0.8, 1)
+    fold([Told(4, (KEYS[2], None))])
+    assert (shard.restored(), shard.to_restore()) == (1.0, 0)
+    assert Shard(Changelog("changelog", 0), table, unused, unused, end_offset=5).restored() == 1.0
+    table.close()
+
+
 def opened(path: Path, end_offset: int) -> Shard:
     """A shard over a table that may be there already."""
     table = RocksTable.open(path, Identity("cluster", "topic", 0), Memory(8 << 20), clock.wall_ms(), 60_000)

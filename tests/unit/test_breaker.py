@@ -176,3 +176,11 @@ def test_a_probe_that_is_refused_must_be_taken_and_stay_away_as_well(breakers: B
     breakers.delivered(T)
     assert allowed(breakers, 3 * OPEN_MS) == 0
     assert allowed(breakers, 4 * OPEN_MS) == ALL
+
+
+def test_how_far_each_is_open_is_told_as_a_number(breakers: Breakers) -> None:
+    assert breakers.openness(0) == {T: 0.0}
+    opened(breakers)
+    breakers.refused(OTHER, "gone", 0)
+    assert breakers.openness(0) == {T: 1.0, OTHER: 1.0}
+    assert breakers.openness(OPEN_MS) == {T: 0.5, OTHER: 0.5}

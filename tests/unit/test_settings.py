@@ -25,7 +25,7 @@ def test_every_field_is_a_variable() -> None:
         "shards": "3", "instance": "pod-0",
         "http_addr": "0.0.0.0:0", "sweep_interval_ms": "60000", "batch_records": "1", "batch_bytes": "1024",
         "table_cache_bytes": str(8 << 20), "lineages": "1000", "stalled_s": "5",
-        "standby": "1",
+        "standby": "1", "positions_every_s": "0", "traces": "1",
         "calls": "1", "calls_per_host": "2", "call_timeout_ms": "100", "webhook_allow": "10.0.0.0/8",
         "webhook_secrets": "secrets", "api_addr": "127.0.0.1:1", "api_tokens": "tokens",
     }  # fmt: skip

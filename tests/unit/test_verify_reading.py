@@ -13,6 +13,7 @@ from retry.controls import pause_key
 from retry.entry import Entry
 from retry.gather import Lane
 from retry.kafka.topics import Described
+from retry.telemetry import positions
 from retry.verify.deliveries import Deliveries
 from retry.verify.findings import Findings
 from retry.verify.kept import Kept, target
@@ -88,6 +89,16 @@ def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
     read.reading.outcome(Message("outcomes", b"", orjson.dumps({**OUTCOME, "decision": "park", "due_ms": None, "attempt": 3})))
     [told] = read.rows
     assert (told.flags, told.value, told.number) == (JUDGED | PARKED, 2, NOW_MS)
+
+
+def test_what_a_group_has_committed_is_no_outcome() -> None:
+    read = Read()
+    sampled = positions.to_json(positions.Position("shop", "orders.retry", 0, 7, NOW_MS))
+    read.reading.outcome(Message("outcomes", positions.KEY, sampled))
+    assert (read.rows, read.found.counts, read.reading.undone()) == ([], {}, 0)
+    # But a letter's own record that is none is said to be.
+    read.reading.outcome(Message("outcomes", b"00aa", sampled))
+    assert read.found.counts == {"phantom": 1}
 
 
 def test_an_ordered_entry_says_whose_queue_it_is_in() -> None:

@@ -1,0 +1,91 @@
+"""What a consumer group has committed is written to the outcomes topic, and a whole worker tells of itself what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+from confluent_kafka import Consumer
+
+from retry.kafka.groups import Committed
+from retry.telemetry import declared, positions
+from retry.telemetry.positions import Position
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.metrics import exported
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import COMMITTED, QUIET, Record, read
+
+LETTERS = 20
+
+
+def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Callable[..., Deployment]) -> None:
+    deployment = deploy(
+        {"orders": 3}, shards=2, defaults="{group: shop, backoff: {kind: constant, delay: 500ms}, jitter: none}",
+        environ={"RETRY_POSITIONS_EVERY_S": "1"},
+    )  # fmt: skip
+    (dead_letters,), (retries,) = deployment.dead_letters, deployment.retry_topics()
+    workers = [deployment.worker(name).start() for name in "ab"]
+    for worker in workers:
+        worker.await_ready()
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(LETTERS):
+        sender.send(dead_letters, b"%d" % n, b"%d" % n)
+    sender.finish()
+    consumer = Consumer({
+        "bootstrap.servers": deployment.bootstrap_servers, "group.id": "shop", "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "logger": QUIET,
+    })  # fmt: skip
+    try:
+        consumer.subscribe([retries])
+        seen: list[int] = []
+
+        def all_back() -> bool:
+            seen.extend(m.offset() or 0 for m in consumer.consume(50, 0.2))
+            return len(seen) == LETTERS
+
+        await_that("all come back", all_back)
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    committed = Committed(deployment.admin)(["shop", "nobody"], 20.0)[0]
+    assert committed["nobody"] == {}
+    await_that("all of it is sampled", lambda: sampled(deployment) == committed["shop"])
+    assert sum(committed["shop"].values()) == LETTERS
+    told = [record for record in outcomes(deployment) if record.key != positions.KEY]
+    assert len(told) == LETTERS
+    lines = [orjson.loads(record.value or b"") for record in told]
+    assert {(line["v"], line["group"], line["delay_ms"]) for line in lines} == {(2, "shop", 500)}
+    # Nobody takes a sample for a letter.
+    verified = deployment.command("verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert_declared(workers)
+    for worker in workers:
+        assert worker.terminate() < 10
+
+
+def outcomes(deployment: Deployment) -> list[Record]:
+    return read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
+
+
+def sampled(deployment: Deployment) -> dict[tuple[str, int], int]:
+    """The last sample of each partition."""
+    found: list[Position] = [positions.read(r.value or b"") for r in outcomes(deployment) if r.key == positions.KEY]
+    assert {position.group for position in found} <= {"shop"}
+    return {(p.topic, p.partition): p.offset for p in sorted(found, key=lambda p: p.at_ms)}
+
+
+def assert_declared(workers: list[WorkerProcess]) -> None:
+    """Each page has what is declared of a worker, with its type and its labels."""
+    pages = [exported(worker.get("/metrics")[1]) for worker in workers]
+    for page in pages:
+        assert page.keys() == {metric.name for metric in declared.WORKER}
+        for name, (kind, labels) in page.items():
+            metric = declared.DECLARED[name]
+            assert kind == metric.type, name
+            assert labels in ((), tuple(sorted(metric.labels))), name
+    assert sum(worker.metric("retry_retries_sent_total") for worker in workers) == LETTERS
+    assert sum(worker.metric("retry_positions_written_total") for worker in workers) > 0
+    assert sum(worker.metric("retry_positions_failed_total") for worker in workers) == 0
+    labelled = {name for page in pages for name, (_, labels) in page.items() if labels}
+    assert {"retry_retries_sent_total", "retry_entries_due_soon", "retry_paused", "retry_shard_restored_ratio"} <= labelled
