@@ -55,7 +55,7 @@ from retry.trace import Tracer
 log = logging.getLogger(__name__)
 
 _OPENERS = 8
-_AHEAD_EVERY_S, _BACK_EVERY_S = 10.0, 300.0
+_AHEAD_EVERY_S, _BACK_EVERY_S = 10.0, 60.0
 
 
 def build(

@@ -14,7 +14,7 @@ from retry.shard import Shard
 log = logging.getLogger(__name__)
 
 _WITHIN_MS = {"1m": 60_000, "5m": 300_000}
-# Of all shards together: a microsecond each.
+# Of all shards together: a microsecond each, and three where what waits is read.
 _ROWS_MAX = 20_000
 _LANE_ROWS, _LANE_BYTES = 100, 256 << 10
 
@@ -54,9 +54,11 @@ class Outlook:
           KafkaException, TimeoutError: no broker told of their topics.
         """
         oldest_ms: dict[str, int] = {}
-        for shard in self._shards():
+        shards = self._shards()
+        for shard in shards:
+            lanes = len(shard.table.lanes()) or 1
             try:
-                for topic, stamp_ms in _stamps(shard):
+                for topic, stamp_ms in _stamps(shard, min(_LANE_ROWS, 1 + _ROWS_MAX // len(shards) // lanes)):
                     oldest_ms[topic] = min(stamp_ms, oldest_ms.get(topic, stamp_ms))
             except TableUnreadable as error:
                 log.warning("shard %d: not looked at, the next sweep will see to it: %s", shard.changelog.partition, error)
@@ -77,9 +79,9 @@ class Outlook:
         return {topic: (at_ms - now_ms) / 1_000 for topic, at_ms in self._gone_at_ms.items()}
 
 
-def _stamps(shard: Shard) -> Iterable[tuple[str, int]]:
+def _stamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
     """Topic and timestamp of letters that wait."""
-    for key, envelope in shard.earliest(_LANE_ROWS, _LANE_BYTES):
+    for key, envelope in shard.earliest(rows_max, _LANE_BYTES):
         # What has a name came in by a door.
         if key[0] == NAMED:
             continue

@@ -11,6 +11,8 @@ from retry import clock
 
 log = logging.getLogger(__name__)
 
+_FIRST_S = 5.0
+
 
 class Round(NamedTuple):
     """A look, and how long after its beginning it is had again."""
@@ -23,7 +25,9 @@ class Rounds:
     """Has each look in its turn. One that fails is logged, and had again when its time comes."""
 
     def __init__(self, rounds: Sequence[Round]) -> None:
-        self._next_s = [(0.0, each) for each in rounds]
+        # Not at once: a worker that has just begun owns nothing yet.
+        now_s = clock.monotonic_s()
+        self._next_s = [(now_s + min(each.every_s, _FIRST_S), each) for each in rounds]
         self._closing = threading.Event()
 
     def run(self) -> None:

@@ -77,7 +77,7 @@ WORKER = (
     Metric("retry_policy_file_refused", GAUGE, (), "how often it was refused since the start"),
     Metric("retry_retention_left_seconds", GAUGE, ("topic",),
            "until Kafka may delete the oldest letter of a dead-letter topic among those that wait here, "
-           "looked at every 5 min, the first 100 of each lane; negative where it may be gone"),
+           "looked at every minute, up to 100 of each lane; negative where it may be gone"),
     Metric("retry_positions_written_total", COUNTER, (), "samples of what consumer groups have committed"),
     Metric("retry_positions_failed_total", COUNTER, (), "groups that could not be asked, or samples that could not be written"),
     Metric("retry_positions_lag_seconds", GAUGE, (),

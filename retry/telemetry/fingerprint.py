@@ -21,6 +21,8 @@ _DIFFERS = re.compile(
     re.VERBOSE | re.ASCII,
 )
 
+_ALIKE = str.maketrans("123456789", "0" * 9)
+
 Failed = tuple[str | None, str | None, str | None]
 _known: dict[Failed, str] = {}
 
@@ -31,7 +33,8 @@ def of(exception: str | None, cause: str | None, message: str | None) -> str | N
     >>> of("java.io.IOException", None, "order 17 of 'Ann'") == of("java.io.IOException", None, "order 4711 of 'Bob'")
     True
     """
-    failed = exception, cause, None if message is None else message[:_CHARS_MAX]
+    # All digits are alike here, so what differs in numbers is mostly known already.
+    failed = exception, cause, None if message is None else message[:_CHARS_MAX].translate(_ALIKE)
     found = _known.get(failed)
     return found if found is not None else _made(failed)
 

@@ -49,6 +49,12 @@ def test_every_text_has_one_and_the_cache_changes_nothing(message: str, exceptio
     assert fingerprint.of(exception, None, message) == first
 
 
+@given(st.text(alphabet="aZ09 1-.:'\"`_éx", max_size=60))
+def test_digits_that_are_made_alike_before_change_nothing(message: str) -> None:
+    alike = message.translate(fingerprint._ALIKE)
+    assert fingerprint._DIFFERS.sub("#", message) == fingerprint._DIFFERS.sub("#", alike)
+
+
 def test_the_cache_is_bounded() -> None:
     for n in range(fingerprint._KNOWN_MAX + 10):
         fingerprint.of(str(n), None, None)

@@ -1,0 +1,64 @@
+"""A whole worker in memory tells of itself what is declared, and counts what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from retry import app, clock
+from retry.kafka import topics
+from retry.outlook import Outlook
+from retry.settings import Settings
+from retry.telemetry import declared
+from retry.telemetry.metrics import Metrics
+from tests.simulation import worker
+from tests.simulation.outside import Outside
+from tests.simulation.plan import APP
+from tests.simulation.world import World
+from tests.support.metrics import exported
+
+STEPS = 600
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(worker, "_Unmeasured", Metrics)
+    world = World(1)
+    world.outside = Outside(world)
+    clock.use(world)
+    yield world
+    clock.use(clock.MACHINE)
+
+
+def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> None:
+    world.calm = True
+    world.start(world.hosts[0])
+    process = world.hosts[0].process
+    assert process is not None
+    metrics, shards = process.engine.metrics, process.shards
+    settings, names = Settings(app_id=APP), topics.names(APP)
+    unused: Any = None
+    app._calls(settings, names, metrics)
+    app._rounds(Outlook(shards.shards, dict.fromkeys), metrics)
+    app._sampling(settings, shards, process.policies, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
+    page = exported(metrics.text().decode())
+    assert page.keys() == {metric.name for metric in declared.WORKER}
+    for name, (kind, labels) in page.items():
+        metric = declared.DECLARED[name]
+        assert kind == metric.type, name
+        assert labels in ((), tuple(sorted(metric.labels))), name
+
+
+def test_retries_and_those_that_come_back_are_counted(world: World) -> None:
+    seen = {"retry_retries_sent_total": 0.0, "retry_letters_back_total": 0.0}
+    for _ in range(STEPS):
+        world.something()
+        for host in world.hosts:
+            if host.process is not None and host.process.ready:
+                for family in host.process.engine.metrics.registry.collect():
+                    name = f"{family.name}_total"
+                    if name in seen:
+                        seen[name] = max(seen[name], sum(s.value for s in family.samples if s.name == name))
+    assert all(count > 0 for count in seen.values()), seen
