@@ -1,0 +1,251 @@
+{{- define "retry.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "retry.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "retry.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "retry.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.selector" -}}
+app.kubernetes.io/name: {{ include "retry.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "retry.labels" -}}
+{{ include "retry.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "retry.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.image" -}}
+{{- $image := .image }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $image.repository $image.digest }}
+{{- else }}
+{{- printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.policiesConfigMap" -}}
+{{- default (printf "%s-policies" (include "retry.fullname" .)) .Values.policies.existingConfigMap }}
+{{- end }}
+
+{{/* What one value says about another; the schema cannot. */}}
+{{- define "retry.checked" -}}
+{{- $v := .Values }}
+{{- if not $v.kafka.bootstrapServers }}
+{{- fail "kafka.bootstrapServers is not set: give host:port of the brokers, with commas between" }}
+{{- end }}
+{{- if and (not $v.policies.file) (not $v.policies.existingConfigMap) }}
+{{- fail "no policies: give --set-file policies.file=policies.yaml, or policies.existingConfigMap" }}
+{{- end }}
+{{- if and $v.policies.file $v.policies.existingConfigMap }}
+{{- fail "policies.file and policies.existingConfigMap are both set: keep one" }}
+{{- end }}
+{{- if gt (mul $v.worker.replicas $v.worker.processes) (int64 $v.settings.shards) }}
+{{- fail (printf "worker.replicas x worker.processes is more than settings.shards (%d): the rest would have nothing to do" (int64 $v.settings.shards)) }}
+{{- end }}
+{{- if and $v.api.enabled (not $v.api.tokens.name) }}
+{{- fail "api.tokens.name is not set: name a Secret with lines that `retry api token TEAM` makes" }}
+{{- end }}
+{{- if $v.keda.enabled }}
+{{- if not $v.keda.serverAddress }}
+{{- fail "keda.serverAddress is not set: give the address of Prometheus, as http://prometheus.monitoring:9090" }}
+{{- end }}
+{{- if gt (mul $v.keda.maxReplicas $v.worker.processes) (int64 $v.settings.shards) }}
+{{- fail (printf "keda.maxReplicas x worker.processes is more than settings.shards (%d): the rest would have nothing to do" (int64 $v.settings.shards)) }}
+{{- end }}
+{{- if gt (int64 $v.keda.minReplicas) (int64 $v.keda.maxReplicas) }}
+{{- fail "keda.minReplicas is more than keda.maxReplicas" }}
+{{- end }}
+{{- end }}
+{{- range $group := list "kafka" "registry" }}
+{{- range $name, $_ := (index $v $group).properties }}
+{{- if (regexMatch "(?i)password|passphrase|secret|jaas|key[.]pem|[.]token$|oauthbearer[.]config|user[.]info" $name) }}
+{{- fail (printf "%s.properties: %s is a secret; name a Secret under %s.secretProperties" $group $name $group) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.plain" -}}
+{{- if or (kindIs "float64" .) (kindIs "int64" .) (kindIs "int" .) }}{{ int64 . | toString | quote }}{{ else }}{{ toString . | quote }}{{ end }}
+{{- end }}
+
+{{- define "retry.properties" -}}
+{{- $prefix := .prefix }}
+{{- range $name, $value := .of.properties }}
+- name: {{ $prefix }}{{ $name | replace "." "_" | upper }}
+  value: {{ include "retry.plain" $value }}
+{{- end }}
+{{- range $name, $secret := .of.secretProperties }}
+- name: {{ $prefix }}{{ $name | replace "." "_" | upper }}
+  valueFrom: {secretKeyRef: {name: {{ $secret.name }}, key: {{ $secret.key }}}}
+{{- end }}
+{{- end }}
+
+{{/* RETRY_* of every pod: root, appId, dataDir. */}}
+{{- define "retry.env" -}}
+{{- $v := .root.Values }}
+- name: RETRY_APP_ID
+  value: {{ .appId | quote }}
+- name: RETRY_BOOTSTRAP_SERVERS
+  value: {{ $v.kafka.bootstrapServers | quote }}
+{{- if not .withoutPolicies }}
+- name: RETRY_POLICIES
+  value: /etc/retry/policies/{{ $v.policies.key }}
+{{- end }}
+- name: RETRY_DATA_DIR
+  value: {{ .dataDir }}
+{{- if $v.webhookSecrets.name }}
+- name: RETRY_WEBHOOK_SECRETS
+  value: /etc/retry/webhook/{{ $v.webhookSecrets.key }}
+{{- end }}
+{{- range $name, $value := $v.settings }}
+- name: RETRY_{{ $name | snakecase | upper }}
+  value: {{ include "retry.plain" $value }}
+{{- end }}
+{{- include "retry.properties" (dict "prefix" "RETRY_KAFKA_" "of" $v.kafka) }}
+{{- with $v.registry.url }}
+- name: RETRY_REGISTRY_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- include "retry.properties" (dict "prefix" "RETRY_REGISTRY_" "of" $v.registry) }}
+{{- end }}
+
+{{- define "retry.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+- {name: policies, mountPath: /etc/retry/policies, readOnly: true}
+{{- if .Values.kafka.tlsSecret }}
+- {name: tls, mountPath: /etc/retry/tls, readOnly: true}
+{{- end }}
+{{- if .Values.webhookSecrets.name }}
+- {name: webhook, mountPath: /etc/retry/webhook, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "retry.volumes" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 1Gi}
+- name: policies
+  configMap: {name: {{ include "retry.policiesConfigMap" . }}}
+{{- with .Values.kafka.tlsSecret }}
+- name: tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.webhookSecrets.name }}
+- name: webhook
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+
+{{- define "retry.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Of a pod: root, of (a component's values), component. */}}
+{{- define "retry.pod" -}}
+serviceAccountName: {{ include "retry.serviceAccount" .root }}
+automountServiceAccountToken: false
+# Kubernetes would set RETRY_WORKER_PORT and the like for the services of a release named retry, and an unknown RETRY_ stops the program.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- if and .of.topologySpread .of.topologySpread.enabled }}
+topologySpreadConstraints:
+{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - topologyKey: {{ $key }}
+    maxSkew: 1
+    whenUnsatisfiable: {{ $.of.topologySpread.whenUnsatisfiable }}
+    labelSelector:
+      matchLabels: {{ include "retry.selector" $ | nindent 8 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "retry.podMetadata" -}}
+labels: {{ include "retry.selector" . | nindent 2 }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .of.podLabels }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- $restart := and .root.Values.policies.restartOnChange .root.Values.policies.file }}
+{{- if or $restart .of.podAnnotations }}
+annotations:
+{{- if $restart }}
+  checksum/policies: {{ .root.Values.policies.file | sha256sum }}
+{{- end }}
+{{- with .of.podAnnotations }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A container that makes topics: root, env. */}}
+{{- define "retry.topicsContainer" -}}
+- name: topics
+  image: {{ include "retry.image" (dict "root" .root "image" .root.Values.image) }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  args: [topics, create]
+  env: {{ include "retry.env" (dict "root" .root "appId" .root.Values.appId "dataDir" "/tmp/retry") | nindent 4 }}
+  securityContext: {{ include "retry.containerSecurity" .root | nindent 4 }}
+  resources: {requests: {cpu: 50m, memory: 128Mi}, limits: {memory: 256Mi}}
+  volumeMounts: {{ include "retry.mounts" .root | nindent 4 }}
+{{- end }}
+
+{{- define "retry.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "retry.fullname" .root }}-{{ .component }}
+  labels: {{ include "retry.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: {{ .of.podDisruptionBudget.maxUnavailable }}
+  # What is not ready serves nobody, and may be moved.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{ include "retry.selector" . | nindent 6 }}
+{{- end }}

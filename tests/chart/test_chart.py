@@ -1,0 +1,372 @@
+"""The chart renders, is valid Kubernetes, sets every variable of a worker, and refuses what cannot be."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+import yaml
+
+from retry import settings
+from retry.__main__ import main as cli
+from retry.policies.file import load
+from retry.scheduler import settings as scheduler_settings
+from retry.settings import Settings
+from tests.support.chart import CHART, ROOT, run
+from tests.support.promql import DASHBOARDS, RULES, TARGET_LABELS, read, series
+
+MINIMAL, FULL = (CHART / "ci" / f"{name}-values.yaml" for name in ("minimal", "full"))
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+OWN_SCHEMAS = ROOT / "tests" / "chart" / "schemas"
+KUBERNETES = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema"
+# The oldest that the chart allows, and the newest that there are schemas of.
+VERSIONS = ["v1.27.0", "v1.37.0"]
+KINDS = (
+    "statefulset-apps-v1", "deployment-apps-v1", "cronjob-batch-v1", "service-v1", "serviceaccount-v1", "configmap-v1",
+    "persistentvolumeclaim-v1", "poddisruptionbudget-policy-v1", "networkpolicy-networking-v1",
+)  # fmt: skip
+# Variables that the chart sets from something else than `settings`.
+ELSEWHERE = {
+    "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
+}  # fmt: skip
+
+Object = dict[str, Any]
+
+
+@functools.cache
+def rendered(values: Path, *options: str) -> str:
+    done = run("helm", "template", "demo", CHART, "--namespace", "retry", "-f", values, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@functools.cache
+def objects(values: Path = FULL, *options: str) -> list[Object]:
+    return [each for each in yaml.load_all(rendered(values, *options), yaml.CSafeLoader) if each]
+
+
+def one(kind: str, name: str, values: Path = FULL, *options: str) -> Object:
+    (found,) = [each for each in objects(values, *options) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def refusal(*options: str, values: Path = MINIMAL) -> str:
+    done = run("helm", "template", "demo", CHART, "-f", values, *options)
+    assert done.returncode != 0, "it was not refused"
+    return done.stderr
+
+
+def pod_templates(values: Path) -> Iterator[tuple[str, Object]]:
+    for each in objects(values):
+        if each["kind"] in ("StatefulSet", "Deployment"):
+            yield each["metadata"]["name"], each["spec"]["template"]
+        elif each["kind"] == "CronJob":
+            yield each["metadata"]["name"], each["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def containers(values: Path) -> Iterator[tuple[str, Object, Object]]:
+    for name, template in pod_templates(values):
+        for container in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
+            yield f"{name}/{container['name']}", container, template["spec"]
+
+
+def environment(container: Object) -> dict[str, str]:
+    """Its variables, with something in the place of what a pod is given by Kubernetes."""
+    return {each["name"]: each.get("value", "given") for each in container["env"]}
+
+
+@pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
+def test_lint(values: Path) -> None:
+    linted = run("helm", "lint", "--strict", CHART, "-f", values)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+@pytest.fixture(scope="session")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Schemas of each version, a folder each: every one whole, since their references lead to an address on the net."""
+    folder = tmp_path_factory.mktemp("schemas")
+    for version in VERSIONS:
+        source = KUBERNETES / f"{version}-local-strict"
+        shared = {"$defs": json.loads((source / "_definitions.json").read_text())["$defs"]}
+        (folder / version).mkdir()
+        for file in [source / f"{name}.json" for name in KINDS]:
+            schema = json.loads(file.read_text().replace("/api/_definitions.json#", "#"))
+            del schema["$id"]
+            (folder / version / file.name).write_text(json.dumps(schema | shared))
+    return folder
+
+
+def conforms(manifests: str, schemas: Path) -> tuple[int, Object]:
+    """Exit code and what kubeconform found."""
+    name = "{{.ResourceKind}}{{.KindSuffix}}.json"
+    locations = [option for folder in (schemas, OWN_SCHEMAS) for option in ("-schema-location", str(folder / name))]
+    checked = run("kubeconform", "-strict", "-summary", "-output", "json", *locations, stdin=manifests)
+    return checked.returncode, json.loads(checked.stdout)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
+def test_everything_is_valid_and_strict(values: Path, version: str, schemas: Path) -> None:
+    code, found = conforms(rendered(values), schemas / version)
+    assert (code, found["resources"]) == (0, [])
+    assert found["summary"] == {"valid": len(objects(values)), "invalid": 0, "errors": 0, "skipped": 0}
+
+
+def test_kubeconform_finds_what_is_wrong(schemas: Path) -> None:
+    wrong = rendered(FULL).replace("triggers:", "trigger:").replace("maxUnavailable: 1", "maxAvailable: 1")
+    code, found = conforms(wrong, schemas / VERSIONS[0])
+    assert code == 1
+    assert {each["kind"] for each in found["resources"]} == {"ScaledObject", "PodDisruptionBudget"}
+
+
+REFUSED = {
+    "worker.replicas=0": "/worker/replicas",
+    "worker.replicas=many": "/worker/replicas",
+    "worker.persistence.size=10": "/worker/persistence/size",
+    "settings.sweepIntervalMs=0": "/settings/sweepIntervalMs",
+    "settings.standby=2": "/settings/standby",
+    "settings.stalled=60": "'stalled' not allowed",
+    "appId=a b": "/appId",
+    "listen=127.0.0.1": "/listen",
+    "kafka.bootstrapServers=kafka": "/kafka/bootstrapServers",
+    "kafka.secretProperties.sasl\\.password=hunter2": "/kafka/secretProperties/sasl.password",
+    "image.digest=latest": "/image/digest",
+    "scheduler.sinceDelta=1": "/scheduler/sinceDelta",
+    "keda.dueSoon=0": "/keda/dueSoon",
+    "kafka.bootstrapServers=": "kafka.bootstrapServers is not set: give host:port of the brokers",
+    "policies.file=": "no policies: give --set-file policies.file=policies.yaml",
+    "policies.existingConfigMap=other": "policies.file and policies.existingConfigMap are both set",
+    "worker.replicas=9": "worker.replicas x worker.processes is more than settings.shards (8)",
+    "api.enabled=true": "api.tokens.name is not set: name a Secret",
+    "keda.enabled=true": "keda.serverAddress is not set",
+    "keda.enabled=true,keda.serverAddress=http://p,keda.maxReplicas=9": "keda.maxReplicas x worker.processes is more than",
+    "keda.enabled=true,keda.serverAddress=http://p,keda.minReplicas=5,keda.maxReplicas=4": "keda.minReplicas is more than",
+    "kafka.properties.sasl\\.password=x": "sasl.password is a secret; name a Secret under kafka.secretProperties",
+    "kafka.properties.ssl\\.key\\.pem=x": "kafka.properties: ssl.key.pem is a secret",
+    "registry.properties.basic\\.auth\\.user\\.info=u:p": "registry.properties: basic.auth.user.info is a secret",
+}
+
+
+@pytest.mark.parametrize(("wrong", "said"), REFUSED.items(), ids=REFUSED)
+def test_what_cannot_be_is_refused_and_named(wrong: str, said: str) -> None:
+    assert said in refusal("--set", wrong)
+
+
+def test_nothing_can_be_rendered_unless_brokers_and_policies_are_named() -> None:
+    assert "kafka.bootstrapServers is not set" in refusal(values=CHART / "values.yaml")
+
+
+def test_every_variable_can_be_set_and_has_the_workers_default_and_bounds() -> None:
+    fields = {field.name: field for field in msgspec.structs.fields(Settings)}
+    free = {name for name in fields if name not in settings._NOT_FROM_ENVIRONMENT | ELSEWHERE}
+    in_camel_case = {name: re.sub(r"_(\w)", lambda match: match[1].upper(), name) for name in free}
+    described = SCHEMA["properties"]["settings"]["properties"]
+    assert set(in_camel_case.values()) == set(VALUES["settings"]) == set(described)
+    assert {name: VALUES["settings"][camel] for name, camel in in_camel_case.items()} == {n: fields[n].default for n in free}
+    bounds = {name: (low, high) for name, low, high in settings._BOUNDS}
+    for name, camel in in_camel_case.items():
+        if fields[name].type is int:
+            assert (described[camel]["minimum"], described[camel]["maximum"]) == bounds[name]
+
+
+@pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
+def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
+    for name, environ in ((name, environment(container)) for name, container, _ in containers(values)):
+        if "scheduler" in name:
+            read_back = scheduler_settings.from_environment(environ)
+            assert (read_back.topics, read_back.worker.app_id) == (("schedules", "^schedules-.*"), "schedules")
+            assert (read_back.since_delta, read_back.grace_s, read_back.allowed) == (-1, 3600, ("videos",))
+            assert str(read_back.server) == "[::]:8000"
+            # Letters are the workers' business.
+            assert read_back.worker.policies is None
+        else:
+            assert settings.from_environment(environ).app_id == ("payments" if values is FULL else "retry")
+
+
+def commands_run(part: str) -> dict[str, str | None]:
+    """By container, the command that its arguments come to; click refuses options that it does not have."""
+    found = {}
+    for name, container, _ in containers(FULL):
+        command, arguments = cli, list(container["args"])
+        while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
+            command = command.commands[arguments.pop(0)]
+        if part in name:
+            found[name.partition("demo-retry-")[2]] = command.make_context(str(command.name), arguments).info_name
+    return found
+
+
+def test_what_pods_run_is_a_command_with_these_options() -> None:
+    assert commands_run("worker") == {"worker/topics": "create", "worker/worker": "worker"}
+    assert commands_run("api") == {"api/topics": "create", "api/api": "api"}
+    assert commands_run("scheduler") == {"scheduler/scheduler": "scheduler"}
+
+
+@pytest.mark.skipif("analytics" not in cli.commands, reason="this tree has no `retry analytics` yet")
+def test_what_the_job_runs_is_a_command_with_these_options() -> None:
+    assert commands_run("analytics") == {"analytics/ingest": "ingest", "analytics/report": "report"}
+
+
+def test_the_image_is_the_one_that_pods_expect() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert [line.split(" AS ")[1] for line in lines if line.startswith("FROM")] == ["build", "retry", "analytics"]
+    users = {f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" for _, _, pod in containers(FULL)}
+    assert users == {line.removeprefix("USER ") for line in lines if line.startswith("USER") and "root" not in line}
+    assert "ENTRYPOINT [\"retry\"]" in lines
+
+
+def test_every_value_of_settings_arrives() -> None:
+    (environ,) = [environment(container) for name, container, _ in containers(FULL) if name == "demo-retry-worker/worker"]
+    found = settings.from_environment(environ)
+    assert (found.shards, found.sweep_interval_ms, found.batch_records, found.batch_bytes) == (64, 50, 10_000, 32 << 20)
+    assert (found.table_cache_bytes, found.lineages, found.stalled_s, found.standby) == (256 << 20, 1_000_000, 120, 1)
+    assert (found.calls, found.calls_per_host, found.call_timeout_ms) == (1_024, 16, 30_000)
+    assert (found.positions_every_s, found.traces) == (30, 1)
+    assert found.webhook_allow == "10.1.0.0/16,hooks.internal"
+    assert found.webhook_secrets == Path("/etc/retry/webhook/whsec")
+    assert found.kafka == {
+        "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "retry", "sasl.password": "given",
+        "ssl.ca.location": "/etc/retry/tls/ca.crt", "socket.keepalive.enable": "true", "queue.buffering.max.kbytes": "131072",
+    }  # fmt: skip
+    assert found.registry == {"url": "https://registry.local", "basic.auth.user.info": "given"}
+    assert found.http_host_port() == ("::", 8080)
+
+
+@pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
+def test_pods_are_restricted(values: Path) -> None:
+    for name, container, pod in containers(values):
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] and security["runAsUser"], name
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["automountServiceAccountToken"] is False
+        # Else there are RETRY_WORKER_PORT and the like, which no program of ours knows.
+        assert pod["enableServiceLinks"] is False
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert {"requests", "limits"} <= container["resources"].keys(), name
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        volumes = {volume["name"] for volume in pod["volumes"]} | ({"data"} if "worker" in name else set())
+        assert "/tmp" in mounts and {mount["name"] for mount in mounts.values()} <= volumes, name
+        # Whatever is written lies in a volume.
+        environ = environment(container)
+        assert any(environ["RETRY_DATA_DIR"].startswith(path) for path in mounts if not mounts[path].get("readOnly")), name
+
+
+def test_there_is_no_secret_in_what_is_rendered_only_names_of_some() -> None:
+    assert "Secret" not in {each["kind"] for each in objects()}
+    given = {each["name"]: each for _, container, _ in containers(FULL) for each in container["env"]}
+    for name in ("RETRY_KAFKA_SASL_PASSWORD", "RETRY_REGISTRY_BASIC_AUTH_USER_INFO"):
+        assert given[name]["valueFrom"]["secretKeyRef"] and "value" not in given[name]
+
+
+def test_policies_are_those_that_health_will_tell() -> None:
+    about = one("ConfigMap", "demo-retry-policies", MINIMAL)
+    assert about["data"]["policies.yaml"] == yaml.safe_load(MINIMAL.read_text())["policies"]["file"]
+
+
+def test_the_digest_is_the_workers(tmp_path: Path) -> None:
+    about = one("ConfigMap", "demo-retry-policies", MINIMAL)
+    file = tmp_path / "policies.yaml"
+    file.write_text(about["data"]["policies.yaml"])
+    assert about["metadata"]["annotations"]["retry/policies-sha256"] == load(file).digest
+
+
+def test_a_changed_policy_file_restarts_nobody_unless_that_is_wished() -> None:
+    def template(text: str, wished: str) -> Object:
+        options = ("--set-string", f"policies.file={text}", "--set", f"policies.restartOnChange={wished}")
+        found: Object = one("StatefulSet", "demo-retry-worker", MINIMAL, *options)["spec"]["template"]
+        return found
+
+    assert template("a", "false") == template("b", "false")
+    assert template("a", "true") != template("b", "true")
+
+
+def test_selectors_find_what_they_are_for() -> None:
+    pods = {name: template["metadata"]["labels"] for name, template in pod_templates(FULL)}
+
+    def found(selector: Object) -> list[str]:
+        return [name for name, labels in pods.items() if selector.items() <= labels.items()]
+
+    for component in ("worker", "api", "scheduler"):
+        name = f"demo-retry-{component}"
+        service = one("Service", name)
+        assert found(service["spec"]["selector"]) == [name]
+        assert found(one("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == [name]
+        assert found(one("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
+        monitored = one("ServiceMonitor", name)["spec"]
+        assert monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert {endpoint["port"] for endpoint in monitored["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
+    assert one("StatefulSet", "demo-retry-worker")["spec"]["serviceName"] == "demo-retry-worker"
+
+
+def test_ports_are_open_to_whom_they_are_for() -> None:
+    ports = {}
+    for name, container, _ in containers(FULL):
+        for port in container.get("ports", []):
+            ports.setdefault(name.split("/")[0], set()).add(port["containerPort"])
+    for name, open_ports in ports.items():
+        policy = one("NetworkPolicy", name)["spec"]
+        assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == open_ports
+        assert {9092, 9093} <= {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    egress = one("NetworkPolicy", "demo-retry-worker")["spec"]["egress"]
+    calls = [rule for rule in egress if {"protocol": "TCP", "port": 443} in rule["ports"]]
+    assert any("169.254.0.0/16" in to["ipBlock"].get("except", []) for rule in calls for to in rule.get("to", []))
+    assert one("NetworkPolicy", "demo-retry-analytics")["spec"]["ingress"] == []
+
+
+def test_an_end_waits_for_the_drain_and_a_start_for_brokers() -> None:
+    spec = one("StatefulSet", "demo-retry-worker", MINIMAL)["spec"]["template"]["spec"]
+    # A transaction that is under way, calls that have no answer yet, the tables' last writes.
+    assert spec["terminationGracePeriodSeconds"] >= 2 * VALUES["settings"]["callTimeoutMs"] / 1_000
+    (worker,) = spec["containers"]
+    paths = {name: worker[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {"startupProbe": "/health/live", "livenessProbe": "/health/live", "readinessProbe": "/health/ready"}
+    assert worker["startupProbe"]["periodSeconds"] * worker["startupProbe"]["failureThreshold"] >= 300
+    # Whoever stands still ends by itself, and says why; nobody is to end it before.
+    live = worker["livenessProbe"]
+    assert live["periodSeconds"] * live["failureThreshold"] > VALUES["settings"]["stalledS"]
+
+
+def test_workers_are_scaled_by_what_is_due_soon() -> None:
+    assert one("StatefulSet", "demo-retry-worker", MINIMAL)["spec"]["replicas"] == 2
+    assert "replicas" not in one("StatefulSet", "demo-retry-worker")["spec"]
+    (trigger,) = one("ScaledObject", "demo-retry-worker")["spec"]["triggers"]
+    (asked,) = read(trigger["metadata"]["query"])
+    assert asked.metric == "retry_entries_due_soon"
+    assert asked.labels <= series()[asked.metric] | TARGET_LABELS
+
+
+def test_dashboards_and_rules_are_rendered_as_they_are_written() -> None:
+    shown = {each["metadata"]["name"]: each for each in objects() if "grafana_dashboard" in each["metadata"]["labels"]}
+    assert shown.keys() == {f"demo-retry-{name}" for name in DASHBOARDS}
+    for name, dashboard in DASHBOARDS.items():
+        assert json.loads(shown[f"demo-retry-{name}"]["data"][f"retry-{name}.json"]) == dashboard
+    groups = one("PrometheusRule", "demo-retry")["spec"]["groups"]
+    assert [rule for group in groups for rule in group["rules"]] == RULES
+
+
+def test_what_needs_definitions_of_others_is_off_until_it_is_wished() -> None:
+    kinds = {each["kind"] for each in objects(MINIMAL)}
+    assert kinds == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy"}
+
+
+def test_the_versions_are_those_of_the_program() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_notes_say_where_to_look() -> None:
+    done = run("helm", "install", "demo", CHART, "--dry-run=client", "-f", MINIMAL, "--namespace", "retry")
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "port-forward demo-retry-worker-0 8080" in notes and "sha256" in notes
