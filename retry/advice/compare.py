@@ -30,7 +30,7 @@ def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The comparison as a table for people."""
-    rows = [("", "", "letters", "retries", "recovered", "parked", "p50", "p90")]
+    rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "recovered", "parked", "p50", "p90")]
     for kind in [{"team": "all", "exception": ""} | {name: found[name] for name in ("now", "tried")}, *found["kinds"]]:
         for which in ("now", "tried"):
             # A name may hold anything, and this goes to a terminal and into comments.

@@ -167,7 +167,7 @@ def _times(times_ms: Iterable[float]) -> dict[str, Any]:
     """Scale and axis for times of very different lengths."""
     times = [max(1, each) for each in times_ms]
     low, high = min(times, default=1), max(times, default=1)
-    ticks = [tick for tick in _TICKS_MS if low <= tick <= high] or [low]
+    ticks: list[float] = [tick for tick in _TICKS_MS if low <= tick <= high] or [low]
     labels = "".join(f"datum.value == {tick} ? '{words.duration(tick)}' : " for tick in ticks) + "''"
     axis = alt.Axis(values=ticks, labelExpr=labels, labelOverlap=True)
     return {"scale": alt.Scale(type="log", domain=[low / 1.1, high * 1.1], nice=False), "axis": axis}
