@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from retry.clock import wall_ms
@@ -24,6 +27,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from retry.__main__ import main
 from retry.analytics import attempts, sets
 from retry.analytics.session import session
 
@@ -52,7 +56,8 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
         broker.bootstrap_servers, folder / "deployment", dict.fromkeys([kind.team for kind in KINDS], PARTITIONS),
         retry_partitions=PARTITIONS, environ={"RETRY_POSITIONS_EVERY_S": "1"},
     )  # fmt: skip
-    deployment.policy_file.write_text(_policies(deployment))
+    for file in (deployment.policy_file, folder / "policies.yaml"):
+        file.write_text(_policies(deployment))
     try:
         deployment.prepare()
         deployment.worker().start().await_ready()
@@ -90,7 +95,38 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert [row[1] for row in delays] == list(DELAYS_MS)
 
 
-# Here the survival curve is held against `Kind.recovers`, and what is advised against `TRUTH`: see `played`, `KINDS` and `TRUTH`.
+def test_the_survival_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -> None:
+    report = _asked("report", *_of(played))
+    rows = {(row["team"], row["attempt"]): row for row in report["survival_by_attempt"]}
+    for kind in KINDS:
+        left = 1.0
+        for attempt, delay_ms in enumerate(DELAYS_MS, 1):
+            if TRUTH.retries[kind.team, kind.exception, attempt]:
+                row, left = rows[kind.team, attempt], left * (1 - kind.recovers(attempt, delay_ms))
+                assert row["survival_low"] <= left <= row["survival_high"], (kind.team, attempt, row)
+
+
+def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Path, spark: SparkSession) -> None:
+    advised = played.parent / "advised.yaml"
+    found = _asked("advise", *_of(played), "--file", str(played.parent / "policies.yaml"), "--write", str(advised))
+    attempts_of = {(row["team"], row["exception"]): row["attempts"] for row in found["advice"]}
+    assert attempts_of.keys() == {(kind.team, kind.exception) for kind in KINDS}
+    retries = sum(n for (*kind, attempt), n in TRUTH.retries.items() if attempt <= attempts_of[tuple(kind)])
+    recovered = sum(n for (*kind, attempt), n in TRUTH.recovered.items() if attempt <= attempts_of[tuple(kind)])
+    assert retries < TRUTH.retries.total()
+    assert recovered >= 0.99 * TRUTH.recovered.total()
+    assert CliRunner().invoke(main, ["policies", "check", str(advised)]).stdout.endswith(": OK\n")
+
+
+def _of(played: Path) -> tuple[str, ...]:
+    return "--data", str(played), "--settle", f"{SETTLE_MS}ms"
+
+
+def _asked(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(main, ["analytics", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
 
 
 def _policies(deployment: Deployment) -> str:
