@@ -67,6 +67,7 @@ class Engine:
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog, self.rounds, self._traced = backlog, rounds or Rounds([]), traced
+        self._cut_short = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -101,9 +102,16 @@ class Engine:
                 self._shards.around.gate.breakers.came_back(target, letters, now_ms)
 
     def fold(self, portions: Portions) -> None:
-        """Table: committed changelog records into the tables of their shards."""
+        """Table: committed changelog records into the tables of their shards.
+
+        What ends it ends the worker, and nothing is folded any more until then: it would follow a gap, and no table would tell.
+        """
+        if self._cut_short:
+            return
+        self._cut_short = True
         for shard, messages in portions:
             shard.fold(messages)
+        self._cut_short = False
 
     def shards(self) -> list[Shard]:
         """Those that are owned."""

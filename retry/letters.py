@@ -59,6 +59,8 @@ class Letters:
         self._closing = threading.Event()
         # Where reading goes on, by partition: what comes from before that was read already.
         self._reached: dict[Partition, int] = {}
+        # From where partitions came again; from the same place twice, and they are believed.
+        self._again: dict[Partition, int] = {}
         # What this member committed last, with the id of the topic: only what has moved since is told again.
         self._committed: dict[Partition, tuple[int, str]] = {}
         self._reads = self._tries = self._commits = 0
@@ -94,11 +96,10 @@ class Letters:
                 self._failing = ""
             return None
         first: dict[Any, int] = {(m.topic(), m.partition()): m.offset() or 0 for m in reversed(messages)}
-        if any(offset < self._reached.get(partition, 0) for partition, offset in first.items()):
-            # The consumer went back by itself, as it may when the answer to an old question overrides a seek.
+        positions = self._member.positions()
+        if self._went_back(first, {(p.topic, p.partition): p.metadata for p in positions}):
             self._start_over("letters came twice")
             return None
-        positions = self._member.positions()
         self._reached |= {(p.topic, p.partition): p.offset for p in positions}
         # Bytes are bounded by counting records: as many as would have fitted, had all been like these.
         size = sum(map(len, messages)) // len(messages) + 1
@@ -108,6 +109,25 @@ class Letters:
         topics = frozenset(topic for topic, _ in first)
         # Answered while the batch is settled.
         return Batch(self._read_epoch, messages, positions, topics, self._member.ask_anew(topics))
+
+    def _went_back(self, first: dict[Partition, int], ids: dict[Partition, str | None]) -> bool:
+        """Whether the consumer went back by itself, as it may when the answer to an old question overrides a seek.
+
+        What this member has committed stays read, whatever is answered. Only a partition that goes back to the same place once
+        more, after all were rewound, has lost its end: it is read again.
+        """
+        back = {}
+        for place, offset in first.items():
+            committed, topic_id = self._committed.get(place, (0, ""))
+            floor = max(self._reached.get(place, 0), committed if topic_id == ids.get(place) else 0)
+            if offset >= floor:
+                self._again.pop(place, None)
+            elif self._again.get(place) != offset:
+                back[place] = offset
+            else:
+                self._committed.pop(place, None)
+        self._again |= back
+        return bool(back)
 
     def _look(self) -> None:
         """Now and then; a topic that was made anew and has no more letters than were read of it says nothing by itself."""
@@ -122,8 +142,8 @@ class Letters:
 
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
-            self._reached.pop(partition, None)
-            self._committed.pop(partition, None)
+            for known in (self._reached, self._committed, self._again):
+                known.pop(partition, None)
 
     def closing(self) -> bool:
         """Whether it is being closed: what was not settled by then is read again by whoever comes next."""
@@ -218,9 +238,8 @@ class Letters:
 
     def _rewound(self) -> bool:
         epoch = self._epoch
-        self._reached.clear()
         try:
-            self._member.rewind()
+            self._reached = self._member.rewind()
         except (KafkaException, TimeoutError) as error:
             logger.warning("cannot learn the committed offsets yet: %s", error)
             return False

@@ -137,8 +137,11 @@ class Member:
             raise TransactionAborted("no member of the group")
         return metadata
 
-    def rewind(self) -> None:
+    def rewind(self) -> dict[Partition, int]:
         """Read on from the committed offsets; waits for transactions that are about to commit some.
+
+        Returns:
+          these offsets; 0 where it is from the beginning.
 
         Raises:
           KafkaException, TimeoutError: nobody answered; ask again.
@@ -146,11 +149,14 @@ class Member:
         owned = [TopicPartition(*partition) for partition in self.owned]
         # First: what was committed for a topic that is gone by then, is gone with it.
         ids = self._identities.now(topic for topic, _ in self.owned)
+        starts: dict[Partition, int] = {}
         for partition in self._consumer.committed(owned, _COMMITTED_S) if owned else ():
             made_anew = partition.metadata and partition.metadata != ids.get(partition.topic, partition.metadata)
             start = OFFSET_BEGINNING if partition.offset < 0 or made_anew else partition.offset
             self._consumer.seek(TopicPartition(partition.topic, partition.partition, start))
+            starts[partition.topic, partition.partition] = max(0, start)
         self._ids = ids
+        return starts
 
     def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
         """Ask which of some topics, or of all that are read, are no longer what they were when reading of them began.

@@ -157,11 +157,12 @@ def test_a_member_reads_on_where_its_group_has_committed(place: Place) -> None:
 
     read(2)
     writer.begin()
+    reached = {(p.topic, p.partition): p.offset for p in member.positions()}
     writer.read_to(member.positions(), member.metadata())
     writer.commit()
     read(1)
     assert values == [b"3"]
-    member.rewind()
+    assert member.rewind() == {(place.topic, 0): 0, (place.topic, 1): 0} | reached
     read(1)
     assert values == [b"3"]
     assert member.owned == {(place.topic, 0), (place.topic, 1)}

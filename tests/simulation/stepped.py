@@ -162,10 +162,11 @@ class SteppedMember:
             records_max = self._world.random.randint(1, 3)
         return _around(self._world, "member read", self._member.read, records_max, wait_s)
 
-    def rewind(self) -> None:
+    def rewind(self) -> dict[tuple[str, int], int]:
         """See `Member.rewind`."""
         self._world.happened["letters read again"] += 1
-        _around(self._world, "member rewind", self._member.rewind)
+        starts: dict[tuple[str, int], int] = _around(self._world, "member rewind", self._member.rewind)
+        return starts
 
 
 class SteppedTables:

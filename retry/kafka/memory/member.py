@@ -87,13 +87,15 @@ class MemoryMember:
             raise TransactionAborted("no member of the group")
         return self._metadata
 
-    def rewind(self) -> None:
+    def rewind(self) -> dict[Partition, int]:
         """Read on from the committed offsets; fails while a transaction is about to commit some."""
-        committed = {place: self._log.position(self._group.name, *place) for place in self.owned}
-        if None in committed.values():
+        found = {place: self._log.position(self._group.name, *place) for place in self.owned}
+        committed = {place: offset for place, offset in found.items() if offset is not None}
+        if len(committed) < len(found):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction is about to commit offsets"))
         self._next |= committed
         self._reached.clear()
+        return committed
 
     def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:  # noqa: ARG002
         """None: topics in memory are never made anew."""
