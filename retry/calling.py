@@ -27,7 +27,7 @@ from retry import entry as entries
 from retry.calls import BUSY, Answered, Calls
 from retry.entry import Entry, Named
 from retry.gate import Gate
-from retry.gather import Lane
+from retry.gather import Lane, whose_lane
 from retry.kafka.log import Writer
 from retry.kafka.topics import Names
 from retry.reasons import Reason
@@ -139,7 +139,7 @@ def _parked(called: Called, entry: Named, topic: str) -> Entry:
 def _begin_due(calls: Calls, table: Table, changelog: Changelog, gate: Gate, now_ms: int) -> None:
     known: set[bytes] | None = None
     for lane in table.due_lanes(now_ms):
-        if lane[0] != entries.NAMED or (whose := _whose(table, gate, lane)) is None or not whose.calls:
+        if lane[0] != entries.NAMED or (whose := whose_lane(table, gate, lane)) is None or not whose.calls:
             continue
         if (why := calls.why_not(whose.destination, now_ms)) is not None:
             if why is not BUSY:
@@ -165,13 +165,3 @@ def _begin_lane(
         begun += 1
     if begun < allowed:
         gate.give_back(whose, allowed - begun)
-
-
-def _whose(table: Table, gate: Gate, lane: bytes) -> Lane | None:
-    known = gate.known.get(lane)
-    if known is None:
-        for key, envelope in table.page(lane, 1):
-            if entries.lane_of(key) == lane:
-                entry = entries.decode_named(envelope)
-                known = gate.known[lane] = Lane(entry.team, entries.source(key).topic, entry.destination)
-    return known

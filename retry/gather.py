@@ -68,10 +68,10 @@ def gathered(
     due = [lane for lane in table.due_lanes(now_ms) if lane != entries.LANELESS]
     if not due:
         return []
-    soon = {whose.team for lane in table.due_lanes(now_ms + _SOON_MS) if (whose := _whose(table, gate, lane))}
+    soon = {whose.team for lane in table.due_lanes(now_ms + _SOON_MS) if (whose := whose_lane(table, gate, lane))}
     lanes: dict[str, list[tuple[bytes, Lane]]] = {}
     for lane in due:
-        if (whose := _whose(table, gate, lane)) is not None and whose.calls is calls:
+        if (whose := whose_lane(table, gate, lane)) is not None and whose.calls is calls:
             lanes.setdefault(whose.team, []).append((lane, whose))
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     found: list[Row] = []
@@ -95,7 +95,7 @@ def _taken(
     return rows
 
 
-def _whose(table: Table, gate: Gate, lane: bytes) -> Lane | None:
+def whose_lane(table: Table, gate: Gate, lane: bytes) -> Lane | None:
     """What the first entry of a lane says of all; None where it has none."""
     known = gate.known.get(lane)
     if known is None:

@@ -15,6 +15,14 @@ log = logging.getLogger(__name__)
 Health = Callable[[], tuple[bool, dict[str, object]]]
 
 
+async def listen(runner: web.AppRunner, host: str, port: int, listening: socket | None = None) -> int:
+    """Listen, and return the port; 0 picks a free one, and a socket that listens already takes the place of both."""
+    await runner.setup()
+    site = web.SockSite(runner, listening) if listening else web.TCPSite(runner, host, port)
+    await site.start()
+    return int(runner.addresses[0][1])
+
+
 class Http:
     """`/health/live`, `/health/ready`, the same of one shard, `/health/ready/<shard>`, and `/metrics`.
 
@@ -36,10 +44,7 @@ class Http:
 
     async def start(self, host: str, port: int, listening: socket | None = None) -> int:
         """Listen, and return the port; 0 picks a free one, and a socket that listens already takes the place of both."""
-        await self._runner.setup()
-        site = web.SockSite(self._runner, listening) if listening else web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound = int(self._runner.addresses[0][1])
+        bound = await listen(self._runner, host, port, listening)
         if not listening:
             log.info("http on %s:%d", host, bound)
         return bound

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
+from retry.control.http import listen
 from retry.errors import RetryError
 from retry.scheduler.search import ALL, Query, QueryInvalid, query, search
 from retry.scheduler.view import Shown
@@ -82,10 +83,7 @@ class Rest:
 
     async def start(self, host: str, port: int, listening: socket | None = None) -> int:
         """Listen, and return the port; 0 picks a free one."""
-        await self._runner.setup()
-        site = web.SockSite(self._runner, listening) if listening else web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound = int(self._runner.addresses[0][1])
+        bound = await listen(self._runner, host, port, listening)
         log.info("rest on %s:%d", host, bound)
         return bound
 
