@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.commands.decided import JSON, Sources, counted, decided, period, write
+from retry.commands.decided import JSON, Sources, counted, decided, period, told, write
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ def page(file: Path, retention: Sequence[str], as_json: bool, **sources: Any) ->
     instead."""
     from retry.advice.worth import judged, saving, worth
 
+    with told():
+        kept = _told(retention)
     with decided("retry-report", Sources(**sources)) as (spark, decisions):
         from retry.analytics.findings import findings
 
         kinds = counted(decisions)
         advice = judged(kinds)
-        kept = _told(retention)
         if sources["data"] is None:
             kept = _asked(decisions) | kept
         found = findings(spark, decisions, kept) | {"worth": worth(kinds, advice), "saving": saving(advice)}

@@ -31,7 +31,7 @@ from retry.__main__ import main
 from retry.analytics import attempts, sets
 from retry.analytics.session import session
 
-LETTERS, SEED, PARTITIONS = 300, 31, 4
+LETTERS, SEED, PARTITIONS = 700, 31, 4
 DELAYS_MS = (200, 400, 800, 1_600, 3_200)
 KINDS = (
     Kind("payments", "com.acme.GatewayTimeout", DELAYS_MS, (0.9,), half_ms=800),
@@ -166,7 +166,8 @@ def _play(deployment: Deployment) -> None:
     ends = Counter[tuple[object, object]]()
     for record in retries:
         ends[record.topic, record.partition] = max(ends[record.topic, record.partition], record.offset + 1)
-    await_that("the last commits were sampled", lambda: _sampled(deployment) == ends)
+    # A position may lie behind the mark of a transaction, which is no retry.
+    await_that("the last commits were sampled", lambda: all(_sampled(deployment)[place] >= end for place, end in ends.items()))
     last_ms = wall_ms()
     await_that("the last has settled", lambda: wall_ms() > last_ms + SETTLE_MS)
 

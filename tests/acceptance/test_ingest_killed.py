@@ -35,21 +35,16 @@ def spark() -> Iterator[SparkSession]:
         yield local
 
 
-def test_killed_again_and_again_it_has_each_record_once(broker: LocalBroker, tmp_path: Path, spark: SparkSession) -> None:
-    ingesting = Ingesting(broker.bootstrap_servers, tmp_path)
-    ingesting.create(ingesting.outcomes)
-    ingesting.create("payments.retry", "search.retry", "billing.retry")
-    made = events(LETTERS, seed=8)
-    # Enough for three batches, which are not what this is about.
-    made.positions = made.positions[::4]
-    parts = _parts(made, len(KILLS) + 1)
-    produce(ingesting.producer, ingesting.outcomes, next(parts))
-    for stream, done, java_too in KILLS:
-        process, wanted_done = ingesting.start("--batch", BATCH), len(ingesting.done(stream)) + done
-        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 90)
-        kill(process, java_too=java_too)
-        produce(ingesting.producer, ingesting.outcomes, next(parts))
-    wanted = {"letters": len(made.letters), "retries": len(made.sent), "positions": len(made.positions), "aside": 0}
+@pytest.fixture
+def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
+    return Ingesting(broker.bootstrap_servers, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, spark: SparkSession) -> None:
+    made = _killed(ingesting)
+    wanted = _counts(made)
     assert ingesting.run() == wanted
     for stream in ("letters", "retries"):
         # As if killed after the files of the last batch were listed, and before the batch was done.
@@ -62,10 +57,34 @@ def test_killed_again_and_again_it_has_each_record_once(broker: LocalBroker, tmp
     process.terminate()
     assert process.wait(30) == 0, ingesting.log().read_text()
     found = sets.from_parquet(spark, str(ingesting.data))
-    letters = found.letters.where("id != 'one more'")
-    assert _places(letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
+    _each_is_there_once(found._replace(letters=found.letters.where("id != 'one more'")), made)
+
+
+def _killed(ingesting: Ingesting) -> Events:
+    """Ingest, be killed, and go on while more arrives; all that has arrived in the end."""
+    ingesting.create(ingesting.outcomes)
+    made = events(LETTERS, seed=8, prefix=f"{ingesting.app_id}.")
+    ingesting.create(*{retry["topic"] for retry in made.sent})
+    # Enough for three batches, which are not what this is about.
+    made.positions = made.positions[::4]
+    parts = _parts(made, len(KILLS) + 1)
+    produce(ingesting.producer, ingesting.outcomes, next(parts))
+    for stream, done, java_too in KILLS:
+        process, wanted_done = ingesting.start("--batch", BATCH), len(ingesting.done(stream)) + done
+        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 90)
+        kill(process, java_too=java_too)
+        produce(ingesting.producer, ingesting.outcomes, next(parts))
+    return made
+
+
+def _counts(made: Events) -> dict[str, int]:
+    return {"letters": len(made.letters), "retries": len(made.sent), "positions": len(made.positions), "aside": 0}
+
+
+def _each_is_there_once(found: sets.Sets, made: Events) -> None:
+    assert _places(found.letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
     assert _places(found.sent, "id", "attempt") == {(x["id"], x["attempt"]) for x in made.sent}
-    _the_same_is_told(found._replace(letters=letters), made)
+    _the_same_is_told(found, made)
 
 
 def _is_next(process: subprocess.Popen[str], wanted: dict[str, int]) -> bool:

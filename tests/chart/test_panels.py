@@ -30,7 +30,7 @@ _MINUTE_MS = 60_000
 # Whatever comes back was due long enough ago for its settle time to be over.
 _AGO_MS = 30 * _MINUTE_MS
 DEFAULTS = (
-    "{backoff: {kind: constant, delay: 1s}, jitter: none, max_attempts: 1, max_delay: 2h, honour_retry_at: true, group: billing}"
+    "{backoff: {kind: constant, delay: 1s, max_delay: 2h}, jitter: none, max_attempts: 1, honour_retry_at: true, group: billing}"
 )
 # What waits is looked at some seconds after the start, and then every minute.
 _LOOKED_S = 90.0

@@ -103,16 +103,18 @@ def test_a_day_begins_at_midnight_in_greenwich(spark: SparkSession) -> None:
 
 
 def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: Ingesting, spark: SparkSession) -> None:
-    first, later = events(30, seed=1), events(12, seed=5, kinds=[Kind("7", "E", (1_000, 1_000), (0.5,))])
+    own = f"{ingesting.app_id}."
+    first = events(30, seed=1, prefix=own)
+    later = events(12, seed=5, kinds=[Kind("7", "E", (1_000, 1_000), (0.5,))], prefix=own)
     job = _ingest(ingesting, spark)
     assert job.run() == {"letters": 0, "retries": 0, "positions": 0, "aside": 0}
     ingesting.create(ingesting.outcomes)
-    ingesting.create("billing.retry", "payments.retry", "search.retry")
+    ingesting.create(*{retry["topic"] for retry in first.sent})
     produce(ingesting.producer, ingesting.outcomes, first)
     wanted = {"letters": len(first.letters), "retries": len(first.sent), "positions": len(first.positions), "aside": 0}
     assert job.run() == wanted
     assert job.run() == wanted
-    ingesting.create("7.retry")
+    ingesting.create(f"{own}7.retry")
     produce(ingesting.producer, ingesting.outcomes, later)
     twice = first.letters[0]
     _produce(ingesting, ("k", value(twice)), ("k", b"not json"))
@@ -164,8 +166,9 @@ def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, 
 def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(ingesting: Ingesting) -> None:
     """A cluster of one worker in processes of their own, which Spark starts for the test; logs are those of a cluster."""
     ingesting.create(ingesting.outcomes)
-    ingesting.create("billing.retry", "payments.retry", "search.retry")
-    produce(ingesting.producer, ingesting.outcomes, EVENTS)
+    made = events(6, seed=2, prefix=f"{ingesting.app_id}.")
+    ingesting.create(*{retry["topic"] for retry in made.sent})
+    produce(ingesting.producer, ingesting.outcomes, made)
     logged = ingesting.folder / "events"
     logged.mkdir()
     done = subprocess.run(
@@ -182,7 +185,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
         }, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4_000:]
-    assert json.loads(done.stdout)["letters"] == len(EVENTS.letters)
+    assert json.loads(done.stdout)["letters"] == len(made.letters)
     assert "local-cluster" in "".join(file.read_text() for file in files(logged))
     said = {"output": done.stdout + done.stderr} | {str(f): f.read_text(errors="replace") for f in files(ingesting.folder)}
     assert [name for name, text in said.items() if PASSWORD in text] == []

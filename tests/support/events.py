@@ -78,50 +78,56 @@ def draw(seed: int, letter: int, attempt: int) -> float:
 
 
 def events(
-    count: int, *, seed: int = 0, kinds: Iterable[Kind] = KINDS, since_ms: int = START_MS, over_ms: int = 7 * _DAY_MS
-) -> Events:
-    """What `count` letters leave, of each kind in turn, that fail for the first time evenly over some time."""
+    count: int, *, seed: int = 0, kinds: Iterable[Kind] = KINDS, since_ms: int = START_MS, over_ms: int = 7 * _DAY_MS,
+    prefix: str = "",
+) -> Events:  # fmt: skip
+    """What `count` letters leave, of each kind in turn, that fail for the first time evenly over some time.
+
+    Topics are named after teams, behind `prefix`.
+    """
     found, chosen = Events(), list(kinds)
     for n in range(count):
-        _life(found, n, chosen[n % len(chosen)], seed, since_ms + n * over_ms // count)
+        _life(found, n, chosen[n % len(chosen)], seed, since_ms + n * over_ms // count, prefix)
     found.sent.sort(key=lambda row: row["sent_ms"])
     _place(found)
     found.until_ms = max(row["taken_ms"] for row in found.letters) + max(sum(kind.delays_ms) for kind in chosen) + 2 * SETTLE_MS
     return found
 
 
-def _life(found: Events, n: int, kind: Kind, seed: int, failed_ms: int) -> None:
+def _life(found: Events, n: int, kind: Kind, seed: int, failed_ms: int, prefix: str) -> None:
     id_, first_ms, most = f"{xxh3_64_intdigest(b'%d' % n, seed):016x}", failed_ms, len(kind.delays_ms)
     for attempt in range(1, most + 2):
         gives_up = attempt > most
         due_ms = None if gives_up else failed_ms + kind.delays_ms[attempt - 1]
-        found.letters.append(_letter(kind, n, id_, attempt, first_ms, failed_ms, due_ms))
+        found.letters.append(_letter(kind, n, id_, attempt, first_ms, failed_ms, due_ms, prefix + kind.team))
         if due_ms is None:
             found.parked[kind.team, kind.exception] += 1
             return
         late_ms = int(draw(seed + 1, n, attempt) * 50)
-        found.sent.append(_sent(kind, n, id_, attempt, due_ms, due_ms + late_ms))
+        found.sent.append(_sent(kind, n, id_, attempt, due_ms, due_ms + late_ms, prefix + kind.team))
         if draw(seed, n, attempt) < kind.recovers(attempt, kind.delays_ms[attempt - 1]):
             found.recovered[kind.team, kind.exception, attempt] += 1
             return
         failed_ms = due_ms + late_ms + 100
 
 
-def _letter(kind: Kind, n: int, id_: str, attempt: int, first_ms: int, failed_ms: int, due_ms: int | None) -> Row:
+def _letter(
+    kind: Kind, n: int, id_: str, attempt: int, first_ms: int, failed_ms: int, due_ms: int | None, topic: str
+) -> Row:
     return {
-        "v": 2, "id": id_, "source": f"{kind.team}.DLT/{n % _PARTITIONS}/{n * 100 + attempt}", "team": kind.team,
-        "topic": f"{kind.team}.DLT", "policy": f"{kind.team}/{kind.team}.DLT", "attempt": attempt, "exception": kind.exception,
+        "v": 2, "id": id_, "source": f"{topic}.DLT/{n % _PARTITIONS}/{n * 100 + attempt}", "team": kind.team,
+        "topic": f"{topic}.DLT", "policy": f"{kind.team}/{topic}.DLT", "attempt": attempt, "exception": kind.exception,
         "first_failed_ms": first_ms, "failed_ms": failed_ms, "taken_ms": failed_ms + 20,
         "decision": "retry" if due_ms else "park", "reason": None if due_ms else "max_attempts", "due_ms": due_ms,
-        "target": f"{kind.team}.retry" if due_ms else f"{kind.team}.parked", "cause": kind.exception,
+        "target": f"{topic}.retry" if due_ms else f"{topic}.parked", "cause": kind.exception,
         "fingerprint": f"{xxh3_64_intdigest(kind.exception.encode()):016x}", "group": f"{kind.team}-service",
         "delay_ms": due_ms - failed_ms if due_ms else None,
     }  # fmt: skip
 
 
-def _sent(kind: Kind, n: int, id_: str, attempt: int, due_ms: int, sent_ms: int) -> Row:
+def _sent(kind: Kind, n: int, id_: str, attempt: int, due_ms: int, sent_ms: int, topic: str) -> Row:
     return {
-        "topic": f"{kind.team}.retry", "partition": n % _PARTITIONS, "offset": 0, "id": id_, "attempt": attempt, "due_ms": due_ms,
+        "topic": f"{topic}.retry", "partition": n % _PARTITIONS, "offset": 0, "id": id_, "attempt": attempt, "due_ms": due_ms,
         "sent_ms": sent_ms, "timestamp_ms": sent_ms, "bytes": 500 + n % 100, "team": kind.team,
     }  # fmt: skip
 
