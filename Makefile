@@ -20,12 +20,13 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(BIN)/python -m retry.jars
 	touch $@
 
-# Without Go the tests of the chart skip; where CI is set they fail. The tag leaves out the clouds that promtool would look for targets in.
+# Without Go the tests of the chart skip; where CI is set they fail. The tag leaves out the clouds that promtool would look for targets in;
+# what is not optimised is there a third sooner.
 TOOLS := build/tools
 tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform and promtool for the tests of the chart, where Go is
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
-	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -tags remove_all_sd tool
+	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
