@@ -96,6 +96,7 @@ class Engine:
         if decided and self._letters.commit(decided):
             settled, now_ms = decided.settled, clock.wall_ms()
             self.metrics.tell_taken(settled.decided, settled.families)
+            self.metrics.tell_failures(settled.failures)
             self.metrics.tell_back(settled.back, now_ms)
             self.metrics.tell_parked(settled.parked)
             for target, letters in settled.came_back.items():

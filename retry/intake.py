@@ -117,6 +117,7 @@ class Intake:
         )
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
+        to.failures[case.route.team, letter.failure.cause or letter.failure.exception, case.attempt - 1] += 1
         if reason:
             to.parked[case.route.team, case.plan.name, reason] += 1
         if trace.made:

@@ -25,12 +25,13 @@ class Settled:
       lineages: rows for the topic of lineages, once they are.
       decided: letters by (team, decision).
       families: letters by who wrote them.
+      failures: letters by (team, exception or None, number of the retry that failed; 0 where it failed first).
       back: letters that had been retried, by that retry.
       parked: letters that are given up, by (team, policy, reason).
       came_back: letters that had been retried, by the topic that they had been sent to.
     """
 
-    __slots__ = ("back", "came_back", "decided", "entries", "families", "lineages", "outcomes", "parked", "traces")
+    __slots__ = ("back", "came_back", "decided", "entries", "failures", "families", "lineages", "outcomes", "parked", "traces")
 
     def __init__(self) -> None:
         self.entries: defaultdict[int, Rows] = defaultdict(list)
@@ -39,6 +40,7 @@ class Settled:
         self.lineages: Rows = []
         self.decided: Counter[tuple[str, str]] = Counter()
         self.families: Counter[str] = Counter()
+        self.failures: Counter[tuple[str, str | None, int]] = Counter()
         self.back: Counter[Retry] = Counter()
         self.parked: Counter[tuple[str, str, str]] = Counter()
         self.came_back: Counter[str] = Counter()

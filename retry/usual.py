@@ -102,6 +102,7 @@ class Usual:
         for team, letters in counted.items():
             into.decided[team, "retry"] += letters
             into.families[UNKNOWN] += letters
+            into.failures[team, None, 0] += letters
         return others
 
     def _settle(self, form: Form, message: Any, kept: Headers, now_ms: int, taken: bytes, into: Settled) -> bool:

@@ -27,6 +27,9 @@ WORKER = (
            "letters taken in and committed; `retry` or `park`. Definitions of tasks: `schedule`, `cancel` or `park`"),
     Metric("retry_letters_read_total", COUNTER, ("family",),
            "the same by who wrote them; `unknown` tells nothing of its failure"),
+    Metric("retry_failures_total", COUNTER, ("team", "exception", "attempt"),
+           "letters by root cause, or class where no cause is told, and by the number of the retry that failed, `0` where it was "
+           "none; the first 20 of a team by name, then `(others)`; `(none)` where the letter does not tell"),
     Metric("retry_letters_back_total", COUNTER, _RETRY,
            "letters that came back from a retry; policy and number of that retry, `10+` from the tenth on"),
     Metric("retry_letters_parked_total", COUNTER, ("team", "policy", "reason"), "letters parked, by reason"),

@@ -12,8 +12,9 @@ from retry import clock
 from retry.entry import Entry
 from retry.telemetry import made
 from retry.telemetry.calls import Called
+from retry.telemetry.exceptions import Exceptions
 from retry.telemetry.lateness import Lateness
-from retry.telemetry.window import Key, Retry, Window, by_label
+from retry.telemetry.window import Key, Retry, Window, attempt_label, by_label
 
 _TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 
@@ -25,6 +26,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self._taken = made.counter(registry, "retry_letters_taken_total")
         self._read = made.counter(registry, "retry_letters_read_total")
+        self._failures = made.counter(registry, "retry_failures_total")
         self._back = made.counter(registry, "retry_letters_back_total")
         self._given_up = made.counter(registry, "retry_letters_parked_total")
         self._retried = made.counter(registry, "retry_retries_sent_total")
@@ -34,7 +36,7 @@ class Metrics:
         self._positions = made.counter(registry, "retry_positions_written_total")
         self._unsampled = made.counter(registry, "retry_positions_failed_total")
         self._took = made.histogram(registry, "retry_call_seconds", _TOOK_S)
-        self._lateness, self._window = Lateness(), Window()
+        self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
         self.watch_each("retry_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
         self.watch_each("retry_window_back", lambda: {key: back for key, (_, back) in self._settled().items()})
@@ -54,6 +56,11 @@ class Metrics:
             self._read.labels(family).inc(letters)
         for (team, decision), letters in decided.items():
             self._taken.labels(team, decision).inc(letters)
+
+    def tell_failures(self, failures: Mapping[tuple[str, str | None, int], int]) -> None:
+        """Count letters by (team, exception, number of the retry that failed)."""
+        for (team, exception, attempt), letters in failures.items():
+            self._failures.labels(team, self._exceptions.label(team, exception), attempt_label(attempt)).inc(letters)
 
     def tell_back(self, back: Mapping[Retry, int], now_ms: int) -> None:
         """Count letters that came back, by the retry that failed."""

@@ -62,6 +62,7 @@ def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> No
     pages = []
     for told in (Metrics(), SchedulerMetrics(NOW_MS, "parked")):
         told.tell_taken({("a", "retry"): 1}, {"unknown": 1})
+        told.tell_failures({("a", "java.io.IOException", 0): 1})
         told.tell_back({Retry("a", "a/x", "1", NOW_MS // 60_000): 1}, NOW_MS)
         told.tell_parked({("a", "a/x", "rule"): 1})
         told.tell_put_back(Counter({"t": 1}))

@@ -402,6 +402,10 @@ def test_what_came_back_is_counted_by_the_retry_that_failed_and_what_is_parked_b
         Retry("orders", "orders/orders.DLT#2", "3", (NOW_MS - 90_000) // 60_000): 1,
     }
     assert settled.parked == {("orders", "orders/orders.DLT", "max_attempts"): 1, ("orders", "orders/orders.DLT#1", "rule"): 1}
+    assert settled.failures == {
+        ("orders", None, 0): 1, ("orders", None, 1): 1, ("orders", None, 2): 1, ("orders", None, 3): 1,
+        ("orders", "a.ValidationException", 0): 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,20 @@ def test_letters_are_counted_by_team_and_decision() -> None:
     assert values(told.text().decode(), "retry_letters_read_total") == {("unknown",): 6, ("spring-kafka",): 1}
 
 
+def test_failures_are_counted_by_exception_and_attempt_and_few_of_them_have_a_name() -> None:
+    told = Metrics()
+    told.tell_failures({("a", "IOError", 0): 3, ("a", None, 0): 2, ("a", "IOError", 12): 1, ("b", "IOError", 0): 1})
+    told.tell_failures({("a", f"Made up {n}", 0): 1 for n in range(30)} | {("a", "IOError", 0): 1})
+    told.tell_failures({("b", name, 0): 1 for name in ("x" * 201, "a\nb", "(none)", "(others)")})
+    found = values(told.text().decode(), "retry_failures_total")
+    assert found["0", "IOError", "a"] == 4
+    assert found["10+", "IOError", "a"] == 1
+    assert found["0", "(none)", "a"] == 2
+    assert found["0", "(others)", "a"] == 30 - 19
+    assert len({exception for _, exception, team in found if team == "a"}) == 20 + 2
+    assert {(exception, n) for (_, exception, team), n in found.items() if team == "b"} == {("IOError", 1), ("(others)", 4)}
+
+
 def test_deliveries_are_counted_by_team_with_their_lateness() -> None:
     told = Metrics()
     told.tell_sent([entry("a"), entry("b"), entry("a")], [NOW_MS - 400, NOW_MS - 30, NOW_MS - 5], NOW_MS)

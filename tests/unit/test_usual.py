@@ -80,7 +80,7 @@ def unordered(settled: Settled) -> list[object]:
     entries = {shard: sorted((row["key"], row["value"]) for row in rows) for shard, rows in settled.entries.items()}
     outcomes = sorted((row["key"], row["value"]) for row in settled.outcomes)
     traces = sorted(trace for row in settled.lineages for trace in lineages.unpack(row["value"]))
-    return [entries, outcomes, traces, settled.decided, settled.families, settled.came_back]
+    return [entries, outcomes, traces, settled.decided, settled.families, settled.failures, settled.came_back]
 
 
 @given(st.lists(st.lists(LETTERS, max_size=12), max_size=3), st.sampled_from([400, 1_000_000]))
