@@ -38,8 +38,9 @@ class Sources(NamedTuple):
 def period(command: _Command) -> _Command:
     """The options of `asks`, and `--since`; see `Sources`."""
     since = click.option(
-        "--since", "since_ms", type=Moment(), default="0", help="Only letters that failed first since: ISO time, or epoch ms."
-    )
+        "--since", "since_ms", type=Moment(ago=True), default="0",
+        help="Only letters that failed first since: ISO time, epoch ms, or 7d ago.",
+    )  # fmt: skip
     return asks(since(command))
 
 

@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 
 
 class Moment(click.ParamType):
-    """A moment, as operators write it."""
+    """A moment, as operators write it; a duration is counted from now on, or `ago`."""
 
     name = "moment"
 
+    def __init__(self, *, ago: bool = False) -> None:
+        self._direction = -1 if ago else 1
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since 1970 from an ISO 8601 date and time, from milliseconds, or from a duration from now."""
+        """Milliseconds since 1970 from an ISO 8601 date and time, from milliseconds, or from a duration."""
         from backoff import duration_ms
         from retry.clock import wall_ms
 
         if value.isdigit():
             return int(value)
         try:
-            return wall_ms() + duration_ms(value)
+            return wall_ms() + self._direction * duration_ms(value)
         except ValueError:
             pass
         try:

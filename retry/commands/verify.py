@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     "--schedules", envvar="SCHEDULES_TOPICS", show_envvar=True, default="",
     help="Of a scheduler, whose GROUP_ID is RETRY_APP_ID then: its schedules topics, by commas. It needs no policy file.",
 )  # fmt: skip
-@click.option("--since", "since_ms", type=Moment(), default="0", help="Only letters taken in since: ISO time, or epoch ms.")
+@click.option(
+    "--since", "since_ms", type=Moment(ago=True), default="0",
+    help="Only letters taken in since: ISO time, epoch ms, or 7d ago.",
+)  # fmt: skip
 @click.option(
     "--clock-skew", "skew_ms", type=Duration(), default="0ms", show_default=True,
     help="By how much clocks of workers and brokers differ.",
