@@ -108,7 +108,8 @@ def test_the_survival_curves_lie_within_their_bounds(played: Path, spark: SparkS
 
 def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Path, spark: SparkSession) -> None:
     advised = played.parent / "advised.yaml"
-    found = _asked("advise", *_of(played), "--file", str(played.parent / "policies.yaml"), "--write", str(advised))
+    of_now = (*_of(played), "--file", str(played.parent / "policies.yaml"))
+    found = _asked("advise", *of_now, "--write", str(advised))
     attempts_of = {(row["team"], row["exception"]): row["attempts"] for row in found["advice"]}
     assert attempts_of.keys() == {(kind.team, kind.exception) for kind in KINDS}
     retries = sum(n for (*kind, attempt), n in TRUTH.retries.items() if attempt <= attempts_of[tuple(kind)])
@@ -116,6 +117,10 @@ def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Pa
     assert retries < TRUTH.retries.total()
     assert recovered >= 0.99 * TRUTH.recovered.total()
     assert CliRunner().invoke(main, ["policies", "check", str(advised)]).stdout.endswith(": OK\n")
+    tried = _asked("what-if", str(advised), *of_now)
+    assert tried["now"]["letters"] == len(KINDS) * LETTERS
+    assert tried["tried"]["retries"] < tried["now"]["retries"]
+    assert tried["tried"]["recovered"] >= 0.99 * tried["now"]["recovered"]
 
 
 def _of(played: Path) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ DELAY_MS = 3_000
 KILLS_AFTER = (LETTERS // 4, LETTERS // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the only broker killed under load (SIGKILL)")
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, tmp_path: Path, runs: Runs) -> None:
     with LocalBroker(tmp_path / "broker", heap_mb=512) as own:

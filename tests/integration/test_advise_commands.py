@@ -17,6 +17,9 @@ from retry.analytics.session import session
 from tests.support import sets
 from tests.support.events import KINDS, Events, Kind, events
 
+# Each command takes Spark many seconds to plan; tests/acceptance/test_analytics.py has one of each.
+pytestmark = pytest.mark.slow
+
 LETTERS = 4_500
 POLICIES = "teams:\n" + "".join(
     f"  {kind.team}:\n    topics:\n      - {{dead_letters: {kind.team}.DLT, retry_to: {kind.team}.retry}}  # {kind.team}\n"

@@ -163,6 +163,7 @@ def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(ingesting: Ingesting) -> None:
     """A cluster of one worker in processes of their own, which Spark starts for the test; logs are those of a cluster."""
     ingesting.create(ingesting.outcomes)
