@@ -26,7 +26,7 @@ TOOLS := build/tools
 tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform and promtool for the tests of the chart, where Go is
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
-	cd $(<D) && GOGC=400 CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
+	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report

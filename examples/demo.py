@@ -1,4 +1,4 @@
-"""All of it on one machine, in two minutes: `python -m examples.demo`.
+"""All of it on one machine, in three minutes: `python -m examples.demo`.
 
 1. A real broker, its topics, one `retry worker`, and two consumers that fail for 15 of 100 orders.
 2. 2,000 orders and 500 invoices; what fails is dead-lettered, waits, comes back, and in the end is processed or parked.
@@ -27,7 +27,7 @@ from retry.clock import Deadline, monotonic_s
 from retry.errors import RetryError
 from retry.kafka.broker import LocalBroker
 
-_ALL_S = 210.0
+_ALL_S = 300.0
 _PRODUCE_S = 15.0
 _ORDERS = {"orders": 2_000, "invoices": 500}
 _PARTITIONS = 3

@@ -143,6 +143,7 @@ def _records(tasks: Tasks) -> list[Record]:
     return read(tasks.deployment.bootstrap_servers, tasks.outputs, COMMITTED)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the worker that makes runs of tasks killed, three times")
 def test_0_2_0_3_0_4_another_worker_goes_on_and_no_run_is_lost_or_doubled(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=4), late="5m")

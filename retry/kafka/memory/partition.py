@@ -82,6 +82,8 @@ class MemoryPartition:
     def read(self, offset: int, records_max: int) -> tuple[list[MemoryRecord], int]:
         """Committed records from `offset` on, and where to go on."""
         stable, found = self.stable, list[MemoryRecord]()
+        if offset >= stable:
+            return found, offset
         for at in range(self._at(offset), len(self._slots)):
             slot = self._slots[at]
             if slot.offset >= stable:
@@ -90,7 +92,7 @@ class MemoryPartition:
                 if len(found) == records_max:
                     return found, slot.offset
                 found.append(slot.record)
-        return found, max(offset, stable)
+        return found, stable
 
     def compact(self, before: int, now_ms: int, retention_ms: int) -> None:
         """Keep the last committed record of each key; of nulls those that were met less than `retention_ms` ago.
