@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,7 +13,11 @@ from hypothesis import HealthCheck, settings
 from retry.kafka.broker import LocalBroker
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
+from tests.support.ingesting import Ingesting
 from tests.support.scheduler import Scheduling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.support.faults"]
 
@@ -67,6 +72,22 @@ def scheduling(request: pytest.FixtureRequest, tmp_path: Path, broker: LocalBrok
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
+    """A deployment's outcomes and retry topics without a service, and a folder to ingest them to."""
+    return Ingesting(broker.bootstrap_servers, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A real Spark session, for the tests of one file."""
+    # Loading it takes a second that no other test should wait.
+    from retry.analytics.session import session
+
+    with session("test") as local:
+        yield local
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def asked(name: str, data: str | None, retry_topic: tuple[str, ...], memory: str
 
 
 @contextmanager
-def spark(name: str, memory: str, *, quick: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
+def spark(name: str, memory: str = "1g", *, quick: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
     """A session, and the settings of the environment. What goes wrong is said in a line, and ends the process with 1."""
     try:
         # Spark is an extra, and loading it takes a second that no other command should wait.

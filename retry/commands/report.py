@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 
-from retry.errors import RetryError
+from retry.commands.analytics import spark
 
 
 @click.command()
@@ -15,23 +14,11 @@ from retry.errors import RetryError
 @click.option("--retry-topic", multiple=True, help="Look for retries here, not where outcomes say; repeatable.")
 def report(as_json: bool, retry_topic: tuple[str, ...]) -> None:
     """Count letters, retries, recovered and parked, and how late retries were, by team and policy."""
-    try:
-        # Spark is an extra, and loading it takes a second that no other command should wait.
+    with spark("retry-report") as (session, settings):
         from retry.analytics import connection, text
         from retry.analytics import report as analytics
-        from retry.analytics.session import session
-    except ModuleNotFoundError as missing:
-        click.echo(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'", err=True)
-        sys.exit(1)
-    from retry import settings as environment
-    from retry.kafka.topics import names
+        from retry.kafka.topics import names
 
-    try:
-        settings = environment.from_environment()
         options = connection.options(settings.bootstrap_servers, settings.kafka)
-        with session() as spark:
-            found = analytics.run(spark, options, names(settings.app_id).outcomes, retry_topic)
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+        found = analytics.run(session, options, names(settings.app_id).outcomes, retry_topic)
     click.echo(json.dumps(found.as_dict()) if as_json else text.table(found))

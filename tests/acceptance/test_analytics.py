@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from pyspark.sql import SparkSession
 
 from retry.__main__ import main
 from retry.analytics import attempts, sets
-from retry.analytics.session import session
 
 LETTERS, SEED, PARTITIONS = 700, 31, 4
 DELAYS_MS = (200, 400, 800, 1_600, 3_200)
@@ -40,12 +38,6 @@ KINDS = (
 )
 SETTLE_MS = 1_000
 TRUTH = Truth(KINDS, LETTERS, SEED)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session("test-analytics") as local:
-        yield local
 
 
 @pytest.fixture(scope="module")

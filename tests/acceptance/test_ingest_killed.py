@@ -6,11 +6,9 @@ import json
 import subprocess
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from retry.kafka.broker import LocalBroker
 from tests.support import attempts as model
 from tests.support.events import SETTLE_MS, Events, events, produce, rows
 from tests.support.ingesting import Ingesting, kill
@@ -22,22 +20,10 @@ from pyspark.sql import SparkSession
 
 from retry.analytics import attempts, sets
 from retry.analytics.frames import ATTEMPT
-from retry.analytics.session import session
 
 LETTERS, BATCH = 600, "500"
 # Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
 KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("aside", 0, True))
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session("test-ingest") as local:
-        yield local
-
-
-@pytest.fixture
-def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
-    return Ingesting(broker.bootstrap_servers, tmp_path)
 
 
 @pytest.mark.slow

@@ -16,18 +16,11 @@ from pyspark.sql.types import StructType
 
 from retry.analytics import attempts
 from retry.analytics.frames import ATTEMPT, LETTER, POSITION, SENT
-from retry.analytics.session import session
 from tests.support import attempts as model
 from tests.support.events import events, rows
 
 Row = dict[str, Any]
 SETTLE_MS, UNTIL_MS = 1_000, 100_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session("test-attempts") as local:
-        yield local
 
 
 def test_a_decision_that_was_written_twice_counts_once(spark: SparkSession) -> None:

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -14,7 +13,6 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
 from tests.support import attempts as model
 from tests.support.events import SETTLE_MS, Kind, Row, events, produce, rows, value
 from tests.support.ingesting import Ingesting, files
@@ -27,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from retry.analytics import attempts, connection, decode, sets
 from retry.analytics.frames import ATTEMPT, LETTER
 from retry.analytics.ingest import Ingest
-from retry.analytics.session import session
 from retry.jars import jars
 
 PASSWORD = "correct-horse-7"
@@ -35,17 +32,6 @@ EVENTS = events(6, seed=2)
 LETTER_2 = value(EVENTS.letters[0])
 LETTER_1 = {**{name: LETTER_2[name] for name in LETTER_2 if name not in ("cause", "fingerprint", "group", "delay_ms")}, "v": 1}
 SAMPLE = value(EVENTS.positions[0])
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session("test-ingest") as local:
-        yield local
-
-
-@pytest.fixture
-def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
-    return Ingesting(broker.bootstrap_servers, tmp_path)
 
 
 def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,16 +14,9 @@ from retry.analytics import transforms
 from retry.analytics.frames import PARKED
 from retry.analytics.questions import cells, comparison, fingerprints, recovery, retention, storms, survival, waste
 from retry.analytics.questions.histories import histories
-from retry.analytics.session import session
 from tests.support.decisions import Row, attempt, frame, park
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session() as local:
-        yield local
 
 
 @pytest.fixture

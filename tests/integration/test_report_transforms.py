@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("pyspark")
@@ -12,16 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import sources, transforms
 from retry.analytics.schema import OUTCOME, RETRY
-from retry.analytics.session import session
 
 SHOP, BILL = ("shop", "shop/orders"), ("bill", "bill/invoices")
 APPENDED, CREATED = 1, 0
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with session() as local:
-        yield local
 
 
 def test_letters_counts_every_outcome_by_team_and_policy(spark: SparkSession) -> None:
