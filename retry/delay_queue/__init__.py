@@ -1,0 +1,1 @@
+"""Entries that wait: their bytes, and the changelog folded into RocksDB in due order."""

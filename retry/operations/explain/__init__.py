@@ -1,0 +1,1 @@
+"""What became of one letter, with the evidence for it."""

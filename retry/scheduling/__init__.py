@@ -1,0 +1,1 @@
+"""The other ways in: scheduled messages, recurring tasks, HTTP timers."""

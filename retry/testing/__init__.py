@@ -1,0 +1,1 @@
+"""The broker and the table in memory, for tests of users and our own."""

@@ -1,0 +1,1 @@
+"""One process of the service: shards, threads in Faust, the supervisor."""
