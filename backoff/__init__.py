@@ -41,9 +41,9 @@ from backoff.cron import Cron
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
-from backoff.hours import QuietHours
+from backoff.quiet_hours import QuietHours
 from backoff.jitter import JITTERS
-from backoff.limit import Bucket, Limit
+from backoff.rate_limit import Bucket, Limit
 from backoff.policy import Decision, Park, Policy, RetryAt
 
 __all__ = [

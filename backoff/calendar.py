@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from backoff.cron import Cron
 from backoff.errors import PolicyInvalid, shown
-from backoff.hours import QuietHours
-from backoff.wall import END_MS
+from backoff.quiet_hours import QuietHours
+from backoff.time_zone import END_MS
 
 KEYS = ("quiet_hours", "align")
 _NONE = "none"

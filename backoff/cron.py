@@ -14,9 +14,9 @@ from datetime import MAXYEAR, date
 from zoneinfo import ZoneInfo
 
 from backoff.errors import PolicyInvalid
-from backoff.fields import fields
-from backoff.wall import END_MS, first_s, reached_s
-from backoff.wall import zone as zone_named
+from backoff.cron_fields import fields
+from backoff.time_zone import END_MS, first_s, reached_s
+from backoff.time_zone import zone as zone_named
 
 _MINUTES = 1_440  # of a day
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -46,7 +46,7 @@ class Cron:
 
     @classmethod
     def parse(cls, text: object, zone: object = "UTC") -> Cron:
-        """The cron of an expression, as `backoff.fields` describes it, and the name of a time zone.
+        """The cron of an expression, as `backoff.cron_fields` describes it, and the name of a time zone.
 
         >>> Cron.parse("*/15 9-17 * * MON-FRI", "Europe/Berlin").minutes[:5]
         (540, 555, 570, 585, 600)

@@ -18,7 +18,7 @@ from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, shown
 from backoff.jitter import JITTERS, Jitter, full
-from backoff.limit import rate
+from backoff.rate_limit import rate
 from backoff.policy import Policy
 
 __all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]

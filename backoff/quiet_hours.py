@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from backoff.errors import PolicyInvalid, shown
-from backoff.wall import END_MS, change_s, offset_s
-from backoff.wall import zone as zone_named
+from backoff.time_zone import END_MS, change_s, offset_s
+from backoff.time_zone import zone as zone_named
 
 _MINUTES = 1_440  # of a day
 _FIRST_WEEKDAY = 3  # 1 January 1970 was a Thursday; 0 is Monday

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from backoff.cron import Cron
-from backoff.wall import END_MS
+from backoff.time_zone import END_MS
 
 ONCE, SKIP, ALL = "once", "skip", "all"
 MISFIRES = (ONCE, SKIP, ALL)

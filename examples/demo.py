@@ -25,7 +25,7 @@ from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, monotonic_s
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 _ALL_S = 300.0
 _PRODUCE_S = 15.0

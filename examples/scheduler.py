@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.stage import DemoFailed, Stage
-from retry import client
+from retry.scheduling import client
 from retry.clock import Deadline
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 TARGET = "online-videos"
 _ALL_S, _QUIET_S = 60.0, 3.0

@@ -19,7 +19,7 @@ from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 DEFINITIONS, PARKED = "task-schedules", "task-schedules.parked"
 RUNS = ("invoices.due", "sensors.poll")

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, pause, wall_ms
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 _ALL_S = 90.0

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import click
 
-from retry.commands.advise import advise, what_if
-from retry.commands.analytics import analytics
-from retry.commands.api import api
-from retry.commands.broker import broker
-from retry.commands.entries import entries
-from retry.commands.explain import explain
-from retry.commands.inspect import inspect
-from retry.commands.page import page
-from retry.commands.pause import pause, pauses, resume
-from retry.commands.policies import policies
-from retry.commands.report import report
-from retry.commands.reschedule import reschedule
-from retry.commands.scheduler import scheduler
-from retry.commands.tasks import tasks
-from retry.commands.topics import topics
-from retry.commands.verify import verify
-from retry.commands.worker import worker
+from retry.cli.analytics_advise import advise, what_if
+from retry.cli.analytics import analytics
+from retry.cli.api import api
+from retry.cli.broker import broker
+from retry.cli.entries import entries
+from retry.cli.explain import explain
+from retry.cli.inspect import inspect
+from retry.cli.analytics_report import page
+from retry.cli.pause import pause, pauses, resume
+from retry.cli.policies import policies
+from retry.cli.report import report
+from retry.cli.reschedule import reschedule
+from retry.cli.scheduler import scheduler
+from retry.cli.tasks import tasks
+from retry.cli.topics import topics
+from retry.cli.verify import verify
+from retry.cli.worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
 from tests.support.ingesting import Ingesting
@@ -84,7 +84,7 @@ def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
 def spark() -> Iterator[SparkSession]:
     """A real Spark session, for the tests of one file."""
     # Loading it takes a second that no other test should wait.
-    from retry.analytics.session import session
+    from retry.analytics.spark_session import session
 
     with session("test") as local:
         yield local

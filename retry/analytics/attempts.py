@@ -1,4 +1,4 @@
-"""What became of each decision to retry: a row each, `retry.analytics.frames.ATTEMPT`. Frames in, a frame out, one question each.
+"""What became of each decision to retry: a row each, `retry.analytics.schemas.ATTEMPT`. Frames in, a frame out, one question each.
 
     waiting     the retry does not lie on its target topic
     pending     it does; the consumer group has not committed past it, or has since less than the settle time
@@ -17,7 +17,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from retry.analytics.frames import ATTEMPT, LINEAGE, PARKED
+from retry.analytics.schemas import ATTEMPT, LINEAGE, PARKED
 
 SETTLE_MS = 600_000
 _DECISION = ("id", "attempt", "source")

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from retry import clock
-from retry.analytics import decode, sources
-from retry.analytics.frames import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
+from retry.analytics import decode, kafka_source
+from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positions", "aside", "horizon"
@@ -58,14 +58,14 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
       RetryError: the outcomes topic is missing or empty.
     """
     until_ms = clock.wall_ms()
-    outcomes = sources.records(spark, options, [topic])
+    outcomes = kafka_source.records(spark, options, [topic])
     # Kept, because Spark would otherwise read Kafka again for every question, and find other records each time.
     letters, positions = decode.letters(outcomes).persist(), decode.positions(outcomes).persist()
     if letters.isEmpty():
         where = options["kafka.bootstrap.servers"]
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
     wanted = list(retry_topics) or targets(letters)
-    sent = decode.sent(sources.records(spark, options, wanted)).persist() if wanted else spark.createDataFrame([], SENT)
+    sent = decode.sent(kafka_source.records(spark, options, wanted)).persist() if wanted else spark.createDataFrame([], SENT)
     return Sets(letters, sent, positions, until_ms)
 
 

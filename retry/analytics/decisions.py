@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics import attempts as decided
 from retry.analytics.questions.histories import histories
-from retry.analytics.sets import Sets
+from retry.analytics.datasets import Sets
 from retry.errors import RetryError
 
 

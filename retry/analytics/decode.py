@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from retry import versions
-from retry.analytics.frames import ASIDE, PLACE, SAMPLE, SENT
+from retry import format_versions
+from retry.analytics.schemas import ASIDE, PLACE, SAMPLE, SENT
 from retry.analytics.schema import OUTCOME
-from retry.telemetry.positions import KEY as POSITION_KEY
+from retry.telemetry.offset_records import KEY as POSITION_KEY
 
 _SAMPLE_READS = (1,)
 _LOG_APPEND_TIME = 1
@@ -100,7 +100,7 @@ def _letter_fault(told: Column | None = None) -> Column:
     told = F.col("told") if told is None else told
     retry, park = told["decision"] == "retry", told["decision"] == "park"
     undecided = ~F.coalesce((retry & told["due_ms"].isNotNull()) | park, F.lit(False))
-    return _fault(told, OUTCOME, versions.OUTCOME.reads, undecided)
+    return _fault(told, OUTCOME, format_versions.OUTCOME.reads, undecided)
 
 
 def _sample_fault(told: Column | None = None) -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics import transforms
 from retry.analytics.decisions import Decisions
-from retry.analytics.questions import comparison, fingerprints, recovery, retention, storms, survival, waste
+from retry.analytics.questions import policies as comparison, fingerprints, recovery, retention, storms, survival, waste
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100

@@ -25,9 +25,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry import clock
-from retry.analytics import decode, sets
+from retry.analytics import decode, datasets
 from retry.analytics.report import cause
-from retry.analytics.sources import pattern
+from retry.analytics.kafka_source import pattern
 from retry.errors import RetryError
 
 BATCH_RECORDS = 1_000_000
@@ -42,7 +42,7 @@ class Ingest:
     """Passes over one deployment's topics into one folder, a path or URL of any file system that Spark knows.
 
     Args:
-      options: see `retry.analytics.connection`.
+      options: see `retry.analytics.spark_kafka_options`.
       topic: the outcomes topic.
       retry_topics: where retries are looked for; none for wherever letters say.
       batch_records: records in one batch, at most.
@@ -66,20 +66,20 @@ class Ingest:
         """
         with _told(self._topic):
             outcomes = [self._topic]
-            self._pass(sets.POSITIONS, decode.positions(self._stream(outcomes)), "at_ms", ["day"])
+            self._pass(datasets.POSITIONS, decode.positions(self._stream(outcomes)), "at_ms", ["day"])
             until_ms = clock.wall_ms()
-            self._pass(sets.LETTERS, decode.letters(self._stream(outcomes)), "taken_ms", ["day", "team"])
-            retried = self._retry_topics or sets.targets(sets.one(self._spark, self._data, sets.LETTERS))
+            self._pass(datasets.LETTERS, decode.letters(self._stream(outcomes)), "taken_ms", ["day", "team"])
+            retried = self._retry_topics or datasets.targets(datasets.one(self._spark, self._data, datasets.LETTERS))
             if retried:
                 when_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
-                self._pass(sets.RETRIES, decode.sent(self._stream(retried)), when_ms, ["day", "team"])
+                self._pass(datasets.RETRIES, decode.sent(self._stream(retried)), when_ms, ["day", "team"])
             wrong = decode.aside(self._stream(outcomes + retried), self._topic)
-            self._pass(sets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
+            self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
             horizon = self._spark.range(1).select(F.lit(until_ms).alias("until_ms"))
-            horizon.write.mode("overwrite").parquet(f"{self._data}/{sets.HORIZON}")
+            horizon.write.mode("overwrite").parquet(f"{self._data}/{datasets.HORIZON}")
             return {
-                name: sets.one(self._spark, self._data, name).count()
-                for name in (sets.LETTERS, sets.RETRIES, sets.POSITIONS, sets.PUT_ASIDE)
+                name: datasets.one(self._spark, self._data, name).count()
+                for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
     def _stream(self, topics: list[str]) -> DataFrame:

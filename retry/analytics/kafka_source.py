@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from retry import versions
+from retry import format_versions
 from retry.analytics.decode import header
 from retry.analytics.schema import OUTCOME, RETRY
 
@@ -39,7 +39,7 @@ def pattern(topics: Iterable[str]) -> str:
 def parsed(records: DataFrame) -> DataFrame:
     """Each letter's outcome as `outcome`, with `unreadable` and `other_version` to say why one must not be counted."""
     required = [field.name for field in OUTCOME.fields if not field.nullable]
-    other_version = F.coalesce(~F.col("outcome.v").isin(*versions.OUTCOME.reads), F.lit(False))
+    other_version = F.coalesce(~F.col("outcome.v").isin(*format_versions.OUTCOME.reads), F.lit(False))
     is_whole = F.lit(True)
     for name in required:
         is_whole = is_whole & F.col("outcome")[name].isNotNull()

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from retry.analytics import sources, transforms
+from retry.analytics import kafka_source, transforms
 from retry.analytics.schema import RETRY
 from retry.errors import RetryError
 
@@ -61,8 +61,8 @@ def run(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topic
     """The report over the outcomes on `topic`.
 
     Args:
-      spark: see `retry.analytics.session`.
-      options: see `retry.analytics.connection`.
+      spark: see `retry.analytics.spark_session`.
+      options: see `retry.analytics.spark_kafka_options`.
       topic: the outcomes topic.
       retry_topics: where retries are looked for; none for wherever the outcomes say.
 
@@ -77,14 +77,14 @@ def run(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topic
 
 def _run(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: list[str]) -> Report:
     # Kept, because Spark would otherwise read Kafka again for every question, and find other records each time.
-    parsed = sources.parsed(sources.records(spark, options, [topic])).persist()
+    parsed = kafka_source.parsed(kafka_source.records(spark, options, [topic])).persist()
     counts = parsed.agg(F.count("*"), F.count_if("unreadable"), F.count_if("other_version")).collect()[0]
     if counts[0] == 0:
         where = options["kafka.bootstrap.servers"]
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
-    outcomes = sources.outcomes(parsed)
+    outcomes = kafka_source.outcomes(parsed)
     topics = sorted(retry_topics or _targets(outcomes))
-    retries = sources.retries(sources.records(spark, options, topics)) if topics else spark.createDataFrame([], RETRY)
+    retries = kafka_source.retries(kafka_source.records(spark, options, topics)) if topics else spark.createDataFrame([], RETRY)
     sent = transforms.sent(outcomes, retries).persist()
     return Report(_lines(outcomes, sent), counts[1], counts[2], topics)
 

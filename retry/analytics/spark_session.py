@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from retry.analytics.connection import SECRETS_PATTERN
+from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.jars import jars
 from retry.settings import submitted
 

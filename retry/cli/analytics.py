@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from retry.commands.policies import Duration
+from retry.cli.policies import Duration
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retry.analytics.sets import Sets
+    from retry.analytics.datasets import Sets
     from retry.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
     """
     stop = threading.Event()
     with spark("retry-ingest", memory, quick=False) as (session, settings):
-        from retry.analytics import connection
+        from retry.analytics import spark_kafka_options
         from retry.analytics.ingest import Ingest, Stopped
         from retry.clock import Deadline
         from retry.kafka.topics import names
@@ -72,7 +72,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         job = Ingest(
-            session, connection.options(settings.bootstrap_servers, settings.kafka), names(settings.app_id).outcomes, place(data),
+            session, spark_kafka_options.options(settings.bootstrap_servers, settings.kafka), names(settings.app_id).outcomes, place(data),
             retry_topics=retry_topic, batch_records=batch_records, stopping=stop.is_set,
         )  # fmt: skip
         while not stop.is_set():
@@ -90,14 +90,14 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
 def asked(name: str, data: str | None, retry_topic: tuple[str, ...], memory: str) -> Iterator[tuple[SparkSession, Sets]]:
     """A session and the sets that the options of `asks` name. What goes wrong is said in a line, and ends the process with 1."""
     with spark(name, memory) as (session, settings):
-        from retry.analytics import connection, sets
+        from retry.analytics import spark_kafka_options, datasets
         from retry.kafka.topics import names
 
         if data is not None:
-            yield session, sets.from_parquet(session, place(data))
+            yield session, datasets.from_parquet(session, place(data))
         else:
-            options = connection.options(settings.bootstrap_servers, settings.kafka)
-            yield session, sets.from_kafka(session, options, names(settings.app_id).outcomes, retry_topic)
+            options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
+            yield session, datasets.from_kafka(session, options, names(settings.app_id).outcomes, retry_topic)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def spark(name: str, memory: str = "1g", *, quick: bool = True) -> Iterator[tupl
     """A session, and the settings of the environment. What goes wrong is said in a line, and ends the process with 1."""
     try:
         # Spark is an extra, and loading it takes a second that no other command should wait.
-        from retry.analytics.session import session
+        from retry.analytics.spark_session import session
     except ModuleNotFoundError as missing:
         click.echo(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'", err=True)
         sys.exit(1)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from backoff import duration_text
-from retry.commands.decided import JSON, Sources, counted, decided, period, places, starts, told, write
+from retry.cli.analytics_options import JSON, Sources, counted, decided, period, places, starts, told, write
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
 _WRITE = click.option(
@@ -37,8 +37,8 @@ _WRITE = click.option(
 def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, **sources: Any) -> None:
     """Say for each team and exception how many attempts are worth making, and after which delays; with --write as a policy
     file."""
-    from retry.advice.amend import Advised, amended
-    from retry.advice.worth import judged, saving, worth
+    from retry.analytics.advice.policy_rewrite import Advised, amended
+    from retry.analytics.advice.summary import judged, saving, worth
 
     text = _read(now)
     with decided("retry-advise", Sources(**sources)) as (_, decisions):
@@ -67,8 +67,8 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **sources: An
 
     With --write NEW it is written there, with what was found as a comment at its head.
     """
-    from retry.advice.compare import compared, lines
-    from retry.policies.file import parse
+    from retry.analytics.advice.compare import compared, lines
+    from retry.policies.policy_file import parse
 
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
@@ -83,7 +83,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **sources: An
 
 def _read(file: str) -> str:
     """The text of a policy file that can be used."""
-    from retry.policies.file import load
+    from retry.policies.policy_file import load
 
     with told():
         load(file)

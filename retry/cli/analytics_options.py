@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from retry.commands.analytics import asked, asks
-from retry.commands.entries import Moment
+from retry.cli.analytics import asked, asks
+from retry.cli.entries import Moment
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retry.advice.evidence import Evidence, Kind
-    from retry.advice.replay import Start
+    from retry.analytics.advice.evidence import Evidence, Kind
+    from retry.analytics.advice.replay import Start
     from retry.analytics.decisions import Decisions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ def decided(name: str, sources: Sources) -> Iterator[tuple[SparkSession, Decisio
 
 def counted(decisions: Decisions) -> dict[Kind, Evidence]:
     """What is known of each kind of failure."""
-    from retry.advice.evidence import Cell, Evidence, Kind
+    from retry.analytics.advice.evidence import Cell, Evidence, Kind
     from retry.analytics.questions import cells
 
     found: dict[Kind, list[Cell]] = {}
@@ -67,7 +67,7 @@ def counted(decisions: Decisions) -> dict[Kind, Evidence]:
 
 def places(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
     """The dead-letter topics of each kind, and whether its exception is always the root cause."""
-    from retry.advice.evidence import Kind
+    from retry.analytics.advice.evidence import Kind
     from retry.analytics.questions import cells
 
     found: dict[Kind, list[tuple[str, bool]]] = {}
@@ -80,7 +80,7 @@ def places(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
 
 def starts(decisions: Decisions) -> list[Start]:
     """When letters of each kind failed first."""
-    from retry.advice.replay import Start
+    from retry.analytics.advice.replay import Start
     from retry.analytics.questions import cells
 
     return [Start(**row.asDict()) for row in cells.starts(decisions.histories).collect()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.commands.decided import JSON, Sources, counted, decided, period, told, write
+from retry.cli.analytics_options import JSON, Sources, counted, decided, period, told, write
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def page(file: Path, retention: Sequence[str], as_json: bool, **sources: Any) -> None:
     """Write one HTML page: which retries are worth making, and what became of all of them. With --json print the same numbers
     instead."""
-    from retry.advice.worth import judged, saving, worth
+    from retry.analytics.advice.summary import judged, saving, worth
 
     with told():
         kept = _told(retention)
@@ -48,7 +48,7 @@ def page(file: Path, retention: Sequence[str], as_json: bool, **sources: Any) ->
     if as_json:
         click.echo(json.dumps(found))
         return
-    from retry.analytics.page.render import page as rendered
+    from retry.analytics.html.render import page as rendered
 
     write(file, rendered(found))
     click.echo(str(file.absolute()))
@@ -73,10 +73,10 @@ def _told(retention: Sequence[str]) -> dict[str, int]:
 def _asked(decisions: Decisions) -> dict[str, int]:
     """By topic, what Kafka says of those that letters went to."""
     from retry import settings as environment
-    from retry.kafka import clients, topics
+    from retry.kafka import client_config, topics
 
     targets = decisions.attempts.select("target").union(decisions.parked.select("target")).distinct()
-    known = topics.describe(clients.admin(environment.from_environment()), [row["target"] for row in targets.collect()])
+    known = topics.describe(client_config.admin(environment.from_environment()), [row["target"] for row in targets.collect()])
     # A topic that is compacted alone keeps what is newest for ever.
     return {
         topic: int(about.config["retention.ms"]) if "delete" in about.config["cleanup.policy"] else -1

@@ -19,9 +19,9 @@ def api(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from retry import settings as environment
-    from retry.api import server
-    from retry.app import claim
-    from retry.control.logs import LOGGING
+    from retry.scheduling.timers import server
+    from retry.worker.composition import claim
+    from retry.worker.logs import LOGGING
     from retry.errors import RetryError
 
     try:
@@ -38,7 +38,7 @@ def api(ctx: click.Context) -> None:
 @click.argument("team")
 def token(team: str) -> None:
     """Make a token for TEAM: the token on standard error, its line for RETRY_API_TOKENS on standard output."""
-    from retry.api.tokens import made
+    from retry.scheduling.timers.api_tokens import made
 
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", team):
         raise click.BadParameter(f"{team!r} is no name; use letters, digits, . _ -", param_hint="TEAM")

@@ -15,7 +15,7 @@ import click
 @click.option("--heap-mb", type=click.IntRange(128), default=512, show_default=True, help="Heap of the broker's JVM.")
 def broker(port: int, data_dir: Path, heap_mb: int) -> None:
     """Run a real one-node Kafka broker on 127.0.0.1 until it is told to stop."""
-    from retry.kafka.broker import LocalBroker
+    from retry.kafka.local_broker import LocalBroker
 
     local = LocalBroker(data_dir, port, heap_mb, brief=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -14,8 +14,8 @@ import orjson
 from retry.clock import iso
 
 if TYPE_CHECKING:
-    from retry.entry import Call, Entry, Source
-    from retry.plan import Plan
+    from retry.delay_queue.entry import Call, Entry, Source
+    from retry.delay_queue.recurrence import Plan
 
 
 class Moment(click.ParamType):
@@ -55,12 +55,12 @@ def entries(ctx: click.Context, due_before: int | None, topic: str | None, limit
     if ctx.invoked_subcommand is not None:
         return
     from retry import settings as environment
-    from retry.control import waiting
+    from retry.operations import waiting_entries
     from retry.errors import RetryError
 
     try:
-        with waiting.folded(environment.from_environment()) as table:
-            found = waiting.entries(table, due_before, topic)
+        with waiting_entries.folded(environment.from_environment()) as table:
+            found = waiting_entries.entries(table, due_before, topic)
             for where, entry in islice(found, limit):
                 click.echo(orjson.dumps(_row(where, entry)) if as_json else _line(where, entry))
             click.echo(f"{table.waiting} waiting", err=True)
@@ -74,14 +74,14 @@ def entries(ctx: click.Context, due_before: int | None, topic: str | None, limit
 def show(key: str) -> None:
     """Show one entry in full, as JSON; KEY is as `retry entries` prints it."""
     from retry import settings as environment
-    from retry.control import waiting
-    from retry.entry import source_from_text
+    from retry.operations import waiting_entries
+    from retry.delay_queue.entry import source_from_text
     from retry.errors import RetryError
 
     try:
         wanted = source_from_text(key)
-        with waiting.folded(environment.from_environment()) as table:
-            found = waiting.find(table, wanted)
+        with waiting_entries.folded(environment.from_environment()) as table:
+            found = waiting_entries.find(table, wanted)
     except ValueError:
         raise click.BadParameter(f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>", param_hint="KEY") from None
     except RetryError as error:
@@ -110,7 +110,7 @@ def _row(where: Source, entry: Entry) -> dict[str, object]:
 
 
 def _line(where: Source, entry: Entry) -> str:
-    from retry.entry import Named
+    from retry.delay_queue.entry import Named
 
     row = _row(where, entry)
     if isinstance(entry, Named):
@@ -120,7 +120,7 @@ def _line(where: Source, entry: Entry) -> str:
 
 
 def _whole(where: Source, entry: Entry) -> dict[str, object]:
-    from retry.entry import Named
+    from retry.delay_queue.entry import Named
 
     named = {}
     if isinstance(entry, Named):

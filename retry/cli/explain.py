@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from retry.control.explain import Explained
-    from retry.control.letter import Known
+    from retry.operations.explain.explanation import Explained
+    from retry.operations.explain.evidence import Known
 
 
 @click.command()
@@ -25,12 +25,12 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
 
     from retry import settings as environment
     from retry.clock import wall_ms
-    from retry.control.cluster import Cluster
-    from retry.control.explain import explained
-    from retry.control.letter import known
-    from retry.control.search import place
+    from retry.operations.cluster import Cluster
+    from retry.operations.explain.explanation import explained
+    from retry.operations.explain.evidence import known
+    from retry.operations.explain.search import place
     from retry.errors import RetryError
-    from retry.policies.file import load
+    from retry.policies.policy_file import load
 
     try:
         wanted = place(letter)
@@ -54,7 +54,7 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
 
 
 def _object(found: Known, told: Explained) -> dict[str, object]:
-    from retry.entry import source
+    from retry.delay_queue.entry import source
 
     failure = found.letter.failure if found.letter else None
     return {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from retry.control.cluster import Part
-    from retry.control.inspect import Row
+    from retry.operations.cluster import Part
+    from retry.operations.inspect import Row
     from retry.policies.registry import Registry
     from retry.settings import Settings
 
@@ -48,9 +48,9 @@ def inspect(
     from confluent_kafka import KafkaException
 
     from retry import settings as environment
-    from retry.control.cluster import Part
+    from retry.operations.cluster import Part
     from retry.errors import RetryError
-    from retry.policies.file import load
+    from retry.policies.policy_file import load
     from retry.policies.registry import Registry
 
     if (file is None) == (topic is None):
@@ -83,7 +83,7 @@ class _Faults:
 
 def _of_topic(settings: Settings, registry: Registry, part: Part, now_ms: int | None, cluster_id: str | None) -> Iterator[Row]:
     from retry.clock import wall_ms
-    from retry.control.cluster import Cluster
+    from retry.operations.cluster import Cluster
 
     cluster = Cluster(settings)
     inspector = cluster.inspector(registry, cluster_id)
@@ -103,8 +103,8 @@ def _of_file(
     from itertools import islice
 
     from retry.clock import wall_ms
-    from retry.control.inspect import Inspector
-    from retry.control.lines import records
+    from retry.operations.inspect import Inspector
+    from retry.operations.json_lines import records
 
     inspector = Inspector(registry, settings.app_id, cluster_id, {})
     for letter in islice(records(file, faults.tell), limit):

@@ -9,8 +9,8 @@ import click
 
 from retry.errors import PolicyFileInvalid
 from retry.kafka import topics
-from retry.policies.document import meant
-from retry.policies.file import load
+from retry.policies.yaml_document import meant
+from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.policies.tasks import TEAM
 from retry.settings import Settings

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import click
 import orjson
 
-from retry import clock, controls
+from retry import clock
+from retry.delay_queue import control_records
 from retry.clock import iso
-from retry.controls import Pause
+from retry.delay_queue.control_records import Pause
 from retry.errors import RetryError
 
 Named = tuple[str, str]
@@ -43,7 +44,7 @@ def _named(everything: bool, told: dict[str, str | None]) -> Named:
 def pause(everything: bool, reason: str, force: bool, **told: str | None) -> None:
     """Hold back deliveries, until they are resumed: letters are still taken in, and wait. Survives restarts."""
     scope, name = _named(everything, told)
-    shards = _ask(scope, name, controls.encode(Pause(clock.wall_ms(), reason)), force)
+    shards = _ask(scope, name, control_records.encode(Pause(clock.wall_ms(), reason)), force)
     click.echo(f"paused {_words(scope, name)} in {shards} shards")
 
 
@@ -62,11 +63,11 @@ def resume(everything: bool, force: bool, **told: str | None) -> None:
 def pauses(as_json: bool) -> None:
     """List what is paused, since when and why, read from the changelog. No worker needs to run."""
     from retry import settings as environment
-    from retry.control import waiting
+    from retry.operations import waiting_entries
 
     try:
-        with waiting.folded(environment.from_environment()) as table:
-            found = controls.pauses(table.controls)
+        with waiting_entries.folded(environment.from_environment()) as table:
+            found = control_records.pauses(table.controls)
     except RetryError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
@@ -83,14 +84,14 @@ def pauses(as_json: bool) -> None:
 
 def _ask(scope: str, name: str, value: bytes | None, force: bool) -> int:
     from retry import settings as environment
-    from retry.commands import known
-    from retry.control.asking import Shards
+    from retry.cli import name_check
+    from retry.operations.control_requests import Shards
 
     try:
         settings = environment.from_environment()
-        known.check(settings, [(scope, name)] if name else [], force=force)
+        name_check.check(settings, [(scope, name)] if name else [], force=force)
         shards = Shards(settings)
-        shards.ask(controls.pause_key(scope, name), value)
+        shards.ask(control_records.pause_key(scope, name), value)
     except RetryError as error:
         click.echo(str(error), err=True)
         sys.exit(1)

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.entry import Header
+from retry.record import Header
 from retry.errors import PolicyFileInvalid
-from retry.failure import Failure
+from retry.dead_letters.failure import Failure
 from retry.policies.explain import explain as explain_lines
-from retry.policies.file import load
+from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.policies.rule import Case
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from retry.commands.analytics import spark
+from retry.cli.analytics import spark
 
 
 @click.command()
@@ -15,10 +15,10 @@ from retry.commands.analytics import spark
 def report(as_json: bool, retry_topic: tuple[str, ...]) -> None:
     """Count letters, retries, recovered and parked, and how late retries were, by team and policy."""
     with spark("retry-report") as (session, settings):
-        from retry.analytics import connection, text
+        from retry.analytics import spark_kafka_options, text
         from retry.analytics import report as analytics
         from retry.kafka.topics import names
 
-        options = connection.options(settings.bootstrap_servers, settings.kafka)
+        options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
         found = analytics.run(session, options, names(settings.app_id).outcomes, retry_topic)
     click.echo(json.dumps(found.as_dict()) if as_json else text.table(found))

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from retry import clock, controls
+from retry import clock
+from retry.delay_queue import control_records
 from retry.clock import iso
-from retry.commands.policies import Duration
-from retry.controls import Reschedule
+from retry.cli.policies import Duration
+from retry.delay_queue.control_records import Reschedule
 from retry.errors import RetryError, SettingsInvalid
 
 if TYPE_CHECKING:
-    from retry.anew import Move
-    from retry.control.asking import Answers
-    from retry.control.rehearsal import Example, Rehearsed
+    from retry.delivery.redecide import Move
+    from retry.operations.control_requests import Answers
+    from retry.operations.reschedule_dry_run import Example, Rehearsed
     from retry.policies.registry import Registry
     from retry.settings import Settings
 
@@ -40,14 +41,14 @@ def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wa
     if dry_run and yes:
         raise click.UsageError("give --dry-run or --yes")
     from retry import settings as environment
-    from retry.commands import known
-    from retry.policies.file import load
+    from retry.cli import name_check
+    from retry.policies.policy_file import load
 
     try:
         settings = environment.from_environment()
         if settings.policies is None:
             raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
-        known.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
+        name_check.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
         registry = load(settings.policies)
         request = Reschedule(clock.wall_ms(), team, topic, registry.digest)
         done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
@@ -58,11 +59,11 @@ def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wa
 
 
 def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
-    from retry.control import rehearsal, waiting
+    from retry.operations import reschedule_dry_run, waiting_entries
 
-    judge = rehearsal.judge(settings, registry)
-    with waiting.folded(settings) as table:
-        found = rehearsal.rehearsed(table, judge, request)
+    judge = reschedule_dry_run.judge(settings, registry)
+    with waiting_entries.folded(settings) as table:
+        found = reschedule_dry_run.rehearsed(table, judge, request)
     if as_json:
         click.echo(orjson.dumps(_object(found, request)))
         return True
@@ -78,13 +79,13 @@ def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_js
 
 
 def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) -> bool:
-    from retry.control.asking import Shards
+    from retry.operations.control_requests import Shards
 
     shards = Shards(settings)
-    key = controls.reschedule_key(request.since_ms)
+    key = control_records.reschedule_key(request.since_ms)
     answers = shards.answers(key)
     try:
-        shards.ask(key, controls.encode(request))
+        shards.ask(key, control_records.encode(request))
         click.echo(f"asked of {shards.count} shards, policy file with sha256 {request.policies}", err=True)
         _await(answers, shards.count, wait_ms)
     finally:

@@ -18,18 +18,18 @@ import click
 def scheduler(*, adopt: bool, mini: bool) -> None:
     """Send messages of schedules topics at their time, until told to stop. Settings come from the environment; see
     docs/scheduler.md."""
-    from retry import allocator
+    from retry.worker import malloc_tuning
     from retry.errors import RetryError
-    from retry.scheduler import mini as without_kafka
-    from retry.scheduler import run
-    from retry.scheduler.settings import from_environment
+    from retry.scheduling.messages import mini as without_kafka
+    from retry.scheduling.messages import run
+    from retry.scheduling.messages.settings import from_environment
 
     try:
         settings = from_environment()
         if mini:
             without_kafka.run(settings)
         else:
-            allocator.settle()
+            malloc_tuning.settle()
             run.run(settings, adopt=adopt)
     except RetryError as error:
         click.echo(str(error), err=True)

@@ -25,7 +25,7 @@ def tasks() -> None:
 @click.option("--send", "topic", help="The topic to send them to; else they are printed, one JSON object a line.")
 def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, form: str, topic: str | None) -> None:
     """Make definitions: the six units in turn, one by a cron expression, one that is done once, and so on."""
-    from retry.sources.tasks import samples as made
+    from retry.scheduling.tasks import samples as made
 
     found = list(islice(made.samples(seed, outputs, customers), count))
     if topic is None:

@@ -28,14 +28,14 @@ def check() -> None:
 
 def _run(*, make: bool) -> None:
     from retry import settings as environment
-    from retry.kafka import clients
+    from retry.kafka import client_config
     from retry.kafka import topics as kafka
-    from retry.policies.file import load
+    from retry.policies.policy_file import load
 
     try:
         settings = environment.from_environment()
         parking = sorted(load(settings.policies).parking()) if settings.policies else []
-        admin = clients.admin(settings)
+        admin = client_config.admin(settings)
         for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
             click.echo(f"created {topic}")
         for topic, found in kafka.check(admin, settings.app_id, parking).items():

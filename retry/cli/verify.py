@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retry.commands.entries import Moment
-from retry.commands.policies import Duration
+from retry.cli.entries import Moment
+from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
-    from retry.verify.findings import Findings
+    from retry.operations.verify.findings import Findings
 
 
 @click.command()
@@ -47,19 +47,19 @@ def verify(
     """
     from confluent_kafka import KafkaException
 
-    from retry import allocator
+    from retry.worker import malloc_tuning
     from retry import settings as environment
     from retry.errors import RetryError, SettingsInvalid
-    from retry.policies.file import load
+    from retry.policies.policy_file import load
     from retry.policies.registry import Registry
-    from retry.verify.whole import Asked, verified
+    from retry.operations.verify.run import Asked, verified
 
     try:
         of_scheduler = tuple(part.strip() for part in schedules.split(",") if part.strip())
         if not policies and not of_scheduler:
             raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file, which says where letters may go")
-        allocator.settle()
-        allocator.calm_collector()
+        malloc_tuning.settle()
+        malloc_tuning.calm_collector()
         asked = Asked(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
         registry = load(policies) if policies else Registry()
         found = verified(environment.from_environment(), registry, asked, _bar)
@@ -91,7 +91,7 @@ def _print(found: Findings, as_json: bool) -> None:
 
 
 def _object(found: Findings) -> dict[str, object]:
-    from retry.verify.findings import KINDS
+    from retry.operations.verify.findings import KINDS
 
     tables = {"checked": found.tables, "differing": len(found.differing), "uncompared": found.uncompared}
     return {
@@ -107,7 +107,7 @@ def _object(found: Findings) -> dict[str, object]:
 
 
 def _lines(found: Findings) -> Iterator[str]:
-    from retry.verify.findings import KINDS
+    from retry.operations.verify.findings import KINDS
 
     yield f"{found.letters:,} letters taken in, {found.waiting:,} of them wait; {found.untaken:,} not taken in yet"
     yield "  ".join(f"{kind.replace('_', ' ')} {found.counts[kind]:,}" for kind in KINDS)

@@ -46,18 +46,18 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, supervised: int | 
 
 
 def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
-    from retry import allocator
+    from retry.worker import malloc_tuning
     from retry import settings as environment
-    from retry import worker as shell
-    from retry.app import build
-    from retry.doors.opening import opened
+    from retry.worker import faust_app as shell
+    from retry.worker.composition import build
+    from retry.scheduling.entry_sources import opened
     from retry.errors import SettingsInvalid
-    from retry.processes import end_with_supervisor
+    from retry.worker.supervisor import end_with_supervisor
 
     settings = environment.from_environment()
     if listening is not None:
         end_with_supervisor()
-    allocator.settle()
+    malloc_tuning.settle()
     if (settings.policies is None) != timers_only:
         # Whoever forgets the file must not run a fleet that takes in nothing.
         fault = "set, but --timers-only is for no policy file: leave one out" if timers_only else (
@@ -70,8 +70,8 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
 
 def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:
     from retry import settings as environment
-    from retry.control.logs import LOGGING
-    from retry.processes import Processes
+    from retry.worker.logs import LOGGING
+    from retry.worker.supervisor import Processes
 
     settings = environment.from_environment()
     logging.config.dictConfig(LOGGING)

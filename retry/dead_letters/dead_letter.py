@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from retry.entry import Header, Headers
-from retry.failure import Failure
-from retry.sources import headers as names
-from retry.sources.dialects import KNOWN, Aliases, may_be, recognise, unknown
-from retry.sources.headers import OURS
+from retry.record import Header, Headers
+from retry.dead_letters.failure import Failure
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.frameworks import KNOWN, Aliases, may_be, recognise, unknown
+from retry.dead_letters.retry_headers import OURS
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -107,7 +107,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     """The letter in a consumed record.
 
     Args:
-      aliases: header names of the team's own; see `retry.sources.dialects.recognise`.
+      aliases: header names of the team's own; see `retry.dead_letters.frameworks.recognise`.
     """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     ours: dict[str, bytes | None] = {}

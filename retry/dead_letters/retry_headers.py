@@ -1,4 +1,4 @@
-"""Header names of ours. The only place that spells them; those of the frameworks are in `retry.sources.dialects`."""
+"""Header names of ours. The only place that spells them; those of the frameworks are in `retry.dead_letters.frameworks`."""
 
 from __future__ import annotations
 

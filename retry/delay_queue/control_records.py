@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from retry import versions
+from retry import format_versions
 from retry.errors import EntryNewer, EntryUnreadable
 
 _KIND = b"\x10"
@@ -61,14 +61,14 @@ def check(key: bytes, value: bytes) -> None:
       EntryNewer: a newer version asks for something that this one cannot do, which may be not to deliver.
     """
     if not key.startswith(_KNOWN):
-        raise EntryNewer(versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
+        raise EntryNewer(format_versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
     try:
         version = msgspec.json.decode(value, type=_Versioned).v
     except msgspec.MsgspecError:
         # No control at all, which is found out when it is asked for.
         return
-    if versions.CONTROL.newer(version):
-        raise EntryNewer(versions.CONTROL.told(version))
+    if format_versions.CONTROL.newer(version):
+        raise EntryNewer(format_versions.CONTROL.told(version))
 
 
 def pause_key(scope: str, name: str) -> bytes:

@@ -14,13 +14,13 @@ A named entry (0x03) can be replaced and cancelled. In the place of `order` it h
 
 Of the entries of one name the one of the greatest version counts, of one version that of the latest due time; all others
 are superseded, and so is everything that a cancel is greater than: a key in the lane of eight zero bytes. See
-`retry.table.names`.
+`retry.delay_queue.table.named_entries`.
 
 The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
 key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
 
 Envelope: a MessagePack array whose first element is the format's version. It is written once, at intake, and copied
-as bytes from the changelog to the table; only the sweep decodes it. See `retry.versions`.
+as bytes from the changelog to the table; only the sweep decodes it. See `retry.format_versions`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ from zlib import crc32
 
 import msgspec
 
-from retry import versions
+from retry import format_versions
 from retry.errors import EntryNewer, EntryUnreadable
-from retry.plan import Plan
-
-Header = tuple[str, bytes | None]
-Headers = list[Header]
+from retry.delay_queue.recurrence import Plan
+from retry.record import Headers
 
 _BIAS = 1 << 63
 _DUE = struct.Struct(">Q")
@@ -56,14 +54,14 @@ _LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
-# Where entries lie in a table whose keys have no lane, until they are moved; see `retry.older`.
+# Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
 LANELESS = bytes([PLAIN]) + b"\xff" * 8
 # Cancels lie here: they end what they are greater than, and nothing is ever delivered from it.
 CANCEL = bytes([NAMED]) + bytes(8)
 _LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=versions.ENVELOPE.writes):
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
     """What is sent when the time comes, complete: the sweep adds nothing and asks nobody.
 
     Attributes:
@@ -117,7 +115,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
     timeout_ms: int = 10_000
 
 
-class Named(Entry, array_like=True, frozen=True, gc=False, tag=versions.ENVELOPE.writes):
+class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
     """What a named entry has besides; a reader of plain ones passes over it.
 
     Attributes:
@@ -198,8 +196,8 @@ def check_version(envelope: bytes) -> None:
         version = msgspec.msgpack.decode(_fields(envelope)[0])
     except (msgspec.MsgspecError, IndexError):
         return
-    if versions.ENVELOPE.newer(version):
-        raise EntryNewer(versions.ENVELOPE.told(version))
+    if format_versions.ENVELOPE.newer(version):
+        raise EntryNewer(format_versions.ENVELOPE.told(version))
 
 
 @lru_cache(100_000)

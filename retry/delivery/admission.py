@@ -10,13 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from backoff.limit import Bucket
-from retry import controls, doors
-from retry.breaker import Breakers
-from retry.doors import Door
-from retry.gather import Lane
+from backoff.rate_limit import Bucket
+from retry.delay_queue import control_records
+from retry.intake import entry_source
+from retry.delivery.circuit_breaker import Breakers
+from retry.intake.entry_source import Door
+from retry.delay_queue.lane import Lane
 from retry.policies.registry import Registry
-from retry.reasons import Reason
+from retry.telemetry.health import Reason
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Gate:
             self.breakers = Breakers(registry.breakers)
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        """See `retry.gather.Gate`."""
+        """See `retry.delivery.due_batch.Gate`."""
         refusal = self._refusal(lane, standing)
         if refusal:
             self.hold(lane, *refusal, now_ms)
@@ -82,10 +83,10 @@ class Gate:
         return refusal[1] if refusal else None
 
     def _refusal(self, lane: Lane, standing: Mapping[bytes, bytes]) -> tuple[Reason, str] | None:
-        paused = controls.paused(standing, *lane)
+        paused = control_records.paused(standing, *lane)
         if paused is not None:
             return Reason.PAUSED, paused
-        if lane.destination not in self._parked and not doors.permits(self._registry, self._doors, lane.team, lane.destination):
+        if lane.destination not in self._parked and not entry_source.permits(self._registry, self._doors, lane.team, lane.destination):
             why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
             return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
         if lane.calls:
@@ -94,7 +95,7 @@ class Gate:
         return (Reason.REFUSED, closed) if closed else None
 
     def give_back(self, lane: Lane, entries: int) -> None:
-        """See `retry.gather.Gate`."""
+        """See `retry.delivery.due_batch.Gate`."""
         with self._lock:
             for bucket in self._buckets(lane):
                 bucket.give_back(entries)
@@ -109,11 +110,11 @@ class Gate:
         return Counter(reason for reason, _, at_ms in list(self._held.values()) if now_ms - at_ms < _HELD_MS)
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """See `retry.gather.Gate`."""
+        """See `retry.delivery.due_batch.Gate`."""
         self.breakers.refused(destination, why, now_ms)
 
     def delivered(self, destinations: Iterable[str]) -> None:
-        """See `retry.gather.Gate`."""
+        """See `retry.delivery.due_batch.Gate`."""
         for destination in destinations:
             self.breakers.delivered(destination)
 

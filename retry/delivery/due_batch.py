@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from retry import entry as entries
-from retry.table.base import Table
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Table
+from retry.delay_queue.lane import Lane
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
 # that much sooner.
@@ -16,21 +17,8 @@ _PARTS, _SOON_MS = 8, 1_000
 Row = tuple[bytes, bytes]
 
 
-class Lane(NamedTuple):
-    """Whose entries a lane holds."""
-
-    team: str
-    topic: str
-    destination: str
-
-    @property
-    def calls(self) -> bool:
-        """Whether its entries are HTTP calls: the destination is an origin then, and no topic."""
-        return "://" in self.destination
-
-
 class Gate(Protocol):
-    """Says what may go just now; see `retry.gate`.
+    """Says what may go just now; see `retry.delivery.admission`.
 
     Attributes:
       known: whose each lane is, as far as anybody has looked.

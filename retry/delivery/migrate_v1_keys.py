@@ -13,10 +13,10 @@ each costs:
 
 from __future__ import annotations
 
-from retry import entry as entries
-from retry.entry import DUE_MS_MAX, LANELESS
-from retry.sweep import Changelog, Writer
-from retry.table.base import Table
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import DUE_MS_MAX, LANELESS
+from retry.delivery.sweep import Changelog, Writer
+from retry.delay_queue.table.interface import Table
 
 
 def step(table: Table, writer: Writer, changelog: Changelog, rows_max: int, bytes_max: int) -> int:

@@ -10,16 +10,17 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from retry import entry as entries
-from retry import lineages
-from retry.controls import Reschedule
-from retry.decide import decide
-from retry.entry import NAMED, Entry, Headers, Source
-from retry.pack import Packed, Packer
+from retry.delay_queue import entry as entries
+from retry.intake import attempts
+from retry.delay_queue.control_records import Reschedule
+from retry.intake.decide import decide
+from retry.delay_queue.entry import NAMED, Entry, Source
+from retry.record import Headers
+from retry.intake.build_entry import Packed, Packer
 from retry.policies.registry import Registry
-from retry.sources import headers as names
-from retry.sources.dead_letter import integer, moment, read
-from retry.trace import Trace
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import integer, moment, read
+from retry.intake.attempts.attempt_counter import Trace
 
 _ATTEMPT_DIGITS_MAX = 10
 _CREATE_TIME = 1
@@ -112,7 +113,7 @@ def _trace(ours: dict[str, bytes | None]) -> Trace | None:
     id_, attempt = ours.get(names.ID), integer(ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
     if id_ is None or not attempt:
         return None
-    return Trace(id_, lineages.from_header(id_), 0, attempt - 1, moment(ours.get(names.FIRST_FAILED_MS)), False)
+    return Trace(id_, attempts.from_header(id_), 0, attempt - 1, moment(ours.get(names.FIRST_FAILED_MS)), False)
 
 
 def _failed_at_ms(entry: Entry, trace: Trace) -> int:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from retry import controls
-from retry.anew import Anew, Judge, Move
-from retry.controls import Reschedule
-from retry.sweep import Changelog, Writer
-from retry.table.base import Row, Table
+from retry.delay_queue import control_records
+from retry.delivery.redecide import Anew, Judge, Move
+from retry.delay_queue.control_records import Reschedule
+from retry.delivery.sweep import Changelog, Writer
+from retry.delay_queue.table.interface import Row, Table
 
 _PAGE = 64
 
@@ -91,7 +91,7 @@ class Rescheduling:
 
     def _standing(self, table: Table) -> dict[bytes, Reschedule]:
         # The fold has yet to tell of the end of those that are done.
-        return {key: asked for key, asked in controls.reschedules(table.controls).items() if key not in self._done}
+        return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
 
     def _batch(
         self, table: Table, judge: Judge, asked: Reschedule, rows_max: int, bytes_max: int

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from confluent_kafka import KafkaError
 
-from retry import entry as entries
-from retry.entry import NAMED, Entry, Named
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import NAMED, Entry, Named
 from retry.errors import TransactionAborted
-from retry.gather import Gate, Row, gathered, give_back
-from retry.plan import Plan, following, passed_over, told
-from retry.table.base import Table
+from retry.delivery.due_batch import Gate, Row, gathered, give_back
+from retry.delay_queue.recurrence import Plan, following, passed_over, told
+from retry.delay_queue.table.interface import Table
 
 PUT_BACK_MS = 30_000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE,)
@@ -41,7 +41,7 @@ _ANY_PARTITION = -1
 
 
 class Writer(Protocol):
-    """The part of a transaction that a sweep uses; see `retry.kafka.transactions`."""
+    """The part of a transaction that a sweep uses; see `retry.kafka.transactional_producer`."""
 
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException, Message
 
 from retry.errors import TransactionAborted
-from retry.settled import Settled
+from retry.intake.settled import Settled
 
 
 class Batch(NamedTuple):

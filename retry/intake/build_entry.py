@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from retry import entry as entries
-from retry.decide import Case
-from retry.entry import Entry, Headers
-from retry.sources import headers as names
+from retry.delay_queue import entry as entries
+from retry.intake.decide import Case
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.dead_letters import retry_headers as names
 
 _RECORD_BYTES = 1_048_588 - 256
 _REFERENCE_KEY_BYTES_MAX = 1_024

@@ -14,11 +14,11 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from retry import clock
-from retry.batch import Batch, Decided
+from retry.intake.batch import Batch, Decided
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
-from retry.intake import Intake
-from retry.kafka.log import Log, Partition, Writer
-from retry.watchdog import Part
+from retry.intake.intake import Intake
+from retry.kafka.interface import Log, Partition, Writer
+from retry.telemetry.health import Part
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import msgspec
 from backoff import RetryAt
 from retry.policies.route import Plan, Route
 from retry.policies.target import ORIGIN
-from retry.sources.dead_letter import NO_TIME, Letter
-from retry.trace import Trace
+from retry.dead_letters.dead_letter import NO_TIME, Letter
+from retry.intake.attempts.attempt_counter import Trace
 
 DRAWS = 1 << 32
 

@@ -1,7 +1,7 @@
 """Doors: what comes in that is no dead letter. A door turns messages of its topics into named entries, without any I/O.
 
 Everything else is the engine's: a batch of a door's messages is taken in as one of letters is, exactly once, and what it made
-waits, is delivered and ends as every entry does. See `retry.intake` and `retry.table.names`.
+waits, is delivered and ends as every entry does. See `retry.intake.intake` and `retry.delay_queue.table.named_entries`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from retry.policies.registry import Registry
-from retry.settled import Settled
+from retry.intake.settled import Settled
 
 
 class Door(Protocol):

@@ -14,21 +14,22 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from backoff import Policy
-from retry import entry as entries
-from retry.decide import DRAWS
-from retry.entry import Entry, Header, Headers
-from retry.failure import UNKNOWN
-from retry.lineages import SECOND_MAX
-from retry.pack import Packer
+from retry.delay_queue import entry as entries
+from retry.intake.decide import DRAWS
+from retry.delay_queue.entry import Entry
+from retry.record import Header, Headers
+from retry.dead_letters.failure import UNKNOWN
+from retry.intake.attempts import SECOND_MAX
+from retry.intake.build_entry import Packer
 from retry.policies.registry import Registry
-from retry.settled import Settled
-from retry.sources import dialects
-from retry.sources import headers as names
-from retry.sources.dead_letter import LIKELY_MS, Untold, moment
+from retry.intake.settled import Settled
+from retry.dead_letters import frameworks
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import LIKELY_MS, Untold, moment
 from retry.telemetry import outcomes
-from retry.trace import Tracer
+from retry.intake.attempts.attempt_counter import Tracer
 
-_TELLING = dialects.KNOWN | names.OURS
+_TELLING = frameworks.KNOWN | names.OURS
 _STAMPED = (1, 2)
 _ID, _SOURCE, _DUE_MS, _FIRST_FAILED_MS, _RETRY_AT_MS = (
     names.ID, names.SOURCE, names.DUE_MS, names.FIRST_FAILED_MS, names.RETRY_AT_MS,
@@ -63,7 +64,7 @@ class Usual:
 
     def form(self, topic: str, partition: int) -> Form | None:
         """Of this partition; None where its letters need a closer look, each of them."""
-        route, failure = self._registry.route(topic), dialects.unknown(topic)
+        route, failure = self._registry.route(topic), frameworks.unknown(topic)
         plan = None if route.aliases else route.plan_by_names(failure)
         if plan is None or plan.park or plan.ordered or plan.template or plan.retry_to is None:
             return None
@@ -114,7 +115,7 @@ class Usual:
             if header[0] != _RETRY_AT_MS or wish_ms is not None or (wish_ms := moment(header[1])) is None:
                 return False
         key, value, offset, (kind, stamp_ms) = message.key(), message.value(), message.offset(), message.timestamp()
-        if dialects.may_be(value) or (new := self._new(form.topic, key, value)) is None:
+        if frameworks.may_be(value) or (new := self._new(form.topic, key, value)) is None:
             return False
         print_, lineage, number = new
         timestamp_ms = stamp_ms if stamp_ms > 0 and kind in _STAMPED else None

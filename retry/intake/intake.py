@@ -21,25 +21,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from retry import lineages
-from retry.decide import Case, decide
-from retry.doors import Door
-from retry.fill import Fetch, fill
-from retry.pack import Packed, Packer
+from retry.intake import attempts
+from retry.intake.decide import Case, decide
+from retry.intake.entry_source import Door
+from retry.intake.pointer_letters import Fetch, fill
+from retry.intake.build_entry import Packed, Packer
 from retry.policies.registry import Registry
-from retry.settled import Settled
-from retry.sources.dead_letter import Letter, read
+from retry.intake.settled import Settled
+from retry.dead_letters.dead_letter import Letter, read
 from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
-from retry.telemetry.window import MINUTE_MS, Retry, attempt_label
-from retry.trace import Tracer
-from retry.usual import Usual
+from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
+from retry.intake.attempts.attempt_counter import Tracer
+from retry.intake.fast_path import Usual
 
 _TOGETHER = 512
 
 
 class Writer(Protocol):
-    """The part of a transaction that intake uses; see `retry.kafka.transactions`."""
+    """The part of a transaction that intake uses; see `retry.kafka.transactional_producer`."""
 
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
@@ -113,7 +113,7 @@ class Intake:
         to.outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
         sent = 0 if reason else case.attempt
         to.traces.append(
-            lineages.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
+            attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
         )
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from retry.policies.route import Route
-from retry.sources.dead_letter import Letter, filled
+from retry.dead_letters.dead_letter import Letter, filled
 
 _NOT_ALLOWED = "source_not_allowed"
 
@@ -21,7 +21,7 @@ class Fetch(Protocol):
     """Fetches records by topic, partition and offset: the record, or a word that says why there is none."""
 
     def __call__(self, wanted: Collection[Place]) -> Mapping[Place, Any]:
-        """See `retry.kafka.pointers.Pointers.fetch`."""
+        """See `retry.kafka.record_fetch.Pointers.fetch`."""
         ...
 
 

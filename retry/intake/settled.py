@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from itertools import islice
 from typing import Any
 
-from retry import lineages
-from retry.telemetry.window import Retry
+from retry.intake import attempts
+from retry.telemetry.recovery_ratio import Retry
 
 Rows = list[dict[str, Any]]
 
@@ -36,7 +36,7 @@ class Settled:
     def __init__(self) -> None:
         self.entries: defaultdict[int, Rows] = defaultdict(list)
         self.outcomes: Rows = []
-        self.traces: list[lineages.Row] = []
+        self.traces: list[attempts.Row] = []
         self.lineages: Rows = []
         self.decided: Counter[tuple[str, str]] = Counter()
         self.families: Counter[str] = Counter()
@@ -49,5 +49,5 @@ class Settled:
         """Put all that is to be remembered into few records."""
         traces = iter(self.traces)
         while part := list(islice(traces, _LINEAGES_A_RECORD)):
-            self.lineages.append({"key": None, "value": lineages.pack(part)})
+            self.lineages.append({"key": None, "value": attempts.pack(part)})
         self.traces.clear()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 
 
 class Portions:

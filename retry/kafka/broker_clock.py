@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from retry.kafka.clients import Config
+from retry.kafka.client_config import Config
 
 _ANSWER_S = 4.0
 # The null of a control that nobody puts: every fold passes it over.

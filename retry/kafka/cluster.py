@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from confluent_kafka.admin import AdminClient
 
-from retry.kafka import clients, spans
-from retry.kafka.follower import Follower
-from retry.kafka.identities import Changelog, Identities
-from retry.kafka.log import Bounds, Partition, Told
-from retry.kafka.member import Member
-from retry.kafka.orphans import Orphans
-from retry.kafka.transactions import Transactions
+from retry.kafka import client_config, offset_ranges
+from retry.kafka.partition_reader import Follower
+from retry.kafka.topic_ids import Changelog, Identities
+from retry.kafka.interface import Bounds, Partition, Told
+from retry.kafka.group_member import Member
+from retry.kafka.unassigned_partitions import Orphans
+from retry.kafka.transactional_producer import Transactions
 from retry.settings import Settings
 
 
 class Brokers:
-    """See `retry.kafka.log.Log`.
+    """See `retry.kafka.interface.Log`.
 
     Args:
       instance: the stable name of this worker in its groups.
@@ -29,15 +29,15 @@ class Brokers:
 
     def writer(self, name: str) -> Transactions:
         """See `Log.writer`."""
-        return Transactions(clients.producer_config(self._settings, f"{self._settings.app_id}-{name}"))
+        return Transactions(client_config.producer_config(self._settings, f"{self._settings.app_id}-{name}"))
 
     def follower(self) -> Follower:
         """See `Log.follower`."""
-        return Follower(clients.reader_config(self._settings))
+        return Follower(client_config.reader_config(self._settings))
 
     def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
         """See `Log.member`."""
-        config = clients.consumer_config(self._settings, group, self._instance)
+        config = client_config.consumer_config(self._settings, group, self._instance)
         orphans = Orphans(self._admin, config, subscription)
         return Member(config, subscription, orphans, gained, leaving, Identities(self._admin), reads=reads)
 
@@ -46,9 +46,9 @@ class Brokers:
         # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
         self._changelog.confirm()
         asked = list(partitions)
-        starts, ends = spans.starts(self._admin, topic, asked), spans.ends(self._admin, topic, asked)
+        starts, ends = offset_ranges.starts(self._admin, topic, asked), offset_ranges.ends(self._admin, topic, asked)
         return {n: Bounds(starts[n], ends[n]) for n in asked}
 
     def readable(self, places: Iterable[Partition]) -> dict[Partition, int]:
         """Where readers of committed records end now; without what no broker answered for within a few seconds."""
-        return spans.readable(self._admin, places)
+        return offset_ranges.readable(self._admin, places)

@@ -9,11 +9,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline
-from retry.kafka.log import Partition
+from retry.kafka.interface import Partition
 
 _ASK_S = 20.0
 # A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
-# see `retry.kafka.orphans`). So it is left to run; we wait less.
+# see `retry.kafka.unassigned_partitions`). So it is left to run; we wait less.
 _EXPIRES_S = 180.0
 
 

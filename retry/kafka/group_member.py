@@ -9,11 +9,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
-from retry.kafka.clients import Config
-from retry.kafka.follower import Complaints
-from retry.kafka.identities import Identities
-from retry.kafka.log import Partition, Told
-from retry.kafka.orphans import Orphans
+from retry.kafka.client_config import Config
+from retry.kafka.partition_reader import Complaints
+from retry.kafka.topic_ids import Identities
+from retry.kafka.interface import Partition, Told
+from retry.kafka.unassigned_partitions import Orphans
 
 log = logging.getLogger(__name__)
 

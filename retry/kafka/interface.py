@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 
 Partition = tuple[str, int]
 Told = Callable[[list[Partition]], None]
@@ -21,7 +21,7 @@ class Bounds(NamedTuple):
 
 
 class Writer(Protocol):
-    """Transactions of one `transactional.id`; see `retry.kafka.transactions` for what each method does and raises."""
+    """Transactions of one `transactional.id`; see `retry.kafka.transactional_producer` for what each method does and raises."""
 
     def open(self) -> None: ...
     def begin(self) -> None: ...
@@ -37,7 +37,7 @@ class Writer(Protocol):
 
 
 class Follower(Protocol):
-    """Committed records of partitions, from given offsets on; see `retry.kafka.follower`."""
+    """Committed records of partitions, from given offsets on; see `retry.kafka.partition_reader`."""
 
     def begin(self, topic: str, partition: int, offset: int) -> None: ...
     def end(self, topic: str, partition: int) -> None: ...
@@ -46,7 +46,7 @@ class Follower(Protocol):
 
 
 class Member(Protocol):
-    """One member of a consumer group; see `retry.kafka.member`."""
+    """One member of a consumer group; see `retry.kafka.group_member`."""
 
     @property
     def owned(self) -> set[Partition]: ...

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry.clock import Deadline
 from retry.errors import TopicsInvalid
-from retry.kafka.clients import Config
+from retry.kafka.client_config import Config
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def batches(config: Config, spans: Collection[Span], deadline: Deadline | None =
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
 
     Args:
-      config: of a reader, see `retry.kafka.clients.reader_config`.
+      config: of a reader, see `retry.kafka.client_config.reader_config`.
 
     Raises:
       TopicsInvalid: a topic cannot be read, or nothing came for 30 s.

@@ -10,7 +10,7 @@ import logging
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from retry.kafka.clients import Config
+from retry.kafka.client_config import Config
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from retry.clock import Deadline
-from retry.kafka.clients import Config
-from retry.kafka.follower import Complaints
+from retry.kafka.client_config import Config
+from retry.kafka.partition_reader import Complaints
 from retry.kafka.runs import GONE, Found, Run, runs
 
 Place = tuple[str, int, int]
@@ -45,7 +45,7 @@ class Pointers:
     """Reads single records; for one thread. The client is made when it is first needed, and kept.
 
     Args:
-      config: of a reader, see `retry.kafka.clients.reader_config`.
+      config: of a reader, see `retry.kafka.client_config.reader_config`.
     """
 
     def __init__(self, config: Config) -> None:

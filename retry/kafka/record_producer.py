@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from retry.errors import RecordUnwritten
-from retry.kafka.clients import Config
+from retry.kafka.client_config import Config
 
 _POLL_S = 0.1
 _LEAVE_S = 5.0

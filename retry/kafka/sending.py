@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaException, Producer
 
 from retry.errors import BrokersUnreachable
-from retry.kafka.clients import admin, asking_config
+from retry.kafka.client_config import admin, asking_config
 from retry.settings import Settings
 
 _WITHIN_S = 30.0

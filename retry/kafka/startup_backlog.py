@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.errors import TopicsInvalid
-from retry.kafka import spans
-from retry.kafka.clients import Config
-from retry.kafka.spans import Span
+from retry.kafka import offset_ranges
+from retry.kafka.client_config import Config
+from retry.kafka.offset_ranges import Span
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Backlog:
         self._left = {(span.topic, span.partition): span.stop for span in behind}
         if not behind:
             shards = len(self._admin.list_topics(self._changelog, timeout=_ASK_S).topics[self._changelog].partitions)
-            self._folded = spans.ends(self._admin, self._changelog, range(shards))
+            self._folded = offset_ranges.ends(self._admin, self._changelog, range(shards))
             log.info("what was there is taken in")
         elif clock.monotonic_s() >= self._say_at_s:
             self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
@@ -82,7 +82,7 @@ class Backlog:
         """By partition, where committed records end."""
         topics = self._admin.list_topics(timeout=_ASK_S).topics
         places = [(topic, n) for topic in topics if self._reads(topic) for n in topics[topic].partitions]
-        ends = spans.readable(self._admin, places) if places else {}
+        ends = offset_ranges.readable(self._admin, places) if places else {}
         if len(ends) < len(places):
             raise TimeoutError(f"no broker tells the ends of {sorted(set(places) - ends.keys())}")
         return {place: end for place, end in ends.items() if end > 0}
@@ -99,4 +99,4 @@ class Backlog:
         stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]
         behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
-        return behind if behind and next(spans.batches(self._member, behind), None) is not None else []
+        return behind if behind and next(offset_ranges.batches(self._member, behind), None) is not None else []

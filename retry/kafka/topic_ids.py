@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, TopicDescription
 
 from retry import clock
 from retry.errors import ChangelogReplaced, TopicsInvalid
-from retry.kafka import spans
-from retry.kafka.clients import Config
+from retry.kafka import offset_ranges
+from retry.kafka.client_config import Config
 
 _EVERY_S = 4.0
 # A broker that has just started may not know every topic yet.
@@ -108,7 +108,7 @@ def refuse_if_emptied(
     def is_empty() -> bool:
         while True:
             try:
-                return not any(spans.ends(admin, changelog, range(partitions)).values())
+                return not any(offset_ranges.ends(admin, changelog, range(partitions)).values())
             except (KafkaException, TimeoutError) as error:
                 # A topic that was just made has no leader for a moment.
                 if deadline.passed():

@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from retry.clock import Deadline, pause
 from retry.errors import TopicsInvalid
+import re
+from collections.abc import Sequence
 
 _ASK_S = 20.0
 _DAY_MS = 86_400_000
@@ -199,3 +201,8 @@ def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[s
 def cluster_id(admin: AdminClient) -> str:
     """The cluster's own name for itself."""
     return str(admin.describe_cluster(request_timeout=_ASK_S).result(_ASK_S).cluster_id)
+
+
+def matches(topic: str, names: Sequence[str]) -> bool:
+    """Whether a topic is among names and patterns, which begin with `^`."""
+    return topic in names or any(name.startswith("^") and re.search(name, topic) is not None for name in names)

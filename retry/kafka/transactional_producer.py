@@ -17,10 +17,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from retry.clock import Deadline, pause
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
-from retry.kafka.clients import Config
-from retry.kafka.portions import Portions
+from retry.kafka.client_config import Config
+from retry.kafka.batch_size_limits import Portions
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _FULL_QUEUE_S = 0.05
 _ARRIVE_S = 8.0
 _REHEARSE_S = 8.0
 _COMMIT_S = 15.0
-# More than a transaction lives; see `retry.kafka.clients.SESSION_TIMEOUT_MS`.
+# More than a transaction lives; see `retry.kafka.client_config.SESSION_TIMEOUT_MS`.
 _OFFSETS_S = 8.0
 _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0

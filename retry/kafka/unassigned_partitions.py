@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
-from retry.kafka.clients import Config
-from retry.kafka.log import Partition
+from retry.kafka.client_config import Config
+from retry.kafka.interface import Partition
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Message
 
-from retry.control.inspect import Inspector
+from retry.operations.inspect import Inspector
 from retry.errors import TopicsInvalid
-from retry.kafka import clients, spans, topics
-from retry.kafka.pointers import Pointers
-from retry.kafka.spans import Span
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.record_fetch import Pointers
+from retry.kafka.offset_ranges import Span
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
@@ -52,7 +52,7 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.names = settings, topics.names(settings.app_id)
-        self.admin, self.reader = clients.admin(settings), clients.reader_config(settings)
+        self.admin, self.reader = client_config.admin(settings), client_config.reader_config(settings)
 
     def inspector(self, registry: Registry, cluster_id: str | None = None) -> Inspector:
         """Decides as a worker on this cluster would; the service's own topics need not exist yet."""
@@ -87,7 +87,7 @@ class Cluster:
             mend = f"give one from 0 to {count - 1}"
             raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
         wanted = range(count) if part.partition is None else [part.partition]
-        return [part.of(whole) for whole in spans.whole(self.admin, part.topic, wanted).values()]
+        return [part.of(whole) for whole in offset_ranges.whole(self.admin, part.topic, wanted).values()]
 
     def letters(self, part: Part) -> Iterator[list[Message]]:
         """The committed letters of a part of a topic, in batches.
@@ -95,4 +95,4 @@ class Cluster:
         Raises:
           TopicsInvalid: there is no such topic or partition, or it cannot be read.
         """
-        return spans.batches(self.reader, self.spans(part))
+        return offset_ranges.batches(self.reader, self.spans(part))

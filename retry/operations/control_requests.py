@@ -7,9 +7,9 @@ import secrets
 from confluent_kafka.admin import AdminClient
 
 from retry.errors import TopicsInvalid
-from retry.kafka import clients, spans, topics
-from retry.kafka.follower import Follower
-from retry.kafka.transactions import Transactions
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.partition_reader import Follower
+from retry.kafka.transactional_producer import Transactions
 from retry.settings import Settings
 
 _RECORDS_MAX = 5_000
@@ -27,7 +27,7 @@ class Shards:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.topic = topics.names(settings.app_id).changelog
-        self.admin: AdminClient = clients.admin(settings)
+        self.admin: AdminClient = client_config.admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
             raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
@@ -40,7 +40,7 @@ class Shards:
           TransactionFailed: it is not known to be there; asking again does no harm.
         """
         name = f"{self._settings.app_id}-control-{secrets.token_hex(8)}"
-        writer = Transactions(clients.producer_config(self._settings, name))
+        writer = Transactions(client_config.producer_config(self._settings, name))
         try:
             writer.open()
             writer.begin()
@@ -52,8 +52,8 @@ class Shards:
 
     def answers(self, key: bytes) -> Answers:
         """What becomes of a record that is going to be put."""
-        ends = spans.ends(self.admin, self.topic, range(self.count))
-        return Answers(Follower(clients.reader_config(self._settings)), self.topic, ends, key)
+        ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
+        return Answers(Follower(client_config.reader_config(self._settings)), self.topic, ends, key)
 
 
 class Answers:

@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from retry.decide import Case
-from retry.intake import Fetch, Intake
+from retry.intake.decide import Case
+from retry.intake.intake import Fetch, Intake
 from retry.kafka import topics
-from retry.lineages import Lineages
-from retry.pack import Packed, Packer
+from retry.intake.attempts import Lineages
+from retry.intake.build_entry import Packed, Packer
 from retry.policies.registry import Registry
-from retry.trace import Tracer
+from retry.intake.attempts.attempt_counter import Tracer
 
 Row = dict[str, object]
 

@@ -18,7 +18,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from retry.entry import Headers
+from retry.record import Headers
 
 # The largest record that a broker can be made to take is well below this, in base64 too.
 LINE_BYTES_MAX = 64 << 20

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from retry import entry as entries
-from retry.anew import Judge, Move
-from retry.controls import Reschedule
-from retry.entry import Source
-from retry.kafka import clients, topics
-from retry.pack import Packer
+from retry.delay_queue import entry as entries
+from retry.delivery.redecide import Judge, Move
+from retry.delay_queue.control_records import Reschedule
+from retry.delay_queue.entry import Source
+from retry.kafka import client_config, topics
+from retry.intake.build_entry import Packer
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.table.base import Table
+from retry.delay_queue.table.interface import Table
 
 _PAGE = 1_000
 _EXAMPLES = 3
@@ -51,7 +51,7 @@ def judge(settings: Settings, registry: Registry) -> Judge:
     Raises:
       TopicsInvalid: the service's topics are not as they should be.
     """
-    admin, names = clients.admin(settings), topics.names(settings.app_id)
+    admin, names = client_config.admin(settings), topics.names(settings.app_id)
     limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
     return Judge(registry, Packer(names.changelog, names.parked, limits))
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock
-from retry.entry import LANE_BYTES, Entry, Source, decode_as, due_at_ms, due_bound, key_stem, lane_of, letter, source
+from retry.delay_queue.entry import LANE_BYTES, Entry, Source, decode_as, due_at_ms, due_bound, key_stem, lane_of, letter, source
 from retry.errors import TopicsInvalid
-from retry.kafka import clients, topics
+from retry.kafka import client_config, topics
 from retry.settings import Settings
-from retry.table import queues
-from retry.table.base import Identity, Table
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue.table import ordered_entries
+from retry.delay_queue.table.interface import Identity, Table
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 _BATCH = 10_000
 _PAGE = 1_000
@@ -38,7 +38,7 @@ def folded(settings: Settings) -> Iterator[Table]:
       TopicsInvalid: there is no changelog, or it cannot be read.
     """
     name = topics.names(settings.app_id).changelog
-    described = topics.describe(clients.admin(settings), [name]).get(name)
+    described = topics.describe(client_config.admin(settings), [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
     with tempfile.TemporaryDirectory(prefix="retry-entries-") as scratch:
@@ -49,7 +49,7 @@ def folded(settings: Settings) -> Iterator[Table]:
 
 
 def _fold_all(settings: Settings, name: str, partitions: int, table: Table) -> None:
-    reader = Consumer(clients.reader_config(settings))
+    reader = Consumer(client_config.reader_config(settings))
     reader.assign([TopicPartition(name, p, 0) for p in range(partitions)])
     ended: set[int] = set()
     deadline = clock.Deadline(_SILENCE_S)
@@ -120,7 +120,7 @@ def of_source(table: Table, topic: str, partition: int, offset: int) -> Waiting 
     while page := table.behind(after, _PAGE):
         for _, key, envelope in page:
             if letter(key) == wanted:
-                return Waiting(key, decode_as(key, envelope), queues.head(table, key))
+                return Waiting(key, decode_as(key, envelope), ordered_entries.head(table, key))
         after = page[-1][0]
     return None
 

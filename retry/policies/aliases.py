@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import UnsetType
 
-from retry.failure import FIELDS
-from retry.policies.document import Document, meant
-from retry.policies.shape import Texts, shaped
+from retry.dead_letters.failure import FIELDS
+from retry.policies.yaml_document import Document, meant
+from retry.policies.schema import Texts, shaped
 
 Aliases = dict[str, tuple[str, ...]]
 

@@ -13,15 +13,15 @@ from msgspec import UNSET, UnsetType
 from backoff import Policy, PolicyInvalid
 from backoff.parse import policy as parse_policy
 from retry.policies.aliases import Aliases, overlaid
-from retry.policies.check import Placed
+from retry.policies.validation import Placed
 from retry.policies.conditions import conditions
-from retry.policies.document import Document
+from retry.policies.yaml_document import Document
 from retry.policies.plan import Plan
 from retry.policies.registry import default_route
 from retry.policies.route import Route
 from retry.policies.rule import Rule
-from retry.policies.shape import Defaults, Overrides, Team, Timing
-from retry.policies.shape import Rule as WrittenRule
+from retry.policies.schema import Defaults, Overrides, Team, Timing
+from retry.policies.schema import Rule as WrittenRule
 from retry.policies.target import template
 
 _Value = TypeVar("_Value")

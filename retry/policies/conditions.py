@@ -15,9 +15,9 @@ import re2
 from msgspec import UNSET
 
 from backoff import PolicyInvalid, duration_ms
-from retry.entry import Header
-from retry.policies import shape
-from retry.policies.document import Document
+from retry.record import Header
+from retry.policies import schema
+from retry.policies.yaml_document import Document
 from retry.policies.rule import Condition
 
 _TEXT_MAX = 4_096
@@ -27,7 +27,7 @@ _ATTEMPTS_MAX = 1_000_000
 _RANGE = re.compile(r"([0-9]{1,7})?(\.\.)?([0-9]{1,7})?")
 
 
-def conditions(document: Document, rule: shape.Rule, path: str) -> tuple[Condition, ...]:
+def conditions(document: Document, rule: schema.Rule, path: str) -> tuple[Condition, ...]:
     """The conditions of a rule, static ones first, cheap ones before dear ones.
 
     Raises:
@@ -37,7 +37,7 @@ def conditions(document: Document, rule: shape.Rule, path: str) -> tuple[Conditi
     for key, read in _READERS.items():
         if (value := getattr(rule, key)) is not UNSET:
             if key == "headers":
-                value = {n: shape.shaped(document, v, shape.Texts, f"{path}.headers.{n}") for n, v in value.items()}
+                value = {n: schema.shaped(document, v, schema.Texts, f"{path}.headers.{n}") for n, v in value.items()}
             try:
                 found += read(value)
             except PolicyInvalid as invalid:
@@ -47,7 +47,7 @@ def conditions(document: Document, rule: shape.Rule, path: str) -> tuple[Conditi
     return tuple(found)
 
 
-def _exception(value: shape.Texts) -> Iterator[Condition]:
+def _exception(value: schema.Texts) -> Iterator[Condition]:
     fits = _glob(value)
     yield Condition(
         "exception",
@@ -57,11 +57,11 @@ def _exception(value: shape.Texts) -> Iterator[Condition]:
     )
 
 
-def _cause(value: shape.Texts) -> Iterator[Condition]:
+def _cause(value: schema.Texts) -> Iterator[Condition]:
     yield Condition("cause", _written(value), lambda case: case.failure.cause, _glob(value))
 
 
-def _stage(value: shape.Texts) -> Iterator[Condition]:
+def _stage(value: schema.Texts) -> Iterator[Condition]:
     yield Condition("stage", _written(value), lambda case: case.failure.stage, _glob(value))
 
 
@@ -102,13 +102,13 @@ def _age(value: object) -> Iterator[Condition]:
     yield Condition("age", str(value), lambda case: case.age_ms, lambda age_ms: age_ms >= least_ms)
 
 
-def _headers(value: dict[str, shape.Texts]) -> Iterator[Condition]:
+def _headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
     if not value:
         raise PolicyInvalid("headers", "names no header")
     yield from (_header(name, globs) for name, globs in value.items())
 
 
-def _header(name: str, globs: shape.Texts) -> Condition:
+def _header(name: str, globs: schema.Texts) -> Condition:
     fits = _glob(globs)
     return Condition(
         f"headers.{name}",
@@ -129,13 +129,13 @@ def _last(headers: Sequence[Header], name: str) -> str | None:
     return None
 
 
-def _glob(value: shape.Texts) -> Callable[[str | None], bool]:
+def _glob(value: schema.Texts) -> Callable[[str | None], bool]:
     globs = [value] if isinstance(value, str) else value
     match = re.compile("|".join(map(fnmatch.translate, globs))).match
     return lambda name: match(name or "") is not None
 
 
-def _written(value: shape.Texts) -> str:
+def _written(value: schema.Texts) -> str:
     return value if isinstance(value, str) else ", ".join(value)
 
 

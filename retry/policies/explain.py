@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from backoff import JITTERS, Policy, duration_text
-from backoff.limit import Limit
+from backoff.rate_limit import Limit
 from retry.policies.plan import Plan
 from retry.policies.registry import Registry
 from retry.policies.route import Route

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 
 from backoff import PolicyInvalid, duration_ms
-from backoff.limit import Limit, rate
-from retry.policies import shape
-from retry.policies.document import Document
+from backoff.rate_limit import Limit, rate
+from retry.policies import schema
+from retry.policies.yaml_document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Breaker:
     open_for_ms: int
 
 
-def team_limits(document: Document, teams: Mapping[str, shape.Team]) -> dict[str, tuple[Limit, ...]]:
+def team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[str, tuple[Limit, ...]]:
     """By team, its `rate` and its `budget`, as far as it has them; teams without are left out.
 
     Raises:
@@ -32,7 +32,7 @@ def team_limits(document: Document, teams: Mapping[str, shape.Team]) -> dict[str
     return {name: limits for name, limits in found.items() if limits}
 
 
-def limits_of(document: Document, section: shape.Team | shape.Tasks, path: str) -> tuple[Limit, ...]:
+def limits_of(document: Document, section: schema.Team | schema.Tasks, path: str) -> tuple[Limit, ...]:
     """The `rate` and the `budget` of one section, as far as it has them.
 
     Raises:
@@ -52,7 +52,7 @@ def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[di
     breakers: dict[str, Breaker] = {}
     for topic, section in targets.items():
         path = f"targets.{topic}"
-        written: shape.TargetLimits = shape.shaped(document, section, shape.TargetLimits, path)
+        written: schema.TargetLimits = schema.shaped(document, section, schema.TargetLimits, path)
         if written.rate is UNSET and written.breaker is UNSET:
             document.refuse(path, "limits nothing; give it rate, breaker or both")
         if written.rate is not UNSET:
@@ -69,7 +69,7 @@ def _limit(document: Document, value: object, path: str) -> Limit:
         document.refuse(path, invalid.reason)
 
 
-def _breaker(document: Document, written: shape.Breaker, path: str) -> Breaker:
+def _breaker(document: Document, written: schema.Breaker, path: str) -> Breaker:
     spans = {key: _span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
     return Breaker(written.failures, spans["within"], spans["open_for"])
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from msgspec import UnsetType
 
 from backoff import PolicyInvalid, duration_ms
-from backoff.limit import Limit
+from backoff.rate_limit import Limit
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
-from retry.policies import shape
-from retry.policies.document import Document, meant
+from retry.policies import schema
+from retry.policies.yaml_document import Document, meant
 from retry.policies.limits import limits_of
-from retry.policies.names import topic_fault
+from retry.policies.topic_patterns import topic_fault
 from retry.policies.registry import Registry
 from retry.policies.tasks import Tasks
 
@@ -25,7 +25,7 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
     Raises:
       PolicyFileInvalid: it cannot be used.
     """
-    written: shape.Tasks = shape.shaped(document, section, shape.Tasks, "tasks")
+    written: schema.Tasks = schema.shaped(document, section, schema.Tasks, "tasks")
     _check_topics(document, written, letters)
     for path, target in _targets(written):
         if fault := topic_fault(target):
@@ -50,7 +50,7 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
     return found, limits_of(document, written, "tasks")
 
 
-def _check_topics(document: Document, written: shape.Tasks, letters: Registry) -> None:
+def _check_topics(document: Document, written: schema.Tasks, letters: Registry) -> None:
     for n, topic in enumerate(written.topics):
         path = f"tasks.topics[{n}]"
         if fault := topic_fault(topic):
@@ -63,7 +63,7 @@ def _check_topics(document: Document, written: shape.Tasks, letters: Registry) -
             document.refuse(path, f"letters may be sent to {topic}: they would be read as definitions of tasks")
 
 
-def _targets(written: shape.Tasks) -> Iterable[tuple[str, str]]:
+def _targets(written: schema.Tasks) -> Iterable[tuple[str, str]]:
     for n, target in enumerate(written.allowed_targets):
         yield f"tasks.allowed_targets[{n}]", target
     if not isinstance(written.park_to, UnsetType):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backoff import Policy
-from retry.failure import Failure
+from retry.dead_letters.failure import Failure
 from retry.policies.target import Template
 
 

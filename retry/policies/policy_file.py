@@ -14,14 +14,14 @@ from types import MappingProxyType
 from msgspec import UNSET
 
 from retry.errors import PolicyFileInvalid
-from retry.policies.assemble import Routes
-from retry.policies.check import checked
-from retry.policies.document import Document, meant, read
+from retry.policies.build_routes import Routes
+from retry.policies.validation import checked
+from retry.policies.yaml_document import Document, meant, read
 from retry.policies.limits import target_limits, team_limits
 from retry.policies.registry import Registry
 from retry.policies.route import Route
-from retry.policies.shape import File, Team, shaped
-from retry.policies.task_section import tasks
+from retry.policies.schema import File, Team, shaped
+from retry.policies.parse_tasks import tasks
 from retry.policies.tasks import TEAM
 
 # Thousands of topics fit; more is not a policy file.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backoff import Policy
-from backoff.limit import Limit
+from backoff.rate_limit import Limit
 from backoff.parse import DEFAULT
 from retry.policies.limits import Breaker
 from retry.policies.plan import Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from retry.entry import Header
-from retry.failure import Failure
+from retry.record import Header
+from retry.dead_letters.failure import Failure
 from retry.policies.plan import Plan
 from retry.policies.rule import Case, Condition, Rule
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from retry.entry import Header
-from retry.failure import Failure
+from retry.record import Header
+from retry.dead_letters.failure import Failure
 from retry.policies.plan import Plan
 
 _STATIC = frozenset({"exception", "cause", "stage"})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from retry.policies.document import Document, meant
+from retry.policies.yaml_document import Document, meant
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _Group = Annotated[str, Meta(min_length=1, max_length=249)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from retry.failure import Failure
-from retry.policies.document import meant
-from retry.policies.names import topic_fault
+from retry.dead_letters.failure import Failure
+from retry.policies.yaml_document import meant
+from retry.policies.topic_patterns import topic_fault
 
 ORIGIN = "origin"
 _ORIGIN_TEMPLATE = "{origin}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from retry.policies.document import Document
-from retry.policies.names import pattern_body, pattern_fault, topic_fault
-from retry.policies.shape import Overrides, Pattern, Team, Topic
+from retry.policies.yaml_document import Document
+from retry.policies.topic_patterns import pattern_body, pattern_fault, topic_fault
+from retry.policies.schema import Overrides, Pattern, Team, Topic
 from retry.policies.target import ORIGIN, depends, groups_needed, template_fault
 
 

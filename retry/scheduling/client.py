@@ -1,7 +1,7 @@
 """For users of the scheduler: records that schedule a message, cancel one, or try one again. Needs no client library.
 
     from confluent_kafka import Producer
-    from retry import client
+    from retry.scheduling import client
 
     record = client.schedule(topic="online-videos", key=b"vid1", value=b"video 1", at=1893456000,
                              schedule_id="vid1-online", schedules_topic="schedules")
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 
 from backoff import Exponential
-from retry.doors import headers as names
+from retry.scheduling.messages import headers as names
 
 Header = tuple[str, bytes | None]
 Curve = Callable[[int], int]

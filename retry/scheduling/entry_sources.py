@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retry.doors import Door, Opened, Place
-from retry.doors.tasks import TasksDoor
+from retry.intake.entry_source import Door, Opened, Place
+from retry.scheduling.tasks.entry_source import TasksDoor
 from retry.errors import SettingsInvalid
-from retry.kafka.schemas import Schemas
+from retry.kafka.schema_registry import Schemas
 from retry.kafka.topics import names
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.sources.tasks.formats import CONFLUENT, Reader, Schema
+from retry.scheduling.tasks.formats import CONFLUENT, Reader, Schema
 
 
 def opened(settings: Settings) -> Opened:

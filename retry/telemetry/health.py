@@ -6,6 +6,7 @@ Words for people stand beside it in health; they are no labels, since nobody cou
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 
 class Reason(Enum):
@@ -26,3 +27,35 @@ class Reason(Enum):
     BROKERS = "brokers"  # the worker: a broker does not answer
     CLOCK = "clock"  # the worker: its clock is not the brokers', so nothing is delivered
     POLICY_FILE = "policy_file"  # the worker: a changed file is refused, the old one stays
+
+
+Place = tuple[str, int]
+
+
+class Part(NamedTuple):
+    """One thing that must go on.
+
+    Attributes:
+      name: for people.
+      done: changes whenever it gets on.
+      busy: whether it has something to do, as far as this process knows.
+      place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
+      trouble: what its last try failed with, where it is trying again.
+      shard: which one it belongs to.
+    """
+
+    name: str
+    done: object
+    busy: bool = False
+    place: Place | None = None
+    offset: int = 0
+    trouble: str = ""
+    shard: int | None = None
+
+
+class Held(NamedTuple):
+    """Why a part, or with the brokers the whole worker, does not go on."""
+
+    reason: Reason
+    why: str
+    shard: int | None = None

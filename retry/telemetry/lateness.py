@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from retry.telemetry.declared import HISTOGRAM
-from retry.telemetry.made import declared
+from retry.telemetry.metric_catalogue import HISTOGRAM
+from retry.telemetry.prometheus import declared
 
 _DECLARED = declared("retry_lateness_seconds", HISTOGRAM)
 _BOUNDS_MS = (10, 25, 50, 100, 200, 500, 1_000, 2_000, 5_000, 30_000, 300_000)

@@ -1,6 +1,6 @@
 """Every metric, once: code makes its metrics from this table, and docs/metrics.md is written from it.
 
-    python -m retry.telemetry.declared > docs/metrics.md
+    python -m retry.telemetry.metric_catalogue > docs/metrics.md
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API)}
 
 _HEAD = """# Metrics
 
-Written by `python -m retry.telemetry.declared`; the code makes its metrics from the same table.
+Written by `python -m retry.telemetry.metric_catalogue`; the code makes its metrics from the same table.
 With `--processes` each has one label more, `process`. Names of teams, policies, topics and targets are those of the policy file,
 so it bounds their number.
 """

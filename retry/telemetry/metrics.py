@@ -1,4 +1,4 @@
-"""Metrics of a worker; `retry.telemetry.declared` says what each is."""
+"""Metrics of a worker; `retry.telemetry.metric_catalogue` says what each is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import CollectorRegistry
 
 from retry import clock
-from retry.entry import Entry
-from retry.telemetry import made
-from retry.telemetry.calls import Called
-from retry.telemetry.exceptions import Exceptions
+from retry.delay_queue.entry import Entry
+from retry.telemetry import prometheus
+from retry.telemetry.call_records import Called
+from retry.telemetry.exception_labels import Exceptions
 from retry.telemetry.lateness import Lateness
-from retry.telemetry.window import Key, Retry, Window, attempt_label, by_label
+from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, by_label
 
 _TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 
@@ -24,18 +24,18 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._taken = made.counter(registry, "retry_letters_taken_total")
-        self._read = made.counter(registry, "retry_letters_read_total")
-        self._failures = made.counter(registry, "retry_failures_total")
-        self._back = made.counter(registry, "retry_letters_back_total")
-        self._given_up = made.counter(registry, "retry_letters_parked_total")
-        self._retried = made.counter(registry, "retry_retries_sent_total")
-        self._sent = made.counter(registry, "retry_entries_sent_total")
-        self._put_back = made.counter(registry, "retry_entries_put_back_total")
-        self._called = made.counter(registry, "retry_calls_total")
-        self._positions = made.counter(registry, "retry_positions_written_total")
-        self._unsampled = made.counter(registry, "retry_positions_failed_total")
-        self._took = made.histogram(registry, "retry_call_seconds", _TOOK_S)
+        self._taken = prometheus.counter(registry, "retry_letters_taken_total")
+        self._read = prometheus.counter(registry, "retry_letters_read_total")
+        self._failures = prometheus.counter(registry, "retry_failures_total")
+        self._back = prometheus.counter(registry, "retry_letters_back_total")
+        self._given_up = prometheus.counter(registry, "retry_letters_parked_total")
+        self._retried = prometheus.counter(registry, "retry_retries_sent_total")
+        self._sent = prometheus.counter(registry, "retry_entries_sent_total")
+        self._put_back = prometheus.counter(registry, "retry_entries_put_back_total")
+        self._called = prometheus.counter(registry, "retry_calls_total")
+        self._positions = prometheus.counter(registry, "retry_positions_written_total")
+        self._unsampled = prometheus.counter(registry, "retry_positions_failed_total")
+        self._took = prometheus.histogram(registry, "retry_call_seconds", _TOOK_S)
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
         self.watch_each("retry_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
@@ -44,11 +44,11 @@ class Metrics:
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
         """Add a gauge that is asked for its value whenever the metrics are read."""
-        made.gauge(self.registry, name, value)
+        prometheus.gauge(self.registry, name, value)
 
-    def watch_each(self, name: str, values: made.Values) -> None:
+    def watch_each(self, name: str, values: prometheus.Values) -> None:
         """Add a gauge with labels, whose values by these are asked for whenever the metrics are read."""
-        made.gauges(self.registry, name, values)
+        prometheus.gauges(self.registry, name, values)
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         """Count letters by (team, decision), and by family."""
@@ -108,7 +108,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """What `/metrics` answers."""
-        return made.page(self.registry).encode()
+        return prometheus.page(self.registry).encode()
 
     def _settled(self) -> dict[Key, tuple[int, int]]:
         return self._window.settled(clock.wall_ms())

@@ -21,7 +21,7 @@
 
 Version 1 has all but the last four. When a retry was sent is not here: the record on the target topic says it.
 
-Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.positions`; letters have no `kind`.
+Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.offset_records`; letters have no `kind`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import TypedDict
 
 import orjson
 
-from retry import versions
+from retry import format_versions
 
-VERSION = versions.OUTCOME.writes
+VERSION = format_versions.OUTCOME.writes
 
 
 class Outcome(TypedDict):

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from retry.telemetry.declared import COUNTER, DECLARED, GAUGE, HISTOGRAM, Metric
+from retry.telemetry.metric_catalogue import COUNTER, DECLARED, GAUGE, HISTOGRAM, Metric
 
 # By the value of the only label, or by a tuple of them in the order of their names.
 Values = Callable[[], Mapping[Any, float]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from retry.entry import Entry
-from retry.sources.headers import POLICY
-from retry.telemetry.window import MINUTE_MS, Retry, attempt_label
+from retry.delay_queue.entry import Entry
+from retry.dead_letters.retry_headers import POLICY
+from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
 
 def retried(sent: Sequence[Entry], due_at_ms: Sequence[int]) -> Counter[Retry]:
@@ -25,7 +25,7 @@ def retried(sent: Sequence[Entry], due_at_ms: Sequence[int]) -> Counter[Retry]:
 
 
 def is_retry(entry: Entry) -> bool:
-    """Whether it is the retry of a letter, whose last headers are ours, in the order of `retry.pack`.
+    """Whether it is the retry of a letter, whose last headers are ours, in the order of `retry.intake.build_entry`.
 
     No header of others is called as ours are, but for what has a name: that came in by a door. What was too large for all
     of ours is passed over.

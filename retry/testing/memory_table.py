@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
 from retry.errors import TableUnreadable
-from retry.table import names, queues
-from retry.table.ahead import Ahead
-from retry.table.base import CONTROL, Row
-from retry.table.kinds import checked
-from retry.table.soon import Soon
+from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.unfolded_changes import Ahead
+from retry.delay_queue.table.interface import CONTROL, Row
+from retry.delay_queue.table.changelog_records import checked
+from retry.delay_queue.table.due_estimate import Soon
 
 _NEVER_FOLDED_MS = 1 << 62
 # Beyond whatever may come behind a prefix.
@@ -47,18 +47,18 @@ class MemoryTable:
 
     def _change(self, rows: Sequence[Row]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]
-        for effect in names.effects(self, names.by_name(named)):
-            self._apply(queues.Effect(effect.changes, effect.waiting))
+        for effect in named_entries.effects(self, named_entries.by_name(named)):
+            self._apply(ordered_entries.Effect(effect.changes, effect.waiting))
         for key, value in rows:
             if key[0] == NAMED:
                 continue
             if key[0] == ORDERED:
-                self._apply(queues.drop(self, key) if value is None else queues.put(self, key, value))
+                self._apply(ordered_entries.drop(self, key) if value is None else ordered_entries.put(self, key, value))
             else:
                 self.waiting += (value is not None) - (key in self._rows) if key < END_KEY else 0
-                self._apply(queues.Effect({key: value}, 0))
+                self._apply(ordered_entries.Effect({key: value}, 0))
 
-    def _apply(self, effect: queues.Effect) -> None:
+    def _apply(self, effect: ordered_entries.Effect) -> None:
         for key, value in effect.changes.items():
             at, known = bisect_left(self._keys, key), key in self._rows
             if value is not None:
@@ -131,18 +131,18 @@ class MemoryTable:
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
         self._readable()
-        keys = [key for key in self._between(queues.FIRST_BEHIND, queues.END_BEHIND) if key > after]
-        return [(key, queues.key_of(key), self._rows[key]) for key in keys[:rows_max]]
+        keys = [key for key in self._between(ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND) if key > after]
+        return [(key, ordered_entries.key_of(key), self._rows[key]) for key in keys[:rows_max]]
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
         found = self._rows.get(key)
-        return queues.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+        return ordered_entries.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
     def superseded(self, rows_max: int) -> list[bytes]:
         """See `Table.superseded`."""
         self._readable()
-        return [names.key_of(row) for row in self._between(names.FIRST_SUPERSEDED, names.END_SUPERSEDED)[:rows_max]]
+        return [named_entries.key_of(row) for row in self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)[:rows_max]]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""

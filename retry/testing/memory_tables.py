@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 
-from retry.table.memory import MemoryTable
+from retry.testing.memory_table import MemoryTable
 
 
 class MemoryTables:
-    """See `retry.table.base.Tables`. A table outlives whoever opened it, as files do.
+    """See `retry.delay_queue.table.interface.Tables`. A table outlives whoever opened it, as files do.
 
     Args:
       age_ms_max: a table that was not current for longer is wiped when it is opened.

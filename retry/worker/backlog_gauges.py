@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from retry import clock
-from retry import entry as entries
-from retry.entry import NAMED
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import NAMED
 from retry.errors import EntryUnreadable, TableUnreadable
-from retry.shard import Shard
+from retry.worker.shards.shard import Shard
 
 log = logging.getLogger(__name__)
 

@@ -13,44 +13,45 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
-from retry import clock, doors
-from retry.anew import Judge
-from retry.calls import Calls, Limits
-from retry.doors import Door
-from retry.doors.timers import Timers
-from retry.engine import Engine, Traced
+from retry import clock
+from retry.intake import entry_source
+from retry.delivery.redecide import Judge
+from retry.delivery.webhooks.in_flight import Calls, Limits
+from retry.intake.entry_source import Door
+from retry.scheduling.timers.entry_source import Timers
+from retry.worker.engine import Engine, Traced
 from retry.errors import DataDirInUse, SettingsInvalid
-from retry.gate import Gate
-from retry.intake import Intake
-from retry.kafka import clients, topics
-from retry.kafka.backlog import Backlog
+from retry.delivery.admission import Gate
+from retry.intake.intake import Intake
+from retry.kafka import client_config, topics
+from retry.kafka.startup_backlog import Backlog
 from retry.kafka.broker_clock import BrokerClock
-from retry.kafka.brokers import Brokers
-from retry.kafka.groups import Committed
-from retry.kafka.identities import Changelog, refuse_if_emptied
-from retry.kafka.pointers import Pointers
-from retry.kafka.records import Records
-from retry.kafka.targets import Targets
-from retry.letters import Letters
-from retry.lineages import Lineages
-from retry.opening import Surroundings
-from retry.outlook import Outlook
-from retry.pack import Packer
+from retry.kafka.cluster import Brokers
+from retry.kafka.consumer_groups import Committed
+from retry.kafka.topic_ids import Changelog, refuse_if_emptied
+from retry.kafka.record_fetch import Pointers
+from retry.kafka.record_producer import Records
+from retry.kafka.target_probe import Targets
+from retry.intake.consumer import Letters
+from retry.intake.attempts import Lineages
+from retry.worker.shards.restore import Surroundings
+from retry.worker.backlog_gauges import Outlook
+from retry.intake.build_entry import Packer
 from retry.policies.registry import Registry
-from retry.positions import Positions, place_of
-from retry.recent import Recent
-from retry.reload import PolicyFile
-from retry.rounds import Round, Rounds
+from retry.worker.consumer_lag_samples import Positions, place_of
+from retry.intake.attempts.lineage_follower import Recent
+from retry.worker.policy_reload import PolicyFile
+from retry.worker.periodic import Round, Rounds
 from retry.settings import Settings
-from retry.shards import Shards
-from retry.sinks.webhook.client import Client
-from retry.sinks.webhook.guard import Guard, listed
-from retry.sinks.webhook.secrets import Secrets
-from retry.skew import Skew
-from retry.table.database import Memory
-from retry.table.tables import RocksTables
+from retry.worker.shards.assignment import Shards
+from retry.delivery.webhooks.http_client import Client
+from retry.delivery.webhooks.ssrf_guard import Guard, listed
+from retry.delivery.webhooks.signing_secrets import Secrets
+from retry.worker.clock_skew import Skew
+from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import RocksTables
 from retry.telemetry.metrics import Metrics
-from retry.trace import Tracer
+from retry.intake.attempts.attempt_counter import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ _AHEAD_EVERY_S, _BACK_EVERY_S = 10.0, 60.0
 
 
 def build(
-    settings: Settings, *, adopt: bool = False, opened: doors.Opened = doors.none, metrics: Metrics | None = None,
+    settings: Settings, *, adopt: bool = False, opened: entry_source.Opened = entry_source.none, metrics: Metrics | None = None,
     backlog: Backlog | None = None,
 ) -> Engine:
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
@@ -76,12 +77,12 @@ def build(
       TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
       DataDirInUse: another worker holds the data directory.
     """
-    if settings.policies is None and opened is doors.none:
+    if settings.policies is None and opened is entry_source.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
     opened = partial(_and_timers, opened)
     policies, names = PolicyFile(settings, _check), topics.names(settings.app_id)
     claim(settings.data_dir)
-    name, admin = instance(settings), clients.admin(settings)
+    name, admin = instance(settings), client_config.admin(settings)
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     partitions = {topic: about.partitions for topic, about in own.items()}
     changelog = own[names.changelog]
@@ -97,15 +98,15 @@ def build(
         stale_ms,
         adopt=adopt,
     )
-    place = doors.Place(changelog.partitions, topics.record_bytes_max(changelog))
+    place = entry_source.Place(changelog.partitions, topics.record_bytes_max(changelog))
     through = opened(policies.registry, place)
     if not adopt:
         reads = partial(_reads, policies.registry, through)
-        member = clients.consumer_config(settings, names.intake_group, name)
+        member = client_config.consumer_config(settings, names.intake_group, name)
         refuse_if_emptied(admin, names.changelog, changelog.partitions, member, reads)
         tables.refuse_foreign(clock.wall_ms())
     recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
-    pointers = Pointers(clients.reader_config(settings))
+    pointers = Pointers(client_config.reader_config(settings))
 
     def packer(registry: Registry) -> Packer:
         return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
@@ -119,7 +120,7 @@ def build(
         brokers,
         f"intake-{name}",
         names.intake_group,
-        doors.subscription(policies.registry, through),
+        entry_source.subscription(policies.registry, through),
         intake(policies.registry, packing, through),
         settings.batch_records,
         settings.batch_bytes,
@@ -139,11 +140,11 @@ def build(
 
     def use(registry: Registry) -> None:
         packing, through = packer(registry), opened(registry, place)
-        letters.use(intake(registry, packing, through), doors.subscription(registry, through))
+        letters.use(intake(registry, packing, through), entry_source.subscription(registry, through))
         gate.use(registry, through)
         shards.around = shards.around._replace(judge=Judge(registry, packing))
 
-    skew = Skew(BrokerClock(clients.asking_config(settings), names.changelog).now_ms)
+    skew = Skew(BrokerClock(client_config.asking_config(settings), names.changelog).now_ms)
     # Sweeps may be far apart, and none is missed before its time.
     stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
     looks = [same.look, *([backlog.look] if backlog else [])]
@@ -156,7 +157,7 @@ def build(
     )  # fmt: skip
 
 
-def _and_timers(opened: doors.Opened, registry: Registry, place: doors.Place) -> Sequence[Door]:
+def _and_timers(opened: entry_source.Opened, registry: Registry, place: entry_source.Place) -> Sequence[Door]:
     return [*opened(registry, place), Timers()]
 
 
@@ -175,7 +176,7 @@ def _traced(settings: Settings) -> Traced | None:
     if not settings.traces:
         return None
     try:
-        from retry.traces import Traces
+        from retry.telemetry.tracing import Traces
     except ImportError as error:
         raise SettingsInvalid("RETRY_TRACES", f"{error}; install dead-letter-retry[otel], or set it to 0") from None
     traces = Traces(settings.app_id)
@@ -201,7 +202,7 @@ def _sampling(
         return {group: read for group, read in named.items() if place_of(group, partitions[names.changelog]) in mine}
 
     # Where no group is named none is needed.
-    writer = cache(lambda: Records(clients.records_config(settings)))
+    writer = cache(lambda: Records(client_config.records_config(settings)))
     positions = Positions(groups, committed, writer, names.outcomes, partitions[names.outcomes], metrics.tell_positions)
     metrics.watch("retry_positions_lag_seconds", positions.lag_s)
     return [Round(every_s, positions.look)] if every_s else []

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from retry import clock
 from retry.errors import RetryError
-from retry.kafka.log import Partition
-from retry.telemetry.positions import KEY, Position, to_json
+from retry.kafka.interface import Partition
+from retry.telemetry.offset_records import KEY, Position, to_json
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ Tell = Callable[[int, int], None]
 
 
 class Writer(Protocol):
-    """See `retry.kafka.records.Records`."""
+    """See `retry.kafka.record_producer.Records`."""
 
     def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]: ...
 
@@ -40,7 +40,7 @@ class Positions:
 
     Args:
       groups: whom to sample just now, and the topics that count.
-      committed: asks what groups have committed; see `retry.kafka.groups.Committed`.
+      committed: asks what groups have committed; see `retry.kafka.consumer_groups.Committed`.
       topic, partitions: the outcomes topic.
       tell: is told how many samples were written, and how many groups or samples failed.
     """

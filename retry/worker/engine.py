@@ -7,22 +7,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from retry import clock, controls
-from retry.batch import Batch, Decided
-from retry.entry import Entry
-from retry.kafka.backlog import Backlog
-from retry.letters import Letters
-from retry.reasons import Reason
-from retry.recent import Recent
-from retry.reload import PolicyFile, Use
-from retry.retried import retried
-from retry.rounds import Rounds
-from retry.shard import Phase, Shard
-from retry.shards import Portions, Shards
-from retry.skew import Skew
-from retry.sweep import NOTHING
+from retry import clock
+from retry.delay_queue import control_records
+from retry.intake.batch import Batch, Decided
+from retry.delay_queue.entry import Entry
+from retry.kafka.startup_backlog import Backlog
+from retry.intake.consumer import Letters
+from retry.telemetry.health import Reason
+from retry.intake.attempts.lineage_follower import Recent
+from retry.worker.policy_reload import PolicyFile, Use
+from retry.telemetry.retried import retried
+from retry.worker.periodic import Rounds
+from retry.worker.shards.shard import Phase, Shard
+from retry.worker.shards.assignment import Portions, Shards
+from retry.worker.clock_skew import Skew
+from retry.delivery.sweep import NOTHING
 from retry.telemetry.metrics import Metrics
-from retry.watchdog import Held, Part, Place, Watchdog
+from retry.telemetry.health import Held, Part, Place
+from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -257,5 +259,5 @@ class Engine:
         watch("retry_policy_file_refused", lambda: policies.refusals)
 
     def _paused(self) -> dict[str, float]:
-        found = {pause for shard in self._shards.shards() for pause in controls.pauses(shard.table.controls)}
-        return {scope: float(sum(of == scope for of, _ in found)) for scope in controls.SCOPES}
+        found = {pause for shard in self._shards.shards() for pause in control_records.pauses(shard.table.controls)}
+        return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}

@@ -20,12 +20,12 @@ import faust
 from faust.app.base import BootStrategy
 from mode import Service
 
-from retry import allocator
-from retry.control.http import Http
-from retry.control.logs import LOGGING
-from retry.engine import Engine
+from retry.worker import malloc_tuning
+from retry.worker.health_server import Http
+from retry.worker.logs import LOGGING
+from retry.worker.engine import Engine
 from retry.settings import Settings
-from retry.shard import Shard
+from retry.worker.shards.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class _Feed(Service):
 
 
 class Pages(Protocol):
-    """What is served over HTTP; see `retry.control.http`."""
+    """What is served over HTTP; see `retry.worker.health_server`."""
 
     async def start(self, host: str, port: int, listening: socket.socket | None = None) -> int: ...
     async def stop(self) -> None: ...
@@ -217,7 +217,7 @@ def run(
       beside: what else is served.
       logs: how it logs, for `logging.config`.
     """
-    allocator.calm_collector()
+    malloc_tuning.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     threading.Thread(target=engine.rounds.run, name="rounds", daemon=True).start()

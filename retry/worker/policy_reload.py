@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from retry import clock
 from retry.errors import RetryError
-from retry.policies.file import load
+from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.settings import Settings
 

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from retry.clock import monotonic_s
-from retry.control.http import Http
-from retry.control.together import Together
+from retry.worker.health_server import Http
+from retry.worker.supervisor_health import Together
 
 log = logging.getLogger(__name__)
 

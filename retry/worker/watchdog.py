@@ -18,7 +18,10 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.errors import Stalled
-from retry.reasons import Reason
+from retry.telemetry.health import Reason
+from retry.telemetry.health import Place
+from retry.telemetry.health import Part
+from retry.telemetry.health import Held
 
 log = logging.getLogger(__name__)
 
@@ -29,38 +32,6 @@ _SEEN_S_MAX = 2 * EVERY_S
 # So much of the patience is over when a part is told to be not ready.
 _PART = 4
 _NAMED = 4
-
-Place = tuple[str, int]
-
-
-class Part(NamedTuple):
-    """One thing that must go on.
-
-    Attributes:
-      name: for people.
-      done: changes whenever it gets on.
-      busy: whether it has something to do, as far as this process knows.
-      place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
-      trouble: what its last try failed with, where it is trying again.
-      shard: which one it belongs to.
-    """
-
-    name: str
-    done: object
-    busy: bool = False
-    place: Place | None = None
-    offset: int = 0
-    trouble: str = ""
-    shard: int | None = None
-
-
-class Held(NamedTuple):
-    """Why a part, or with the brokers the whole worker, does not go on."""
-
-    reason: Reason
-    why: str
-    shard: int | None = None
-
 
 class Watchdog:
     """Looks at all parts every second, and asks brokers for the ends of what they read, every five.

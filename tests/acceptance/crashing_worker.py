@@ -15,12 +15,12 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
-from retry import opening
-from retry.kafka.clients import Config
-from retry.kafka.transactions import Transactions
-from retry.shard import Phase, Shard
-from retry.table import rocks
-from retry.table.rocks import RocksTable
+from retry.worker.shards import restore
+from retry.kafka.client_config import Config
+from retry.kafka.transactional_producer import Transactions
+from retry.worker.shards.shard import Phase, Shard
+from retry.delay_queue.table import rocksdb_table
+from retry.delay_queue.table.rocksdb_table import RocksTable
 
 # By the step of the protocol that they surround, each with how often it is passed before the end.
 STEPS = {
@@ -189,13 +189,13 @@ def _arm_opening(crash: Crash) -> None:
                     file.unlink()
                 end()
 
-    before(opening, "fenced", lambda *_: crash.pass_by("open-before-fence"))
-    before(opening, "table", lambda *_: crash.pass_by("open-after-fence"))
-    after(opening, "table", lambda *_: crash.pass_by("open-after-table"))
+    before(restore, "fenced", lambda *_: crash.pass_by("open-before-fence"))
+    before(restore, "table", lambda *_: crash.pass_by("open-after-fence"))
+    after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)
-    before(rocks, "wipe", wiping)
-    after(rocks, "wipe", lambda *_: crash.pass_by("wipe-after"))
+    before(rocksdb_table, "wipe", wiping)
+    after(rocksdb_table, "wipe", lambda *_: crash.pass_by("wipe-after"))
 
 
 def main() -> None:
@@ -203,7 +203,7 @@ def main() -> None:
     point, _, passages = os.environ.get("CRASH_AT", "nowhere:1").partition(":")
     assert point in {*POINTS, "nowhere"}, point
     arm(Crash(point, int(passages or 1)))
-    from retry.commands.worker import worker
+    from retry.cli.worker import worker
 
     worker()
 

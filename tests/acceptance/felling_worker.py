@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from retry.kafka.clients import Config
-from retry.kafka.transactions import Transactions
+from retry.kafka.client_config import Config
+from retry.kafka.transactional_producer import Transactions
 from tests.acceptance.crashing_worker import after, before
 
 _UNDER_WAY_S = 0.002
@@ -47,7 +47,7 @@ def arm(file: Path) -> None:
 def main() -> None:
     """Arm and run."""
     arm(Path(os.environ["FELL"]))
-    from retry.commands.worker import worker
+    from retry.cli.worker import worker
 
     worker()
 

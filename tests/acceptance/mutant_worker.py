@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import Producer
 
 from retry.errors import CommitInDoubt
-from retry.kafka.clients import Config
-from retry.kafka.member import Member
-from retry.kafka.portions import Portions
-from retry.kafka.transactions import Transactions
+from retry.kafka.client_config import Config
+from retry.kafka.group_member import Member
+from retry.kafka.batch_size_limits import Portions
+from retry.kafka.transactional_producer import Transactions
 from tests.acceptance import crashing_worker
 
 _FLUSH_S = 15.0

@@ -11,8 +11,8 @@ import os
 from threading import Event, Lock
 from typing import Any
 
-from retry.intake import Intake
-from retry.table.rocks import RocksTable
+from retry.intake.intake import Intake
+from retry.delay_queue.table.rocksdb_table import RocksTable
 from tests.acceptance.crashing_worker import before
 
 # What the watchdog is to say of each.
@@ -43,7 +43,7 @@ def main() -> None:
     before(RocksTable, "fold", lambda *_: stall.pass_by("fold"))
     before(RocksTable, "forget", lambda *_: stall.pass_by("sweep"))
     before(Intake, "commit", lambda *_: stall.pass_by("intake"))
-    from retry.commands.worker import worker
+    from retry.cli.worker import worker
 
     worker()
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from retry.clock import wall_ms
-from retry.kafka.broker import LocalBroker
-from retry.telemetry import positions
+from retry.kafka.local_broker import LocalBroker
+from retry.telemetry import offset_records
 from tests.support import policies
 from tests.support.consumers import Group, Truth, group, letter
 from tests.support.deployment import Deployment
@@ -27,7 +27,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from retry.__main__ import main
-from retry.analytics import attempts, sets
+from retry.analytics import attempts, datasets
 
 LETTERS, SEED, PARTITIONS = 700, 31, 4
 DELAYS_MS = (200, 400, 800, 1_600, 3_200)
@@ -66,7 +66,7 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
-    found = sets.from_parquet(spark, str(played))
+    found = datasets.from_parquet(spark, str(played))
     made = attempts.attempts(found.letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms).persist()
     counted = made.groupBy("team", "exception", "attempt", "fate").count().collect()
     recovered = Counter({tuple(row[:3]): row[4] for row in counted if row["fate"] == "recovered"})
@@ -173,7 +173,7 @@ def _sampled(deployment: Deployment) -> Counter[tuple[object, object]]:
     """What the newest samples say of each partition of the retry topics."""
     found = Counter[tuple[object, object]]()
     for record in read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED):
-        if record.key == positions.KEY:
-            sample = positions.read(record.value or b"")
+        if record.key == offset_records.KEY:
+            sample = offset_records.read(record.value or b"")
             found[sample.topic, sample.partition] = max(found[sample.topic, sample.partition], sample.offset)
     return found

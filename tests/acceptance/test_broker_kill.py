@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.faults import Runs

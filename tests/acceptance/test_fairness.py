@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.clock import wall_ms
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import let_pass

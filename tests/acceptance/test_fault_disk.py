@@ -18,9 +18,9 @@ from rocksdict import Options, Rdict
 
 from retry.clock import Deadline, pause
 from retry.kafka import topics as own_topics
-from retry.kafka.broker import LocalBroker
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable, State
+from retry.kafka.local_broker import LocalBroker
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, State
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.checker import check

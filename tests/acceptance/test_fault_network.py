@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from retry.clock import Deadline
-from retry.kafka.broker import HOST, LocalBroker, free_port
+from retry.kafka.local_broker import HOST, LocalBroker, free_port
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
 from tests.support.cluster import PROXIED

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from retry.clock import Deadline, pause
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.checker import check

@@ -69,7 +69,7 @@ def _join_or_leave(there: list[WorkerProcess], away: list[WorkerProcess], event:
 
     None leaves that has not owned a shard yet: on a busy machine that takes several events.
     """
-    if there and (event % 2 or not away) and "retry.shard: shard" in there[0].log():
+    if there and (event % 2 or not away) and "retry.worker.shards.shard: shard" in there[0].log():
         guest = there.pop(0)
         _end(guest, signal.SIGTERM if event // 2 % 4 else signal.SIGKILL)
         away.append(guest)
@@ -125,7 +125,7 @@ def test_told_to_end_at_any_moment(deploy: Deploy, runs: Runs) -> None:
                 deployment.wipe(worker)
             worker.start()
             if restores:
-                await_that("a shard is opened", lambda: "retry.shard: shard" in worker.log(), 45)
+                await_that("a shard is opened", lambda: "retry.worker.shards.shard: shard" in worker.log(), 45)
             else:
                 worker.await_ready()
             worker.terminate(timeout_s=10.0)

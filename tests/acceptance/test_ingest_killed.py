@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics import attempts, sets
-from retry.analytics.frames import ATTEMPT
+from retry.analytics import attempts, datasets
+from retry.analytics.schemas import ATTEMPT
 
 LETTERS, BATCH = 600, "500"
 # Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
@@ -42,7 +42,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     await_that("one more is there", partial(_is_next, process, {**wanted, "letters": wanted["letters"] + 1}), 60)
     process.terminate()
     assert process.wait(30) == 0, ingesting.log().read_text()
-    found = sets.from_parquet(spark, str(ingesting.data))
+    found = datasets.from_parquet(spark, str(ingesting.data))
     _each_is_there_once(found._replace(letters=found.letters.where("id != 'one more'")), made)
 
 
@@ -67,7 +67,7 @@ def _counts(made: Events) -> dict[str, int]:
     return {"letters": len(made.letters), "retries": len(made.sent), "positions": len(made.positions), "aside": 0}
 
 
-def _each_is_there_once(found: sets.Sets, made: Events) -> None:
+def _each_is_there_once(found: datasets.Sets, made: Events) -> None:
     assert _places(found.letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
     assert _places(found.sent, "id", "attempt") == {(x["id"], x["attempt"]) for x in made.sent}
     _the_same_is_told(found, made)
@@ -85,7 +85,7 @@ def _in_mid_run(ingesting: Ingesting, process: subprocess.Popen[str], stream: st
     return len(ingesting.done(stream)) >= done and bool(ingesting.begun(stream))
 
 
-def _the_same_is_told(found: sets.Sets, made: Events) -> None:
+def _the_same_is_told(found: datasets.Sets, made: Events) -> None:
     """What was generated, and what lies in the sets, come to the same attempts."""
     plain = [{**retry, "sent_ms": None} for retry in made.sent]
     told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)

@@ -7,9 +7,9 @@ import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from tests.conftest import Deploy
 from tests.support.checker import check, fold
 from tests.support.deployment import Deployment, await_that

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from retry import clock
 from retry.clock import wall_ms
 from retry.policies.registry import Registry
-from retry.reload import PolicyFile
+from retry.worker.policy_reload import PolicyFile
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support import policies

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 
 from retry.kafka import topics
-from retry.kafka.broker import free_port
-from retry.scheduler.runner import Runner
+from retry.kafka.local_broker import free_port
+from retry.scheduling.messages.embedded import Runner
 from tests.bench.machine import rss_mb
 from tests.conftest import Schedulings
 from tests.support.process import await_that
@@ -303,7 +303,7 @@ def test_1_19_a_schedules_topic_that_is_missing_is_made_and_one_that_is_not_comp
     assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "-1")
     assert f"{s.id}.plain is not compacted" in instance.log()
     assert f"{s.id}.plain has retention.ms" in instance.log()
-    assert not any(f"WARNING retry.scheduler.service: {s.id}.made" in line for line in instance.log().splitlines())
+    assert not any(f"WARNING retry.scheduling.messages.composition: {s.id}.made" in line for line in instance.log().splitlines())
 
 
 def test_1_21_a_program_sends_schedules_with_a_scheduler_of_its_own_beside_it(scheduling: Schedulings, tmp_path: Path) -> None:

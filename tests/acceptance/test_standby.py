@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from xxhash import xxh64_intdigest
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.entry import Entry
-from retry.kafka import clients, spans
+from retry.delay_queue.entry import Entry
+from retry.kafka import client_config, offset_ranges
 from retry.settings import Settings
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment
@@ -124,11 +124,11 @@ def _fill(deployment: Deployment, partitions: list[int]) -> None:
 
 def _check_tables(deployment: Deployment, worker: WorkerProcess) -> None:
     """Each table against the fold of its partition, by a sum over rows that does not depend on their order."""
-    config = clients.reader_config(Settings(bootstrap_servers=deployment.bootstrap_servers))
+    config = client_config.reader_config(Settings(bootstrap_servers=deployment.bootstrap_servers))
     topic = deployment.names.changelog
-    for span in spans.whole(deployment.admin, topic, range(SHARDS)).values():
+    for span in offset_ranges.whole(deployment.admin, topic, range(SHARDS)).values():
         folded: dict[int, int] = {}
-        for messages in spans.batches(config, [span]):
+        for messages in offset_ranges.batches(config, [span]):
             for message in messages:
                 key, value = message.key() or b"", message.value()
                 folded[xxh64_intdigest(key)] = xxh64_intdigest(key + value) if value is not None else 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment

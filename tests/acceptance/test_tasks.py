@@ -7,8 +7,8 @@ import json
 import pytest
 
 from retry.clock import monotonic_s
-from retry.sources.tasks import avro
-from retry.sources.tasks.definition import UNITS_MS
+from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.definition import UNITS_MS
 from tests.conftest import Deploy
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, Record, read

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from retry.clock import wall_ms
-from retry.sinks.webhook.signature import secret_of, signed
+from retry.delivery.webhooks.standard_webhooks import secret_of, signed
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
 from tests.support.hosts import Host, hang, reset, says, status

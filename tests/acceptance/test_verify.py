@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 
-from retry.entry import postponed
-from retry.kafka import spans, topics
-from retry.sources import headers as names
+from retry.delay_queue.entry import postponed
+from retry.kafka import offset_ranges, topics
+from retry.dead_letters import retry_headers as names
 from tests.conftest import Deploy
 from tests.support.checker import verified
 from tests.support.deployment import Deployment
@@ -61,7 +61,7 @@ def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
 def retain_half(deployment: Deployment) -> None:
     """What retention does to every topic but the changelog."""
     for topic in (deployment.names.outcomes, *deployment.dead_letters, *deployment.retry_topics()):
-        ends = spans.ends(deployment.admin, topic, range(topics.describe(deployment.admin, [topic])[topic].partitions))
+        ends = offset_ranges.ends(deployment.admin, topic, range(topics.describe(deployment.admin, [topic])[topic].partitions))
         for done in deployment.admin.delete_records([TopicPartition(topic, n, end // 2) for n, end in ends.items()]).values():
             done.result(20)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from retry.clock import Deadline
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.acceptance.stalling_worker import POINTS
 from tests.conftest import Deploy
 from tests.support.checker import check

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from retry import lineages
+from retry.intake import attempts
 from retry.clock import wall_ms
 from tests.conftest import Deploy
 from tests.support.checker import check
@@ -148,7 +148,7 @@ def test_a_retried_record_is_the_letter_and_ours(deploy: Deploy) -> None:
         assert (record.key, record.value, record.timestamp_ms) == (letter.key, letter.value, stamp_ms)
         assert record.headers[: len(kept)] == kept
         assert [name for name, _ in record.headers[len(kept) :]] == OURS
-        lineage = lineages.to_header(1 | lineages.payload(letter.key, letter.value)).decode()
+        lineage = attempts.to_header(1 | attempts.payload(letter.key, letter.value)).decode()
         assert (record.header("retry-id"), record.header("retry-attempt")) == (lineage, "1")
         assert record.header("retry-policy") == f"testers/{letter.topic}"
         due = wish.decode() if letter.headers else str(stamp_ms + 100)
@@ -174,7 +174,7 @@ def test_attempts_are_counted_until_the_letter_parks(deploy: Deploy) -> None:
     worker = deployment.worker().start()
     tail = Tail(deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.parked])
     headers: Headers = [("exception-class", b"TimeoutError")]
-    lineage = lineages.to_header(1 | lineages.payload(b"key", b"value")).decode()
+    lineage = attempts.to_header(1 | attempts.payload(b"key", b"value")).decode()
     for attempt in (1, 2, 3):
         sender.send(dead_letters, b"key", b"value", headers)
         tail.await_seen(attempt, 30.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retry.errors import BrokerNotStarted
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 from . import arguments, machine, rates, spread, stock
 from .figures import Figure, Line, lines, table

@@ -26,12 +26,12 @@ from typing import TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
-from retry.analytics import attempts, sets
+from retry.analytics import attempts, datasets
 from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
 from retry.analytics.findings import findings
-from retry.analytics.frames import LETTER, POSITION, SENT
-from retry.analytics.session import session
+from retry.analytics.schemas import LETTER, POSITION, SENT
+from retry.analytics.spark_session import session
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
 
 from . import machine
@@ -60,7 +60,7 @@ def main() -> int:
 def _measure(spark: SparkSession, data: str, lives: int) -> int:
     alive = _lives(spark, lives)
     _timed("generate", lambda: _write(alive, data), spark)
-    found = sets.from_parquet(spark, data)
+    found = datasets.from_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
     until_ms = START_MS + _WEEK_MS + 2 * SETTLE_MS + max(sum(kind.delays_ms) for kind in KINDS)
@@ -105,9 +105,9 @@ def _draw(attempt: int) -> Column:
 def _write(alive: DataFrame, data: str) -> None:
     letters = _letters(alive)
     for name, frame, when_ms, folders in (
-        (sets.LETTERS, letters, "taken_ms", ("day", "team")),
-        (sets.RETRIES, _sent(letters), "sent_ms", ("day", "team")),
-        (sets.POSITIONS, _positions(alive.sparkSession), "at_ms", ("day",)),
+        (datasets.LETTERS, letters, "taken_ms", ("day", "team")),
+        (datasets.RETRIES, _sent(letters), "sent_ms", ("day", "team")),
+        (datasets.POSITIONS, _positions(alive.sparkSession), "at_ms", ("day",)),
     ):
         frame.withColumn("day", day(when_ms)).repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
 

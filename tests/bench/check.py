@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 
 from .letters import MEASURED, PARTITIONS, Incorrect, key, letter, parsed, read_committed
 

@@ -9,7 +9,7 @@ import uuid
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import NewTopic
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 from .figures import LIMIT, Figure
 from .letters import PARTITIONS, Incorrect, admin, fill, producer, read_committed

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 from . import machine
 from .arguments import some

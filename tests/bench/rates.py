@@ -6,10 +6,10 @@ import signal
 import time
 from pathlib import Path
 
-from retry import entry as entries
-from retry.entry import Entry
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Entry
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 from .figures import Figure, rate
 from .letters import SPRING, Incorrect, key, letter

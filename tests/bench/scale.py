@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 from . import arguments, machine
 from .curve import TEAMS, curve

@@ -15,7 +15,7 @@ from types import TracebackType
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topics import names
 
 from . import check

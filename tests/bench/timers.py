@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from retry.clock import monotonic_s, wall_ms
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.support.deployment import Deployment
 from tests.support.hosts import Host
 from tests.support.process import await_that

@@ -17,11 +17,11 @@ import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from retry.kafka import topics
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 
 APP, DEAD, RETRY, PARTITIONS = "verify-bench", "orders.DLT", "orders.retry", 4
 POLICIES = f"teams: {{payments: {{topics: [{{dead_letters: {DEAD}, retry_to: {RETRY}}}]}}}}\n"

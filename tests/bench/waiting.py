@@ -5,9 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from retry import entry as entries
-from retry.entry import Entry, Headers
-from retry.sources import headers as names
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.dead_letters import retry_headers as names
 
 from .letters import PLAIN, Incorrect, key, letter, producer
 from .service import Service, now_ms

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from retry.kafka.broker import free_port
+from retry.kafka.local_broker import free_port
 
 from .letters import Incorrect
 

@@ -18,8 +18,8 @@ import yaml
 
 from retry import settings
 from retry.__main__ import main as cli
-from retry.policies.file import load
-from retry.scheduler import settings as scheduler_settings
+from retry.policies.policy_file import load
+from retry.scheduling.messages import settings as scheduler_settings
 from retry.settings import Settings
 from tests.support.chart import CHART, ROOT, run
 from tests.support.promql import DASHBOARDS, RULES, TARGET_LABELS, read, series

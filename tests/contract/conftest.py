@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from retry.table.base import Table
-from retry.table.memory import MemoryTable
+from retry.delay_queue.table.interface import Table
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import rocks
 
 

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.errors import TransactionAborted
 from retry.kafka import topics
-from retry.kafka.broker import LocalBroker
-from retry.kafka.brokers import Brokers
-from retry.kafka.identities import Changelog
-from retry.kafka.log import Bounds, Log, Member
-from retry.kafka.memory import MemoryBrokers, MemoryLog
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.cluster import Brokers
+from retry.kafka.topic_ids import Changelog
+from retry.kafka.interface import Bounds, Log, Member
+from retry.testing.kafka import MemoryBrokers, MemoryLog
 from retry.settings import Settings
 from tests.support.process import await_that
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from retry import entry as entries
-from retry.plan import Plan
-from retry.table import rocks as on_disk
-from retry.table import superseded as of_names
-from retry.table.base import Row, Table
-from retry.table.memory import MemoryTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.recurrence import Plan
+from retry.delay_queue.table import rocksdb_table as on_disk
+from retry.delay_queue.table import superseded_entries as of_names
+from retry.delay_queue.table.interface import Row, Table
+from retry.testing.memory_table import MemoryTable
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
 from tests.support.tables import ALL, rocks
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.table.database import Database, Memory, new_batch
+from retry.delay_queue.table.rocksdb import Database, Memory, new_batch
 
 KEYS = st.integers(0, 40).map(lambda n: b"key %02d" % n)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retry.kafka.memory import Fault
-from retry.table.base import Table
+from retry.testing.kafka import Fault
+from retry.delay_queue.table.interface import Table
 from tests.support.bench import NOW_MS, Bench
 
 

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.errors import EntryUnreadable
-from retry.table.base import Table
-from retry.table.memory import MemoryTable
-from retry.table.rocks import wipe
+from retry.delay_queue.table.interface import Table
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.rocksdb_table import wipe
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
 

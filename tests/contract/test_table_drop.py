@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry import entry as entries
-from retry.table.base import Identity, Table
-from retry.table.memory import MemoryTable
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Identity, Table
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 NOW_MS = 1_700_000_000_000
 ALL = 1 << 30

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retry import entry as entries
-from retry.table.base import Table
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Table
 from tests.support.tables import ALL, NOW_MS, lane, ordered_key, plain_key, rocks
 
 A, B, C = (lane(n) for n in range(3))

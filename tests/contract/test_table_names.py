@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry import entry as entries
-from retry.table import names
-from retry.table import rocks as on_disk
-from retry.table import superseded as of_names
-from retry.table.base import Row, Table
-from retry.table.memory import MemoryTable
-from retry.table.rocks import RocksTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table import named_entries
+from retry.delay_queue.table import rocksdb_table as on_disk
+from retry.delay_queue.table import superseded_entries as of_names
+from retry.delay_queue.table.interface import Row, Table
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.rocksdb_table import RocksTable
 from tests.support.tables import ALL, NOW_MS, cancel, everything, named_key, plain_key, rocks
 
 LANE = entries.lane_of(named_key(0, 0))
@@ -87,13 +87,13 @@ def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[Row, 
 
 
 def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
-    table, row = rocks(tmp_path / "table"), names.pointer(FIRST)
+    table, row = rocks(tmp_path / "table"), named_entries.pointer(FIRST)
     put(table, FIRST)
-    assert names.waits(table.get(row) or b"") == FIRST
+    assert named_entries.waits(table.get(row) or b"") == FIRST
     put(table, THIRD)
-    assert names.waits(table.get(row) or b"") == THIRD
+    assert named_entries.waits(table.get(row) or b"") == THIRD
     fold(table, CANCEL)
-    assert names.waits(table.get(row) or b"") is None
+    assert named_entries.waits(table.get(row) or b"") is None
     table.close()
 
 
@@ -140,7 +140,7 @@ def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
     if not read_back:
         fold(table, (FIRST, None))
     assert (everything(table).keys(), table.waiting, due(table)) == ({other}, 1, [other])
-    assert set(raw(table)) == {other, names.pointer(other)}
+    assert set(raw(table)) == {other, named_entries.pointer(other)}
 
 
 @pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])

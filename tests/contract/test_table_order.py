@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry import entry as entries
-from retry.table import rocks as on_disk
-from retry.table.base import Row, Table
-from retry.table.memory import MemoryTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table import rocksdb_table as on_disk
+from retry.delay_queue.table.interface import Row, Table
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
 ORDERED, OTHER = (lane(n, ordered=True) for n in range(2))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry import entry as entries
-from retry.table.base import Table
-from retry.table.memory import MemoryTable
-from retry.table.soon import Soon
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Table
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.due_estimate import Soon
 from tests.support.tables import ALL, NOW_MS, lane, named_key, ordered_key, plain_key, rocks
 
 MINUTE_MS = 60_000

@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry import entry as entries
-from retry import older, versions
-from retry.entry import LANELESS, Entry
+from retry.delay_queue import entry as entries
+from retry.delivery import migrate_v1_keys
+from retry import format_versions
+from retry.delay_queue.entry import LANELESS, Entry
 from retry.errors import CommitInDoubt, EntryNewer, TransactionAborted
-from retry.gather import gathered
-from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.sweep import Changelog
-from retry.table.base import Row, Table
-from retry.table.memory import MemoryTable
+from retry.delivery.due_batch import gathered
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.interface import Row, Table
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, everything, ordered_key, plain_key, rocks
 
 CHANGELOG = Changelog("changelog", 0)
@@ -70,7 +71,7 @@ class Shard:
         return {key: value for key, value in dict(self.rows()).items() if value is not None}
 
     def move(self, rows_max: int = ALL) -> int:
-        return older.step(self.table, self.writer, CHANGELOG, rows_max, ALL)
+        return migrate_v1_keys.step(self.table, self.writer, CHANGELOG, rows_max, ALL)
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_the_end_of_a_newer_record_is_no_trouble(table: Table, newer: str) -> No
     assert (everything(table), table.next_offset) == ({plain_key(100): b"v"}, 4)
 
 
-@pytest.mark.parametrize("format_", [min(versions.TABLE.reads) - 1, versions.TABLE.writes + 1])
+@pytest.mark.parametrize("format_", [min(format_versions.TABLE.reads) - 1, format_versions.TABLE.writes + 1])
 def test_a_table_on_disk_of_another_format_is_emptied_to_be_restored(tmp_path: Path, format_: int) -> None:
     table = rocks(tmp_path / "table")
     table.fold([(plain_key(100), b"v")], 1, NOW_MS)

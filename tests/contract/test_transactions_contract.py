@@ -11,13 +11,14 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.clock import wall_ms
-from retry.entry import Entry, Header, Headers
+from retry.delay_queue.entry import Entry
+from retry.record import Header, Headers
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka import topics
-from retry.kafka.broker import LocalBroker
-from retry.kafka.clients import producer_config
-from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions, murmur2
-from retry.kafka.transactions import Transactions
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.client_config import producer_config
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions, murmur2
+from retry.kafka.transactional_producer import Transactions
 from retry.settings import Settings
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, read

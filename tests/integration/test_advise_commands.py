@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 pytest.importorskip("pyspark")
 
 from retry.__main__ import main
-from retry.advice.evidence import survival
-from retry.analytics.session import session
+from retry.analytics.advice.evidence import survival
+from retry.analytics.spark_session import session
 from tests.support import sets
 from tests.support.events import KINDS, Events, Kind, events
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from retry import clock
-from retry.api.tokens import Tokens, made
+from retry.scheduling.timers.api_tokens import Tokens, made
 from retry.errors import SettingsInvalid
-from retry.sinks.webhook.secrets import Secrets
-from retry.sinks.webhook.signature import secret_of
+from retry.delivery.webhooks.signing_secrets import Secrets
+from retry.delivery.webhooks.standard_webhooks import secret_of
 
 ONE, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + "QUJD" * 10
 

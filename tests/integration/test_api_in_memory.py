@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from retry import clock
-from retry.api.timers import Timers
-from retry.api.view import View
-from retry.api.web import Web
-from retry.kafka.memory import MemoryFollower, MemoryLog
-from retry.sinks.webhook.guard import Guard, listed
-from retry.table.tables import RocksTables
-from retry.telemetry.calls import Called, to_json
+from retry.scheduling.timers.timers import Timers
+from retry.scheduling.timers.read_model import View
+from retry.scheduling.timers.routes import Web
+from retry.testing.kafka import MemoryFollower, MemoryLog
+from retry.delivery.webhooks.ssrf_guard import Guard, listed
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.telemetry.call_records import Called, to_json
 from tests.support.process import await_that
 from tests.support.tables import DAY_MS, MEMORY
 
@@ -39,7 +39,7 @@ class Follower(MemoryFollower):
 
 
 class Records:
-    """`retry.kafka.records.Records` over a log in memory."""
+    """`retry.kafka.record_producer.Records` over a log in memory."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from retry.analytics import attempts
-from retry.analytics.frames import ATTEMPT, LETTER, POSITION, SENT
+from retry.analytics.schemas import ATTEMPT, LETTER, POSITION, SENT
 from tests.support import attempts as model
 from tests.support.events import events, rows
 

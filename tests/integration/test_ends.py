@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from retry.kafka import clients, topics
-from retry.kafka.broker import LocalBroker
-from retry.kafka.brokers import Brokers
-from retry.kafka.identities import Changelog
+from retry.kafka import client_config, topics
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.cluster import Brokers
+from retry.kafka.topic_ids import Changelog
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
@@ -35,7 +35,7 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
 
 
 def opened(settings: Settings, deployment: Deployment) -> Brokers:
-    admin, changelog = clients.admin(settings), deployment.names.changelog
+    admin, changelog = client_config.admin(settings), deployment.names.changelog
     topic_id = topics.describe(admin, [changelog])[changelog].topic_id
     return Brokers(settings, admin, "a-worker", Changelog(admin, changelog, topic_id))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 
-from retry import controls
+from retry.delay_queue import control_records
 from retry.clock import wall_ms
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
@@ -127,9 +127,9 @@ def test_a_pause_is_why_a_letter_is_overdue(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=DEFAULTS)
     (letter,) = sent(deployment, (b"a", of("Quick")))
     producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "logger": QUIET})
-    pause = controls.encode(controls.Pause(wall_ms(), "their database moves"))
+    pause = control_records.encode(control_records.Pause(wall_ms(), "their database moves"))
     for shard in range(deployment.shards):
-        producer.produce(deployment.names.changelog, pause, controls.pause_key("team", "testers"), shard)
+        producer.produce(deployment.names.changelog, pause, control_records.pause_key("team", "testers"), shard)
     assert producer.flush(20) == 0
     worker = deployment.worker().start().await_ready()
     await_that("it is taken in", lambda: worker.metric("retry_letters_taken_total") == 1)

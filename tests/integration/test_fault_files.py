@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from retry.errors import TableUnreadable
-from retry.table.base import Row
-from retry.table.memory import MemoryTable
-from retry.table.rocks import Memory, RocksTable, wipe
+from retry.delay_queue.table.interface import Row
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
 from tests.support.faults import Runs
 from tests.support.process import await_that
 from tests.support.tables import ALL, DAY_MS, IDENTITY, NOW_MS, everything, ordered_key, plain_key

@@ -22,8 +22,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import attempts, connection, decode, sets
-from retry.analytics.frames import ATTEMPT, LETTER
+from retry.analytics import attempts, spark_kafka_options, decode, datasets
+from retry.analytics.schemas import ATTEMPT, LETTER
 from retry.analytics.ingest import Ingest
 from retry.jars import jars
 
@@ -108,14 +108,14 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
         "letters": len(first.letters) + len(later.letters) + 1, "retries": len(first.sent) + len(later.sent),
         "positions": len(first.positions) + len(later.positions), "aside": 1,
     }  # fmt: skip
-    found = sets.from_parquet(spark, str(ingesting.data))
+    found = datasets.from_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
     told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
     asked = attempts.attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
-    there = sets.from_kafka(spark, connection.options(ingesting.servers, {}), ingesting.outcomes)
+    there = datasets.from_kafka(spark, spark_kafka_options.options(ingesting.servers, {}), ingesting.outcomes)
     assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
     of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
@@ -135,17 +135,17 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
         end(20)
     job = _ingest(ingesting, spark, ["nothing.retry"])
     assert job.run()["letters"] == 1
-    found = sets.from_parquet(spark, str(ingesting.data))
+    found = datasets.from_parquet(spark, str(ingesting.data))
     (fate,) = attempts.attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
     assert (fate["fate"], fate["ended_ms"], found.until_ms > LETTER_1["taken_ms"]) == ("waiting", found.until_ms, True)
 
 
 def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(RetryError, match="run `retry analytics ingest"):
-        sets.from_parquet(spark, str(tmp_path))
+        datasets.from_parquet(spark, str(tmp_path))
     soon = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
     with pytest.raises(RetryError, match="cannot be ingested") as error:
-        Ingest(spark, connection.options("127.0.0.1:1", {}) | soon, "app-outcomes", str(tmp_path)).run()
+        Ingest(spark, spark_kafka_options.options("127.0.0.1:1", {}) | soon, "app-outcomes", str(tmp_path)).run()
     assert "\n" not in str(error.value)
 
 
@@ -185,7 +185,7 @@ def _spark_home() -> Path:
 
 
 def _ingest(ingesting: Ingesting, spark: SparkSession, retry_topics: list[str] | None = None) -> Ingest:
-    options = connection.options(ingesting.servers, {})
+    options = spark_kafka_options.options(ingesting.servers, {})
     return Ingest(spark, options, ingesting.outcomes, str(ingesting.data), retry_topics=retry_topics or ())
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from retry import entry as entries
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 TABLES, ROWS = 64, 20
 # Before a table would be written to a file for its age.

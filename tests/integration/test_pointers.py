@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
 
 from retry.clock import monotonic_s
 from retry.kafka import topics
-from retry.kafka.broker import LocalBroker, free_port
-from retry.kafka.clients import reader_config
-from retry.kafka.pointers import UNREADABLE, Pointers
+from retry.kafka.local_broker import LocalBroker, free_port
+from retry.kafka.client_config import reader_config
+from retry.kafka.record_fetch import UNREADABLE, Pointers
 from retry.kafka.runs import GONE
 from retry.settings import Settings
 from tests.support.process import await_that

@@ -32,10 +32,10 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from retry import lineages
+from retry.intake import attempts
 from retry.clock import wall_ms
-from retry.kafka.broker import LocalBroker
-from retry.sources import headers as names
+from retry.kafka.local_broker import LocalBroker
+from retry.dead_letters import retry_headers as names
 from tests.support.deployment import ROOT, Deployment, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Record, Tail, read
 
@@ -380,7 +380,7 @@ def test_the_exception_is_read_from_large_foreign_headers(run: Run) -> None:
 def test_a_lineage_that_cannot_be_one_is_replaced(run: Run) -> None:
     source = run.sources["P21_forged_lineage"]
     record = run.out[source][0]
-    lineage = lineages.to_header(1 | lineages.payload(b"key", b"P21_forged_lineage")).decode()
+    lineage = attempts.to_header(1 | attempts.payload(b"key", b"P21_forged_lineage")).decode()
     assert (record.header(names.ID), record.header(names.SOURCE)) == (lineage, source)
 
 

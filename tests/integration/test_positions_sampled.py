@@ -7,9 +7,9 @@ from collections.abc import Callable
 import orjson
 from confluent_kafka import Consumer
 
-from retry.kafka.groups import Committed
-from retry.telemetry import declared, positions
-from retry.telemetry.positions import Position
+from retry.kafka.consumer_groups import Committed
+from retry.telemetry import metric_catalogue, offset_records
+from retry.telemetry.offset_records import Position
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.metrics import exported
@@ -54,7 +54,7 @@ def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Call
     # Marks of transactions have offsets, too: what was read lies below.
     assert {(topic, partition) for topic, partition, _ in seen} <= committed["shop"].keys()
     assert all(offset < committed["shop"][topic, partition] for topic, partition, offset in seen)
-    told = [record for record in outcomes(deployment) if record.key != positions.KEY]
+    told = [record for record in outcomes(deployment) if record.key != offset_records.KEY]
     assert len(told) == LETTERS
     lines = [orjson.loads(record.value or b"") for record in told]
     assert {(line["v"], line["group"], line["delay_ms"]) for line in lines} == {(2, "shop", 500)}
@@ -72,7 +72,7 @@ def outcomes(deployment: Deployment) -> list[Record]:
 
 def sampled(deployment: Deployment) -> dict[tuple[str, int], int]:
     """The last sample of each partition."""
-    found: list[Position] = [positions.read(r.value or b"") for r in outcomes(deployment) if r.key == positions.KEY]
+    found: list[Position] = [offset_records.read(r.value or b"") for r in outcomes(deployment) if r.key == offset_records.KEY]
     assert {position.group for position in found} <= {"shop"}
     return {(p.topic, p.partition): p.offset for p in sorted(found, key=lambda p: p.at_ms)}
 
@@ -81,9 +81,9 @@ def assert_declared(workers: list[WorkerProcess]) -> None:
     """Each page has what is declared of a worker, with its type and its labels."""
     pages = [exported(worker.get("/metrics")[1]) for worker in workers]
     for page in pages:
-        assert page.keys() == {metric.name for metric in declared.WORKER}
+        assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
         for name, (kind, labels) in page.items():
-            metric = declared.DECLARED[name]
+            metric = metric_catalogue.DECLARED[name]
             assert kind == metric.type, name
             assert labels in ((), tuple(sorted(metric.labels))), name
     assert sum(worker.metric("retry_retries_sent_total") for worker in workers) == LETTERS

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import transforms
-from retry.analytics.frames import PARKED
-from retry.analytics.questions import cells, comparison, fingerprints, recovery, retention, storms, survival, waste
+from retry.analytics.schemas import PARKED
+from retry.analytics.questions import cells, policies, fingerprints, recovery, retention, storms, survival, waste
 from retry.analytics.questions.histories import histories
 from tests.support.decisions import Row, attempt, frame, park
 
@@ -100,7 +100,7 @@ def test_what_was_sent_for_parked_letters_is_wasted(lived: DataFrame) -> None:
 
 
 def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
-    (row,) = comparison.compared(lived, "team", "policy").collect()
+    (row,) = policies.compared(lived, "team", "policy").collect()
     assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"]) == (6, 2, 1, 1, 2)
     assert row["recovery"] == 0.5
     assert row["recovery_low"] < 0.5 < row["recovery_high"]

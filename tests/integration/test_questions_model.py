@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics.frames import PARKED
-from retry.analytics.questions import cells, comparison, fingerprints, recovery, storms, survival, waste
+from retry.analytics.schemas import PARKED
+from retry.analytics.questions import cells, policies, fingerprints, recovery, storms, survival, waste
 from retry.analytics.questions.histories import histories
-from retry.analytics.session import session
+from retry.analytics.spark_session import session
 from tests.support.decisions import Row, frame, simulated
 
 CASES = 60
@@ -128,7 +128,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     latest_ms = max(row["failed_ms"] for row in tried + parked)
     asked = {
         "by_attempt": survival.by_attempt(attempts, "team"), "by_time": survival.by_time(lived, "team"),
-        "compared": comparison.compared(lived, "team"), "waste": waste.waste(lived, "team"),
+        "compared": policies.compared(lived, "team"), "waste": waste.waste(lived, "team"),
         "recovery": recovery.time_to_recovery(lived, "team"), "cells": cells.cells(attempts),
         "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": storms.per_minute(attempts),

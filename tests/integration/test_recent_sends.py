@@ -7,14 +7,14 @@ from threading import Event, Thread
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from retry import lineages
+from retry.intake import attempts
 from retry.clock import monotonic_s
 from retry.kafka import topics
-from retry.kafka.broker import LocalBroker
-from retry.kafka.brokers import Brokers
-from retry.kafka.identities import Changelog
-from retry.lineages import Lineages
-from retry.recent import Recent
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.cluster import Brokers
+from retry.kafka.topic_ids import Changelog
+from retry.intake.attempts import Lineages
+from retry.intake.attempts.lineage_follower import Recent
 from retry.settings import Settings
 from tests.support.process import await_that
 
@@ -42,7 +42,7 @@ def test_each_send_is_known_after_one_look(broker: LocalBroker) -> None:
         began_s = monotonic_s()
         for attempt in range(1, SENDS + 1):
             writer.begin()
-            packed = lineages.pack([lineages.row(7, 7, 5_000, 1_000, attempt, False)])
+            packed = attempts.pack([attempts.row(7, 7, 5_000, 1_000, attempt, False)])
             writer.write(topic, attempt % PARTITIONS, [{"key": None, "value": packed}])
             writer.commit()
             recent.catch_up_to_now()

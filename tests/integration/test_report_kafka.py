@@ -9,16 +9,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.errors import RetryError
-from retry.kafka.broker import LocalBroker
-from retry.telemetry import positions
+from retry.kafka.local_broker import LocalBroker
+from retry.telemetry import offset_records
 from retry.telemetry.outcomes import Outcome, to_json
-from retry.telemetry.positions import Position
+from retry.telemetry.offset_records import Position
 
 pytest.importorskip("pyspark")
 
-from retry.analytics import connection, text
+from retry.analytics import spark_kafka_options, text
 from retry.analytics.report import Lateness, Line, Report, run
-from retry.analytics.session import session
+from retry.analytics.spark_session import session
 
 DAY_MS = 1_700_000_000_000
 Header = tuple[str, bytes]
@@ -35,7 +35,7 @@ def reports(broker: LocalBroker) -> dict[str, Report | str]:
     """Every report of this file, out of one session: a second one would cost seconds and prove nothing more."""
     _create(broker)
     _fill(broker)
-    options = connection.options(broker.bootstrap_servers, {})
+    options = spark_kafka_options.options(broker.bootstrap_servers, {})
     answers: dict[str, Report | str] = {}
     with session() as spark:
         answers["found"] = run(spark, options, "app-outcomes")
@@ -46,7 +46,7 @@ def reports(broker: LocalBroker) -> dict[str, Report | str]:
             answers[topic] = str(error.value)
         soon = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
         with pytest.raises(RetryError) as error:
-            run(spark, connection.options("127.0.0.1:1", {}) | soon, "app-outcomes")
+            run(spark, spark_kafka_options.options("127.0.0.1:1", {}) | soon, "app-outcomes")
         answers["no broker"] = str(error.value)
     return answers
 
@@ -143,7 +143,7 @@ def _fill_others(producer: Producer) -> None:
         producer.produce("app-outcomes", value)
     producer.produce("app-outcomes", b'{"v": 3, "id": "from the future"}')
     sampled = Position(group="shop", topic="shop.retry", partition=0, offset=3, at_ms=DAY_MS)
-    producer.produce("app-outcomes", positions.to_json(sampled), positions.KEY)
+    producer.produce("app-outcomes", offset_records.to_json(sampled), offset_records.KEY)
 
 
 def _retry(producer: Producer, topic: str, lineage: str, attempt: int, due_ms: int) -> None:

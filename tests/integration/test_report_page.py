@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("altair")
 
-from retry.analytics.page.render import page
+from retry.analytics.html.render import page
 from tests.support.findings import findings
 
 PLOTS = {

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import sources, transforms
+from retry.analytics import kafka_source, transforms
 from retry.analytics.schema import OUTCOME, RETRY
 
 SHOP, BILL = ("shop", "shop/orders"), ("bill", "bill/invoices")
@@ -92,10 +92,10 @@ def test_only_whole_outcomes_of_versions_that_are_read_are_counted(spark: SparkS
     position = b'{"group":"g","topic":"r","partition":0,"offset":5,"at_ms":1,"kind":"position","v":1}'
     newer = [whole.replace(b'"v":1', b'"v":3'), b'{"v":4}']
     values = [whole, whole.replace(b"}", b',"new":1}'), second, position, *newer, *bad]
-    parsed = sources.parsed(spark.createDataFrame([(value,) for value in values], "value binary"))
+    parsed = kafka_source.parsed(spark.createDataFrame([(value,) for value in values], "value binary"))
     assert parsed.where("unreadable").count() == len(bad)
     assert parsed.where("other_version").count() == 2
-    found = [(row["id"], row["v"], row["group"], row["delay_ms"]) for row in sources.outcomes(parsed).collect()]
+    found = [(row["id"], row["v"], row["group"], row["delay_ms"]) for row in kafka_source.outcomes(parsed).collect()]
     assert found == [("a", 1, None, None), ("a", 1, None, None), ("a", 2, "g", 7)]
 
 
@@ -109,7 +109,7 @@ def test_a_retry_is_read_from_the_last_of_each_header_and_others_are_left_out(sp
         _record(APPENDED, []),
         _record(APPENDED, None),
     ]
-    retries = sources.retries(_timed(spark, records))
+    retries = kafka_source.retries(_timed(spark, records))
     assert _rows(retries) == [("r", "a", 2, 1000, 1500), ("r", "a", 2, None, None)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rocksdict import RdictIter, ReadOptions
 
-from retry.table.database import Database
+from retry.delay_queue.table.rocksdb import Database
 from tests.integration.test_table_faults import ALL, NOW_MS, ROWS, corrupt, opened, rows
 
 SEEDS = 8

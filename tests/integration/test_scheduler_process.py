@@ -18,12 +18,12 @@ import yaml
 from aiohttp import web
 
 from retry.errors import SchedulerEnded
-from retry.kafka.broker import free_port
-from retry.scheduler.decoder import decoded
-from retry.scheduler.logs import logging_of
-from retry.scheduler.runner import Runner
-from retry.scheduler.settings import from_environment
-from retry.scheduler.view import Shown
+from retry.kafka.local_broker import free_port
+from retry.scheduling.messages.body_decoder import decoded
+from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.embedded import Runner
+from retry.scheduling.messages.settings import from_environment
+from retry.scheduling.messages.schedule_json import Shown
 from tests.support.process import ROOT, WorkerProcess, await_that
 
 MANIFESTS = ROOT / "examples" / "deploy-scheduler"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retry.errors import SchemaUnavailable, SettingsInvalid, TaskInvalid
-from retry.kafka.schemas import Schemas
-from retry.sources.tasks import avro
-from retry.sources.tasks.formats import Reader, Schema
+from retry.kafka.schema_registry import Schemas
+from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.formats import Reader, Schema
 from tests.support.registry import RegistryServer, confluent
 
 KEY = {"customerId": "acme", "taskName": "bill"}

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from retry import clock
-from retry import entry as entries
-from retry.shard import Phase, Shard
-from retry.sweep import Changelog
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.worker.shards.shard import Phase, Shard
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 KEYS = [entries.key(100 + n, entries.key_stem("orders.DLT", 0), n) for n in range(3)]
 

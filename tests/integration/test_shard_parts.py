@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from retry import controls
-from retry import entry as entries
-from retry.controls import Reschedule
-from retry.entry import Entry
-from retry.gate import Gate
-from retry.gather import Lane
-from retry.kafka.log import Bounds
-from retry.kafka.memory import Fault, MemoryLog, MemoryTransactions
-from retry.opening import Surroundings
-from retry.shard import Phase, Shard
-from retry.sweep import Changelog
-from retry.table.database import Memory
-from retry.table.tables import RocksTables
-from retry.watchdog import Part
+from retry.delay_queue import control_records
+from retry.delay_queue import entry as entries
+from retry.delay_queue.control_records import Reschedule
+from retry.delay_queue.entry import Entry
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.kafka.interface import Bounds
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions
+from retry.worker.shards.restore import Surroundings
+from retry.worker.shards.shard import Phase, Shard
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.telemetry.health import Part
 from tests.support.plans import registry_of
 from tests.support.tables import plain_key
 
@@ -127,6 +127,6 @@ def test_a_shard_that_has_nothing_to_do_is_let_alone_and_looked_at_closely_now_a
 
 def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
     bench.sweep()
-    request = controls.reschedule_key(1)
-    bench.shard.table.fold([(request, controls.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
+    request = control_records.reschedule_key(1)
+    bench.shard.table.fold([(request, control_records.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
     assert not bench.shard.idle(NOW_MS)

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import KafkaError
 
 from retry import clock
-from retry.kafka.log import Bounds
-from retry.kafka.memory import MemoryLog, MemoryTransactions
-from retry.opening import Surroundings
-from retry.shard import Phase, Shard
-from retry.sweep import Changelog
-from retry.table.database import Memory
-from retry.table.tables import RocksTables
+from retry.kafka.interface import Bounds
+from retry.testing.kafka import MemoryLog, MemoryTransactions
+from retry.worker.shards.restore import Surroundings
+from retry.worker.shards.shard import Phase, Shard
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import RocksTables
 from tests.support.tables import everything, plain_key
 
 DAY_MS = 86_400_000

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from retry import entry as entries
+from retry.delay_queue import entry as entries
 from retry.errors import ChangelogReplaced, TableUnreadable
-from retry.table.base import Identity
-from retry.table.rocks import Memory, RocksTable, wipe
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from retry.clock import monotonic_s
-from retry.sinks.webhook.answer import Answer, Verdict
-from retry.sinks.webhook.client import BODY_BYTES_MAX, Client, Request
-from retry.sinks.webhook.guard import Guard, Lookup, listed
-from retry.sinks.webhook.signature import secret_of, signed
+from retry.delivery.webhooks.response import Answer, Verdict
+from retry.delivery.webhooks.http_client import BODY_BYTES_MAX, Client, Request
+from retry.delivery.webhooks.ssrf_guard import Guard, Lookup, listed
+from retry.delivery.webhooks.standard_webhooks import secret_of, signed
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status
 
 TLS = Path(__file__).parents[1] / "fixtures" / "tls"

@@ -6,7 +6,7 @@
 | --- | --- |
 | `plan` | what a seed draws before it begins |
 | `world` | time, the log, the workers, and who has the next step |
-| `worker` | one worker, composed as `retry.app` does |
+| `worker` | one worker, composed as `retry.worker.composition` does |
 | `stepped` | log and tables as a worker reaches them, where it may crash, freeze or be overtaken before and after each call |
 | `outside` | who writes letters, takes retries and gives orders |
 | `faults` | what goes wrong between steps |

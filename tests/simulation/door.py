@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from retry import entry as entries
-from retry.entry import Also, Named
-from retry.plan import Plan
-from retry.settled import Settled
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Also, Named
+from retry.delay_queue.recurrence import Plan
+from retry.intake.settled import Settled
 from tests.simulation.plan import SHARDS
 
 TEAM, SCHEDULES, FIRED, HISTORY = "door", "schedules", "fired", "history"
@@ -21,7 +21,7 @@ _ALL = 1_000
 
 
 class Door:
-    """See `retry.doors.Door`. A message's key is the name; its value says when, and how often; without one it is a cancel."""
+    """See `retry.intake.entry_source.Door`. A message's key is the name; its value says when, and how often; without one it is a cancel."""
 
     topics: Sequence[str] = (SCHEDULES,)
 

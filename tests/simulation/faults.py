@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from retry.controls import Pause, encode, pause_key
-from retry.kafka.memory import MemoryTransactions
+from retry.delay_queue.control_records import Pause, encode, pause_key
+from retry.testing.kafka import MemoryTransactions
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 

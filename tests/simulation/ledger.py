@@ -19,13 +19,13 @@ from typing import Any
 
 import orjson
 
-from retry import entry as entries
-from retry.entry import ORDERED
-from retry.kafka.memory import MemoryRecord, Transaction
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import ORDERED
+from retry.testing.kafka import MemoryRecord, Transaction
 from retry.kafka.topics import Names
-from retry.skew import TOLERANCE_MS
-from retry.sources import headers as names
-from retry.table.base import CONTROL
+from retry.worker.clock_skew import TOLERANCE_MS
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue.table.interface import CONTROL
 from tests.simulation.names import Schedules
 from tests.simulation.plan import MAX_ATTEMPTS
 from tests.simulation.violation import Violation, want

@@ -25,16 +25,17 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from retry import opening, sweep
-from retry.entry import ORDERED
+from retry.worker.shards import restore
+from retry.delivery import sweep
+from retry.delay_queue.entry import ORDERED
 from retry.errors import CommitInDoubt
-from retry.kafka.log import Bounds
-from retry.kafka.memory import MemoryTransactions
-from retry.letters import Letters
-from retry.table import memory
-from retry.table.ahead import Ahead
-from retry.table.base import Row
-from retry.table.memory_tables import MemoryTables
+from retry.kafka.interface import Bounds
+from retry.testing.kafka import MemoryTransactions
+from retry.intake.consumer import Letters
+from retry.testing import memory_table
+from retry.delay_queue.table.unfolded_changes import Ahead
+from retry.delay_queue.table.interface import Row
+from retry.testing.memory_tables import MemoryTables
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]
@@ -128,7 +129,7 @@ def _stale_tables() -> Patches:
 
 
 def _beyond_the_end() -> Patches:
-    return [patch.object(opening, "is_within", lambda _table, _bounds: True)]
+    return [patch.object(restore, "is_within", lambda _table, _bounds: True)]
 
 
 def _doubt_is_success() -> Patches:
@@ -176,7 +177,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "back-to-life": _back_to_life,
     "superseded-stay": lambda: [patch.object(SteppedTable, "superseded", lambda _table, _rows_max: [])],
     "superseded-later": _superseded_later,
-    "runs-told-late": lambda: [patch.object(memory, "_KNOWN_AHEAD", (ORDERED,))],
+    "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
 }
 
 

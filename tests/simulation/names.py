@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from retry import entry as entries
-from retry.entry import CANCEL, NAMED
-from retry.kafka.memory import MemoryRecord, Transaction
-from retry.skew import TOLERANCE_MS
-from retry.table.names import place
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import CANCEL, NAMED
+from retry.testing.kafka import MemoryRecord, Transaction
+from retry.worker.clock_skew import TOLERANCE_MS
+from retry.delay_queue.table.named_entries import place
 from tests.simulation.door import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
 from tests.simulation.violation import Violation, want
 

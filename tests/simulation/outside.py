@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from retry import controls
-from retry.controls import Pause, Reschedule
-from retry.entry import Headers
-from retry.kafka.memory import MemoryFollower, MemoryRecord, MemoryTransactions
-from retry.sources import headers as names
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause, Reschedule
+from retry.record import Headers
+from retry.testing.kafka import MemoryFollower, MemoryRecord, MemoryTransactions
+from retry.dead_letters import retry_headers as names
 from tests.simulation.door import SCHEDULES
 from tests.simulation.ledger import header, retry_of
 from tests.simulation.names import runs_of
@@ -115,20 +115,20 @@ class Outside:
         scope, name = world.random.choice((("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")))
         stands = world.random.random() < 0.5
         world.fault("pause" if stands else "resume", f"{scope} {name}")
-        self.order(controls.pause_key(scope, name), controls.encode(Pause(world.now_ms)) if stands else None)
+        self.order(control_records.pause_key(scope, name), control_records.encode(Pause(world.now_ms)) if stands else None)
 
     def resume(self) -> None:
         """End every pause."""
         for scope, name in (("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")):
-            self.order(controls.pause_key(scope, name), None)
+            self.order(control_records.pause_key(scope, name), None)
 
     def change_policies(self) -> None:
         """Write another policy file, and ask for what waits to be rescheduled."""
         world = self._world
         world.delay = world.random.choice(DELAYS)
         world.fault("reschedule", world.delay)
-        request = controls.encode(Reschedule(world.now_ms, policies=world.delay))
-        self.order(controls.reschedule_key(world.now_ms), request)
+        request = control_records.encode(Reschedule(world.now_ms, policies=world.delay))
+        self.order(control_records.reschedule_key(world.now_ms), request)
 
     def order(self, key: bytes, value: bytes | None) -> None:
         """A control record into every shard."""

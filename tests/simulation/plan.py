@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 from typing import NamedTuple
 
-from retry.policies.file import parse
+from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
 APP = "sim"

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from retry import clock
-from retry import entry as entries
-from retry.shard import Phase
-from retry.skew import TOLERANCE_MS
+from retry.delay_queue import entry as entries
+from retry.worker.shards.shard import Phase
+from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation import faults, tables
 from tests.simulation.ledger import Violation
 from tests.simulation.outside import Outside

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from retry import entry as entries
-from retry.entry import NAMED
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import NAMED
 from retry.errors import CommitInDoubt
-from retry.kafka.log import Bounds, Told
-from retry.kafka.memory import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
-from retry.table.base import Row
-from retry.table.memory import MemoryTable
+from retry.kafka.interface import Bounds, Told
+from retry.testing.kafka import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
+from retry.delay_queue.table.interface import Row
+from retry.testing.memory_table import MemoryTable
 from tests.simulation.plan import APP
 from tests.simulation.worker import Host
 
@@ -25,7 +25,7 @@ _FAULTS = list(Fault)
 
 
 class SteppedLog:
-    """See `retry.kafka.log.Log`."""
+    """See `retry.kafka.interface.Log`."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name, self._world, self._log = name, world, MemoryBrokers(world.log, APP, name)
@@ -48,7 +48,7 @@ class SteppedLog:
 
 
 class SteppedWriter:
-    """See `retry.kafka.log.Writer`; `name` is `shard` or `intake`."""
+    """See `retry.kafka.interface.Writer`; `name` is `shard` or `intake`."""
 
     def __init__(self, world: World, writer: MemoryTransactions, name: str) -> None:
         self._world, self._writer, self._name = world, writer, name
@@ -107,7 +107,7 @@ class SteppedWriter:
 
 
 class SteppedFollower:
-    """See `retry.kafka.log.Follower`; it may bring nothing, little, or what it brought before."""
+    """See `retry.kafka.interface.Follower`; it may bring nothing, little, or what it brought before."""
 
     def __init__(self, world: World, follower: MemoryFollower) -> None:
         self._world, self._follower = world, follower
@@ -142,7 +142,7 @@ class SteppedFollower:
 
 
 class SteppedMember:
-    """See `retry.kafka.log.Member`."""
+    """See `retry.kafka.interface.Member`."""
 
     def __init__(self, world: World, member: MemoryMember) -> None:
         self._world, self._member = world, member
@@ -170,7 +170,7 @@ class SteppedMember:
 
 
 class SteppedTables:
-    """See `retry.table.base.Tables`; what lies there is the host's."""
+    """See `retry.delay_queue.table.interface.Tables`; what lies there is the host's."""
 
     def __init__(self, world: World, host: Host) -> None:
         self._world, self._host = world, host
@@ -193,7 +193,7 @@ class SteppedTables:
 
 
 class SteppedTable:
-    """See `retry.table.base.Table`."""
+    """See `retry.delay_queue.table.interface.Table`."""
 
     def __init__(self, world: World, table: MemoryTable) -> None:
         self._world, self.table = world, table

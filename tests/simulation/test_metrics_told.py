@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from retry import app, clock
+from retry.worker import composition
+from retry import clock
 from retry.kafka import topics
-from retry.outlook import Outlook
+from retry.worker.backlog_gauges import Outlook
 from retry.settings import Settings
-from retry.telemetry import declared
+from retry.telemetry import metric_catalogue
 from retry.telemetry.metrics import Metrics
 from tests.simulation import worker
 from tests.simulation.outside import Outside
@@ -40,13 +41,13 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     metrics, shards = process.engine.metrics, process.shards
     settings, names = Settings(app_id=APP), topics.names(APP)
     unused: Any = None
-    app._calls(settings, names, metrics)
-    app._rounds(Outlook(shards.shards, dict.fromkeys), metrics)
-    app._sampling(settings, shards, process.policies, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
+    composition._calls(settings, names, metrics)
+    composition._rounds(Outlook(shards.shards, dict.fromkeys), metrics)
+    composition._sampling(settings, shards, process.policies, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
     page = exported(metrics.text().decode())
-    assert page.keys() == {metric.name for metric in declared.WORKER}
+    assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
     for name, (kind, labels) in page.items():
-        metric = declared.DECLARED[name]
+        metric = metric_catalogue.DECLARED[name]
         assert kind == metric.type, name
         assert labels in ((), tuple(sorted(metric.labels))), name
 

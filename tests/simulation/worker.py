@@ -1,26 +1,26 @@
-"""One worker: the real classes, put together as `retry.app` does, and the steps that its threads take."""
+"""One worker: the real classes, put together as `retry.worker.composition` does, and the steps that its threads take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from retry import doors
-from retry.anew import Judge
-from retry.engine import Engine
-from retry.gate import Gate
-from retry.intake import Intake
-from retry.letters import Letters
-from retry.lineages import Lineages
-from retry.opening import Surroundings
-from retry.pack import Packer
+from retry.intake import entry_source
+from retry.delivery.redecide import Judge
+from retry.worker.engine import Engine
+from retry.delivery.admission import Gate
+from retry.intake.intake import Intake
+from retry.intake.consumer import Letters
+from retry.intake.attempts import Lineages
+from retry.worker.shards.restore import Surroundings
+from retry.intake.build_entry import Packer
 from retry.policies.registry import Registry
-from retry.recent import Recent
-from retry.shards import Shards
-from retry.skew import Skew
-from retry.table.memory import MemoryTable
-from retry.table.memory_tables import MemoryTables
-from retry.trace import Tracer
+from retry.intake.attempts.lineage_follower import Recent
+from retry.worker.shards.assignment import Shards
+from retry.worker.clock_skew import Skew
+from retry.testing.memory_table import MemoryTable
+from retry.testing.memory_tables import MemoryTables
+from retry.intake.attempts.attempt_counter import Tracer
 from tests.simulation.door import Door
 from tests.simulation.plan import AGE_MS_MAX, policies
 
@@ -93,7 +93,7 @@ class Process:
         self._portions: list[Any] = []
 
     def build(self) -> None:
-        """See `retry.app.build`."""
+        """See `retry.worker.composition.build`."""
         from tests.simulation.stepped import SteppedLog, SteppedTables
 
         world, own = self.world, self.world.own
@@ -111,7 +111,7 @@ class Process:
             return Intake(registry, tracer, packer(), None, own, partitions, through)
 
         letters = Letters(
-            log, f"intake-{self.host.name}", own.intake_group, doors.subscription(registry, through), intake(registry),
+            log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
             world.plan.batch, _BYTES_MAX,
         )  # fmt: skip
         gate = Gate(registry, own.parked, self._closed, lambda: 1.0, through)
@@ -120,7 +120,7 @@ class Process:
         self.shards = shards = Shards(own.table_group, own.changelog, around, map)
 
         def use(registry: Registry) -> None:
-            letters.use(intake(registry), doors.subscription(registry, through))
+            letters.use(intake(registry), entry_source.subscription(registry, through))
             gate.use(registry, through)
             shards.around = shards.around._replace(judge=Judge(registry, packer()))
 
@@ -219,7 +219,7 @@ _DO: dict[str, Callable[[Process], None]] = {
 
 
 class _Policies:
-    """A policy file that needs no disk; see `retry.reload.PolicyFile`."""
+    """A policy file that needs no disk; see `retry.worker.policy_reload.PolicyFile`."""
 
     trouble, refusals = None, 0
 

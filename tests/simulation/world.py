@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from retry import entry as entries
-from retry.entry import Entry
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Entry
 from retry.kafka import topics
-from retry.kafka.memory import MemoryLog, MemoryRecord, Transaction
-from retry.table.base import CONTROL
+from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
+from retry.delay_queue.table.interface import CONTROL
 from tests.simulation.door import FIRED, HISTORY, SCHEDULES, SOURCE
 from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from retry.clock import wall_ms
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.soak import result
 from tests.soak.downstream import Downstream
 from tests.soak.faults import Faults

@@ -15,7 +15,7 @@ import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 from retry.clock import pause
-from retry.sources import headers as names
+from retry.dead_letters import retry_headers as names
 from tests.support.deployment import Deployment
 from tests.support.reading import COMMITTED, QUIET
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from retry.clock import Deadline
-from retry.kafka.broker import LocalBroker
+from retry.kafka.local_broker import LocalBroker
 from tests.support.deployment import Deployment
 from tests.support.process import WorkerProcess, await_that, let_pass
 

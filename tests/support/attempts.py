@@ -1,6 +1,6 @@
 """What becomes of letters, in plain Python: the same rules as `retry.analytics.attempts`, said once more without Spark.
 
-Letters, sent and positions are mappings with the columns of `retry.analytics.frames`.
+Letters, sent and positions are mappings with the columns of `retry.analytics.schemas`.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from retry import entry as entries
-from retry.entry import Entry, Header, Named
-from retry.gather import Lane
-from retry.kafka.memory import MemoryLog, MemoryTransactions
-from retry.sweep import Changelog, Swept, sweep
-from retry.table.base import Table
-from retry.table.memory import MemoryTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Entry, Named
+from retry.record import Header
+from retry.delay_queue.lane import Lane
+from retry.testing.kafka import MemoryLog, MemoryTransactions
+from retry.delivery.sweep import Changelog, Swept, sweep
+from retry.delay_queue.table.interface import Table
+from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_700_000_000_000
 CHANGELOG = Changelog("changelog", 1)

@@ -29,15 +29,15 @@ from typing import Any
 
 import orjson
 
-from retry import entry as entries
-from retry.entry import END_KEY
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import END_KEY
 from retry.errors import EntryUnreadable
 from retry.kafka import topics
-from retry.sources import headers as names
-from retry.table.base import CONTROL, Identity
-from retry.table.beside import stored
-from retry.table.database import Memory
-from retry.telemetry import positions
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue.table.interface import CONTROL, Identity
+from retry.delay_queue.table.read_only_table import stored
+from retry.delay_queue.table.rocksdb import Memory
+from retry.telemetry import offset_records
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
@@ -194,7 +194,7 @@ def _delivery(key: bytes) -> tuple[str, int]:
 
 
 def _check_outcomes(found: Findings, sent: Mapping[str, Letter], outcomes: list[Record]) -> None:
-    letters = [record for record in outcomes if record.key != positions.KEY]
+    letters = [record for record in outcomes if record.key != offset_records.KEY]
     told: Counter[str] = Counter(orjson.loads(record.value or b"{}").get("source", "") for record in letters)
     found.taken_twice += [f"outcome of {source}: {n} times" for source, n in told.items() if n > 1]
     found.phantom += [f"outcome of {source}" for source in told if source not in sent]

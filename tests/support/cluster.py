@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from retry.kafka.broker import HOST, LocalBroker, free_port, new_cluster_id
+from retry.kafka.local_broker import HOST, LocalBroker, free_port, new_cluster_id
 from tests.support.process import await_that
 from tests.support.proxy import Proxy
 from tests.support.reading import admin

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from retry.analytics.frames import ATTEMPT
+from retry.analytics.schemas import ATTEMPT
 
 Row = dict[str, Any]
 

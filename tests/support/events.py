@@ -56,7 +56,7 @@ KINDS = (
 
 @dataclass
 class Events:
-    """Rows in the columns of `retry.analytics.frames`, and the truth.
+    """Rows in the columns of `retry.analytics.schemas`, and the truth.
 
     Attributes:
       recovered: by team, exception and attempt, letters that recovered there.

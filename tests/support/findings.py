@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from retry.advice.evidence import Cell, Evidence, Kind, survival
-from retry.advice.worth import judged, saving, worth
+from retry.analytics.advice.evidence import Cell, Evidence, Kind, survival
+from retry.analytics.advice.summary import judged, saving, worth
 
 Rows = list[dict[str, Any]]
 _HOUR_MS = 3_600_000

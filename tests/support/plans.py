@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from retry.entry import Header
-from retry.failure import Failure
-from retry.policies.file import parse
+from retry.record import Header
+from retry.dead_letters.failure import Failure
+from retry.policies.policy_file import parse
 from retry.policies.plan import Plan
 from retry.policies.registry import Registry
 from retry.policies.route import Route

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
-from retry.kafka.broker import HOST, free_port
+from retry.kafka.local_broker import HOST, free_port
 
 _CHUNK = 1 << 16
 _ANSWER_S = 10.0

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import NewTopic
 
-from retry import client
+from retry.scheduling import client
 from retry.kafka import topics
 from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, admin, read

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from retry.analytics.decode import day
-from retry.analytics.frames import LETTER, POSITION, SENT
+from retry.analytics.schemas import LETTER, POSITION, SENT
 from tests.support.events import Events, rows
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from retry import entry as entries
-from retry.table.base import Identity, Row, Table
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.table.interface import Identity, Row, Table
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

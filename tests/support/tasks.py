@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from retry import entry as entries
-from retry.entry import Named
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Named
 from tests.support.deployment import Deployment
 from tests.support.reading import COMMITTED, QUIET, Record, read
 

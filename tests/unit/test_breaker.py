@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retry.breaker import Breakers
+from retry.delivery.circuit_breaker import Breakers
 from retry.policies.limits import Breaker
 
 T, OTHER = "orders.retry", "other.retry"

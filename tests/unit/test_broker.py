@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from retry.kafka.broker import new_cluster_id
+from retry.kafka.local_broker import new_cluster_id
 from tests.support.cluster import java_hash
 
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.calling import step
-from retry.calls import Calls, Limits
+from retry.delivery.webhooks.delivery import step
+from retry.delivery.webhooks.in_flight import Calls, Limits
 from retry.clock import Deadline, pause, wall_ms
-from retry.doors import timers as door
-from retry.entry import Call
+from retry.scheduling.timers import entry_source as door
+from retry.delay_queue.entry import Call
 from retry.errors import CommitInDoubt, TransactionAborted
-from retry.kafka.memory import Fault
+from retry.testing.kafka import Fault
 from retry.kafka.topics import Names
-from retry.sinks.webhook.answer import Answer
-from retry.sinks.webhook.client import Request
-from retry.telemetry.calls import Called, read
+from retry.delivery.webhooks.response import Answer
+from retry.delivery.webhooks.http_client import Request
+from retry.telemetry.call_records import Called, read
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
 
 NAMES = Names("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls")

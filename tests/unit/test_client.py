@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from retry import client
-from retry.doors.schedule import CANCEL, Put, Rules, asked
-from retry.entry import Entry
-from retry.kafka.memory import MemoryRecord
+from retry.scheduling import client
+from retry.scheduling.messages.schedule_request import CANCEL, Put, Rules, asked
+from retry.delay_queue.entry import Entry
+from retry.testing.kafka import MemoryRecord
 
 NOW_S = 1_700_000_000
 

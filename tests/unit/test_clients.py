@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from retry.kafka import clients
+from retry.kafka import client_config
 from retry.settings import from_environment
 
 
 def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sparing, clock = clients._Sparing(), [100.0]
-    monkeypatch.setattr(clients, "monotonic_s", lambda: clock[0])
+    sparing, clock = client_config._Sparing(), [100.0]
+    monkeypatch.setattr(client_config, "monotonic_s", lambda: clock[0])
 
     def said(text: str) -> bool:
         return sparing.filter(logging.LogRecord("clients", logging.ERROR, "", 0, text, ("consumer-1",), None))
@@ -26,5 +26,5 @@ def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monk
 
 def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator_prefers() -> None:
     settings = from_environment({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
-    assert clients.reader_config(settings)["auto.offset.reset"] == "earliest"
-    assert clients.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"
+    assert client_config.reader_config(settings)["auto.offset.reset"] == "earliest"
+    assert client_config.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"

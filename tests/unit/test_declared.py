@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from retry.api.web import Web
-from retry.scheduler.metrics import SchedulerMetrics
-from retry.telemetry import declared, made
-from retry.telemetry.declared import Metric
+from retry.scheduling.timers.routes import Web
+from retry.scheduling.messages.metrics import SchedulerMetrics
+from retry.telemetry import metric_catalogue, prometheus
+from retry.telemetry.metric_catalogue import Metric
 from retry.telemetry.metrics import Metrics
-from retry.telemetry.window import Retry
+from retry.telemetry.recovery_ratio import Retry
 from tests.support.metrics import exported
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -38,11 +38,11 @@ def known(metric: Metric) -> tuple[str, tuple[str, ...]]:
 
 
 def test_the_documentation_is_written_from_the_table() -> None:
-    assert DOCS.read_text() == declared.document(), "python -m retry.telemetry.declared > docs/metrics.md"
+    assert DOCS.read_text() == metric_catalogue.document(), "python -m retry.telemetry.metric_catalogue > docs/metrics.md"
 
 
 def test_names_are_unique_and_say_what_they_are() -> None:
-    every = (*declared.WORKER, *declared.SCHEDULER, *declared.API)
+    every = (*metric_catalogue.WORKER, *metric_catalogue.SCHEDULER, *metric_catalogue.API)
     assert len({metric.name for metric in every}) == len(every)
     for metric in every:
         assert metric.type in ("counter", "gauge", "histogram")
@@ -55,7 +55,7 @@ def test_the_api_exports_what_is_declared() -> None:
     unused: Any = None
     web = Web(unused, View(), unused)  # type: ignore[arg-type]
     web._answered.labels("GET", "200").inc()
-    assert exported(made.page(web._registry)) == {metric.name: known(metric) for metric in declared.API}
+    assert exported(prometheus.page(web._registry)) == {metric.name: known(metric) for metric in metric_catalogue.API}
 
 
 def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> None:
@@ -68,12 +68,12 @@ def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> No
         told.tell_put_back(Counter({"t": 1}))
         pages.append(exported(told.text().decode()))
     for name, (kind, labels) in pages[1].items():
-        assert kind == declared.DECLARED[name].type
-        assert labels in ((), known(declared.DECLARED[name])[1])
-    assert pages[1].keys() - pages[0].keys() == {metric.name for metric in declared.SCHEDULER}
+        assert kind == metric_catalogue.DECLARED[name].type
+        assert labels in ((), known(metric_catalogue.DECLARED[name])[1])
+    assert pages[1].keys() - pages[0].keys() == {metric.name for metric in metric_catalogue.SCHEDULER}
 
 
-@pytest.mark.parametrize("make", [made.counter, made.histogram])
+@pytest.mark.parametrize("make", [prometheus.counter, prometheus.histogram])
 def test_what_is_not_declared_or_otherwise_is_not_made(make: Any) -> None:
     with pytest.raises(KeyError):
         make(CollectorRegistry(), "retry_something_total")

@@ -11,7 +11,7 @@ import yaml
 from retry import settings
 from retry.__main__ import main
 from retry.errors import SettingsInvalid
-from retry.policies.file import load
+from retry.policies.policy_file import load
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deploy-timers"
 

@@ -10,20 +10,20 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry import doors
-from retry import entry as entries
-from retry.controls import pause_key
-from retry.entry import Also, Call, Entry, Named
-from retry.gate import Gate
-from retry.gather import Lane
-from retry.intake import Intake
-from retry.kafka.memory import MemoryLog, MemoryRecord, MemoryTransactions
+from retry.intake import entry_source
+from retry.delay_queue import entry as entries
+from retry.delay_queue.control_records import pause_key
+from retry.delay_queue.entry import Also, Call, Entry, Named
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.intake.intake import Intake
+from retry.testing.kafka import MemoryLog, MemoryRecord, MemoryTransactions
 from retry.kafka.topics import Names
-from retry.lineages import Lineages
-from retry.pack import Packer
-from retry.plan import Plan
-from retry.settled import Settled
-from retry.trace import Tracer
+from retry.intake.attempts import Lineages
+from retry.intake.build_entry import Packer
+from retry.delay_queue.recurrence import Plan
+from retry.intake.settled import Settled
+from retry.intake.attempts.attempt_counter import Tracer
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -101,7 +101,7 @@ def test_a_batch_without_a_letter_is_taken_in_with_its_offsets() -> None:
 
 def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
     registry, door = registry_of(POLICIES), Fake("schedules")
-    assert doors.subscription(registry, [door]) == ["orders.DLT", "schedules"]
+    assert entry_source.subscription(registry, [door]) == ["orders.DLT", "schedules"]
     taking = intake(door)
     assert [taking.reads(topic) for topic in ("orders.DLT", "schedules", "others")] == [True, True, False]
     assert not intake().reads("schedules")

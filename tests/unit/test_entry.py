@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry import entry as entries
-from retry.entry import DUE_MS_MAX, Entry, Source
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import DUE_MS_MAX, Entry, Source
 from retry.errors import EntryNewer, EntryUnreadable
 
 DUE_MS_MIN = -(1 << 63)

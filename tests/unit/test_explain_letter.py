@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 
 from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
 from backoff.calendar import parsed
-from retry import entry as entries
-from retry.commands.entries import _line, _whole
-from retry.control import due, search, waiting
-from retry.control.explain import explained
-from retry.control.letter import Known
-from retry.control.search import Decided, Place, Sent
-from retry.control.state import State
-from retry.entry import Also, Entry, Named
-from retry.plan import Plan
-from retry.policies.file import parse
-from retry.table.base import Identity, Table
-from retry.table.memory import MemoryTable
-from retry.table.rocks import Memory, RocksTable
+from retry.delay_queue import entry as entries
+from retry.cli.entries import _line, _whole
+from retry.operations.explain import due_time, search
+from retry.operations import waiting_entries
+from retry.operations.explain.explanation import explained
+from retry.operations.explain.evidence import Known
+from retry.operations.explain.search import Decided, Place, Sent
+from retry.operations.explain.state import State
+from retry.delay_queue.entry import Also, Entry, Named
+from retry.delay_queue.recurrence import Plan
+from retry.policies.policy_file import parse
+from retry.delay_queue.table.interface import Identity, Table
+from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -52,7 +53,7 @@ def test_the_last_step_is_what_the_policy_decides(curve, jitter, calendar, attem
     decision = policy.decide(
         attempt=attempt, first_failed_at_ms=failed_ms, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
     )
-    told = list(due.steps(
+    told = list(due_time.steps(
         policy, attempt=attempt, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
     ))  # fmt: skip
     assert decision == RetryAt(told[-1].at_ms)
@@ -64,7 +65,7 @@ def test_each_step_says_what_it_did() -> None:
         curve=Constant(delay_ms=4 * HOUR_MS, max_delay_ms=HOUR_MS), jitter=JITTERS["none"], max_attempts=20,
         max_age_ms=DAY_MS, max_delay_ms=HOUR_MS, honour_retry_at=True, calendar=CALENDARS[1],
     )  # fmt: skip
-    told = due.steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
+    told = due_time.steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
     # 1,700,000,000 s is 22:13:20 on 14 November 2023, UTC; in Berlin an hour later.
     assert [step.says for step in told] == [
         "The letter itself asked for 2023-11-15T22:13:20.000+00:00 (retry-at-ms).",
@@ -98,17 +99,17 @@ def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
         for offset in (0, 1, 256)
     }
     for letter, key in keys.items():
-        found = waiting.of_source(table, *letter)
+        found = waiting_entries.of_source(table, *letter)
         assert found is not None and (found.key, found.head) == (key, None)
         assert found.entry.value == b"%d" % letter[2]
-    assert waiting.of_source(table, "a", 0, 2) is waiting.of_source(table, "c", 0, 0) is None
+    assert waiting_entries.of_source(table, "a", 0, 2) is waiting_entries.of_source(table, "c", 0, 0) is None
 
 
 def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -> None:
     head = put(table, 500, "a", 0, 1, b"k")
     behind = put(table, 100, "a", 0, 2, b"k")
     other = put(table, 100, "a", 0, 3, b"other")
-    found = [waiting.of_source(table, "a", 0, offset) for offset in (1, 2, 3)]
+    found = [waiting_entries.of_source(table, "a", 0, offset) for offset in (1, 2, 3)]
     assert [(each.key, each.head) for each in found if each] == [(head, None), (behind, head), (other, None)]
 
 
@@ -175,14 +176,14 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
         plan = Plan(2, NOW_MS, every_ms=60_000)
         named = Named("out", b"k", b"v", [], None, "tasks", also=(Also("copies", 3, None, None),), plan=plan)
         table.fold([(key, entries.encode(named))], version, NOW_MS)
-    assert waiting.of_source(table, "tasks", 0, 5) is None, "it is superseded"
-    found = waiting.of_source(table, "tasks", 0, 6)
+    assert waiting_entries.of_source(table, "tasks", 0, 5) is None, "it is superseded"
+    found = waiting_entries.of_source(table, "tasks", 0, 6)
     told = explained(known(position=7, waiting=found), None, None, NOW_MS)
     assert told.state is State.WAITING
     said = " ".join(told.says["now"])
     assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
-    [(where, entry)] = waiting.entries(table, None, None)
-    assert waiting.find(table, where) == entry
+    [(where, entry)] = waiting_entries.entries(table, None, None)
+    assert waiting_entries.find(table, where) == entry
     assert _line(where, entry).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
     whole = _whole(where, entry)
     assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
@@ -191,7 +192,7 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
 
 def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
     put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
-    found = waiting.of_source(table, "a.DLT", 0, 5)
+    found = waiting_entries.of_source(table, "a.DLT", 0, 5)
     told = explained(known(position=6, waiting=found, decided=DECIDED), None, None, NOW_MS)
     assert told.state is State.WAITING
     assert told.says["due"][-1].startswith("It was put off to 2023-11-14T22:13:50.000+00:00 since")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retry.engine import Engine
+from retry.worker.engine import Engine
 from retry.errors import DataDirUnusable
 
 

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from retry import controls
-from retry.controls import Pause
-from retry.gate import Gate
-from retry.gather import Lane
-from retry.policies.file import parse
-from retry.reasons import Reason
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.policies.policy_file import parse
+from retry.telemetry.health import Reason
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -48,7 +48,7 @@ class Around:
 
     def take(self, lane: Lane, wanted: int = 1_000, after_ms: int = 0, **standing: str) -> int:
         """How many may go; `standing` are pauses, name by scope."""
-        asked = {controls.pause_key(scope, name): controls.encode(Pause(NOW_MS)) for scope, name in standing.items()}
+        asked = {control_records.pause_key(scope, name): control_records.encode(Pause(NOW_MS)) for scope, name in standing.items()}
         return self.gate.take(lane, wanted, NOW_MS + after_ms, asked)
 
     def why(self, lane: Lane, after_ms: int = 0) -> str | None:

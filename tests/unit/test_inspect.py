@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import asdict
 
-from retry import lineages
-from retry.commands.inspect import inspect
-from retry.control import lines
-from retry.control.cluster import Part
-from retry.kafka.spans import Span
-from retry.sources import dead_letter
+from retry.intake import attempts
+from retry.cli.inspect import inspect
+from retry.operations import json_lines
+from retry.operations.cluster import Part
+from retry.kafka.offset_ranges import Span
+from retry.dead_letters import dead_letter
 from tests.support.process import ROOT
 
 NOW_MS = 1_795_284_700_000
@@ -83,7 +83,7 @@ def test_a_letter_is_a_line_with_these_keys(policies: str) -> None:
     assert (found["topic"], found["partition"], found["offset"]) == ("pay.DLT", 2, 7)
     assert (found["decision"], found["reason"], found["target"]) == ("retry", None, "pay.retry")
     assert (found["policy"], found["due_at_ms"]) == ("pay/pay.DLT", NOW_MS + 10_000)
-    assert found["lineage"] == lineages.to_header(1 | lineages.payload(b"k", b"v")).decode()
+    assert found["lineage"] == attempts.to_header(1 | attempts.payload(b"k", b"v")).decode()
 
 
 def test_a_rule_parks_and_is_named(policies: str) -> None:
@@ -117,7 +117,7 @@ def test_the_cluster_is_part_of_the_lineage_where_the_letter_has_coordinates() -
     letter = line(("kafka_dlt-original-topic", b"pay"), ("kafka_dlt-original-partition", b"\0\0\0\3"),
                   ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\0\x09"))  # fmt: skip
     for cluster in ("", "abc"):
-        expected = lineages.to_header(lineages.lineage_of(cluster, "pay", 3, 9)).decode()
+        expected = attempts.to_header(attempts.lineage_of(cluster, "pay", 3, 9)).decode()
         assert row(letter, "--cluster-id", cluster)["lineage"] == expected
     assert row(letter)["lineage"] == row(letter, "--cluster-id", "")["lineage"]
 
@@ -182,7 +182,7 @@ def test_no_letter_is_refused(letter: str, policies: str) -> None:
 def test_a_line_that_is_too_long_is_skipped_whole() -> None:
     told: list[tuple[int, str]] = []
     text = f'{{"topic": "a"}}\n{{"topic": "{"b" * 3_000_000}"}}\n{{"topic": "c"}}\n{"d" * 50}'
-    found = lines.records(io.BytesIO(text.encode()), lambda *complaint: told.append(complaint), line_bytes_max=30)
+    found = json_lines.records(io.BytesIO(text.encode()), lambda *complaint: told.append(complaint), line_bytes_max=30)
     assert [record.topic() for record in found] == ["a", "c"]
     assert told == [(2, "longer than 30 bytes"), (4, "longer than 30 bytes")]
 
@@ -215,7 +215,7 @@ def test_a_policy_file_with_a_mistake_is_named() -> None:
 @pytest.mark.parametrize("path", [*CAPTURED, *LETTERS], ids=lambda path: path.stem)
 def test_captured_letters_are_told_as_they_are_read(path: Path) -> None:
     cases = [json.loads(each) for each in path.read_text().splitlines()]
-    read = [dead_letter.read(each).failure for each in lines.records(path.open("rb"), pytest.fail)]
+    read = [dead_letter.read(each).failure for each in json_lines.records(path.open("rb"), pytest.fail)]
     found = rows(path.read_bytes())
     assert len(found) == len(cases) > 0
     for case, failure, told in zip(cases, read, found, strict=True):

@@ -9,27 +9,28 @@ import orjson
 import pytest
 from confluent_kafka import TopicPartition
 
-from retry import entry as entries
-from retry import lineages
-from retry.entry import Entry, Headers
+from retry.delay_queue import entry as entries
+from retry.intake import attempts
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
-from retry.intake import Intake
-from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransactions
+from retry.intake.intake import Intake
+from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactions
 from retry.kafka.topics import Names
-from retry.lineages import Lineages
-from retry.pack import Packer
-from retry.settled import Settled
-from retry.sources import headers as names
+from retry.intake.attempts import Lineages
+from retry.intake.build_entry import Packer
+from retry.intake.settled import Settled
+from retry.dead_letters import retry_headers as names
 from retry.telemetry import fingerprint
-from retry.telemetry.window import Retry
-from retry.trace import Tracer
+from retry.telemetry.recovery_ratio import Retry
+from retry.intake.attempts.attempt_counter import Tracer
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
 ROOMY = {"changelog": 2_000_000}
 # Of a letter that says nothing of its origin: a fingerprint of key and value.
-ID = lineages.to_header(1 | lineages.payload(b"key", b"value"))
+ID = attempts.to_header(1 | attempts.payload(b"key", b"value"))
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 10s, max_delay: 1m}, jitter: none, max_attempts: 3, max_age: 1d}
 teams:
@@ -293,8 +294,8 @@ def test_a_letter_at_the_limit_of_its_topic_is_whole_and_one_above_loses_our_opt
 def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int]) -> None:
     one = settle(large(5_000, ("theirs", b"1")), bytes_max=limits)
     assert (one.parked, one.entry.destination, one.entry.value) == ("too_large", "orders.parked", None)
-    print_ = lineages.payload(None, b"x" * 5_000)
-    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", lineages.to_header(print_ | 1))
+    print_ = attempts.payload(None, b"x" * 5_000)
+    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", attempts.to_header(print_ | 1))
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000
 
@@ -355,7 +356,7 @@ class TestCommit:
         told = {orjson.loads(each.value() or b"")["source"] for each in log.read("outcomes")}
         assert told == {f"orders.DLT/3/{n}" for n in range(40, 43)}
         (record_of_lineages,) = log.read("lineage")
-        assert len(list(lineages.unpack(record_of_lineages.value() or b""))) == 3
+        assert len(list(attempts.unpack(record_of_lineages.value() or b""))) == 3
         assert log.positions == {("intake", "orders.DLT", 3): 43}
 
     @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from retry.entry import LANE_BYTES, due_at_ms, due_bound, key, key_stem, lane, lane_end
-from retry.table.lanes import Lanes
+from retry.delay_queue.entry import LANE_BYTES, due_at_ms, due_bound, key, key_stem, lane, lane_end
+from retry.delay_queue.table.watermarks import Lanes
 
 STEM = key_stem("letters", 0)
 LANES = [lane("team", f"topic-{n}", "target") for n in range(20)]

@@ -6,10 +6,10 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from retry.kafka.memory import MemoryBrokers, MemoryLog
-from retry.kafka.memory.member import MemoryMember
-from retry.letters import Letters
-from retry.settled import Settled
+from retry.testing.kafka import MemoryBrokers, MemoryLog
+from retry.testing.kafka.group_member import MemoryMember
+from retry.intake.consumer import Letters
+from retry.intake.settled import Settled
 
 TOPIC, GROUP = "orders.DLT", "intake"
 

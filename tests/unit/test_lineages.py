@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retry.errors import LineageUnreadable
-from retry.failure import Failure
-from retry.lineages import (
+from retry.dead_letters.failure import Failure
+from retry.intake.attempts import (
     Known,
     Lineages,
     Row,
@@ -28,8 +28,8 @@ from retry.lineages import (
     to_header,
     unpack,
 )
-from retry.lineages.levels import LEVELS_MAX, Level, Levels
-from retry.lineages.ring import Ring
+from retry.intake.attempts.equal_letters import LEVELS_MAX, Level, Levels
+from retry.intake.attempts.ring_buffer import Ring
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -199,7 +199,7 @@ def test_equal_letters_that_all_came_back_leave_nothing_outstanding() -> None:
 
 @pytest.mark.parametrize("slots", [2, 97])
 def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
-    with patch("retry.lineages.ring._slots_for", return_value=slots):
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
         ring = Ring(100)
     for lineage in range(1, 90):
         ring.link(ring.add(lineage, 7, 1, 1, 1), 7)
@@ -210,7 +210,7 @@ def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
 
 
 def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> None:
-    with patch("retry.lineages.ring._slots_for", return_value=2):
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=2):
         ring = Ring(10)
     first = ring.add(1, 100, 1, 1, 1)
     others = [ring.add(n, 100 * n, 1, 1, 1) for n in range(2, 11)]
@@ -419,7 +419,7 @@ def few(draw: random.Random) -> Row:
 @settings(max_examples=15 * settings.default.max_examples)
 @given(DRAWS, st.sampled_from([2, 3, 97]), st.integers(2, 9))
 def test_it_does_what_a_naive_one_does(draw: random.Random, slots: int, limit: int) -> None:
-    with patch("retry.lineages.ring._slots_for", return_value=slots):
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
         lineages, naive = Lineages(limit), Naive(limit)
     now_ms, window_ms, skip = draw.randint(5_000, 10_000), draw.randint(0, 10_000), draw.randint(0, 2)
     for _ in range(draw.randint(1, 30)):

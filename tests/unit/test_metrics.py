@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from retry.telemetry.lateness import Lateness
 from retry.telemetry.metrics import Metrics
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from retry import clock
-from retry import entry as entries
-from retry.entry import Entry
-from retry.outlook import Outlook
-from retry.shard import Shard
-from retry.sweep import Changelog
-from retry.table.memory import MemoryTable
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Entry
+from retry.worker.backlog_gauges import Outlook
+from retry.worker.shards.shard import Shard
+from retry.delivery.sweep import Changelog
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import NOW_MS, named_key
 
 HOUR_MS = 3_600_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from retry import entry as entries
-from retry.entry import Named
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Named
 from retry.errors import EntryUnreadable
-from retry.plan import Plan, following, told
+from retry.delay_queue.recurrence import Plan, following, told
 
 
 def test_a_plan_comes_back_from_its_envelope() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retry.entry import Entry
-from retry.kafka.portions import Portions
+from retry.delay_queue.entry import Entry
+from retry.kafka.batch_size_limits import Portions
 
 
 def entry(size: int, topic: str = "t") -> Entry:

@@ -7,12 +7,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from retry import clock, positions
+from retry import clock
+from retry.worker import consumer_lag_samples
 from retry.errors import RecordUnwritten
-from retry.kafka.log import Partition
-from retry.positions import Positions, place_of
-from retry.rounds import Round, Rounds
-from retry.telemetry.positions import KEY, Position, read
+from retry.kafka.interface import Partition
+from retry.worker.consumer_lag_samples import Positions, place_of
+from retry.worker.periodic import Round, Rounds
+from retry.telemetry.offset_records import KEY, Position, read
 
 GROUPS = {"shop": {"orders.retry"}, "bank": {"pay.retry", "pay.slow"}}
 
@@ -107,8 +108,8 @@ def test_a_group_that_is_given_up_is_forgotten() -> None:
 
 
 def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_GROUPS_MAX", 3)
-    monkeypatch.setattr(positions, "_SAMPLES_MAX", 2)
+    monkeypatch.setattr(consumer_lag_samples, "_GROUPS_MAX", 3)
+    monkeypatch.setattr(consumer_lag_samples, "_SAMPLES_MAX", 2)
     cluster = Cluster()
     cluster.groups = {f"g{n}": {"t"} for n in range(5)}
     cluster.committed = {f"g{n}": {("t", 0): n} for n in range(5)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from threading import Timer
 from typing import Any
 
-from retry import lineages
-from retry.kafka.memory import MemoryBrokers, MemoryFollower, MemoryLog
-from retry.lineages import Lineages
-from retry.recent import Recent
+from retry.intake import attempts
+from retry.testing.kafka import MemoryBrokers, MemoryFollower, MemoryLog
+from retry.intake.attempts import Lineages
+from retry.intake.attempts.lineage_follower import Recent
 
 TOPIC = "lineage"
 
@@ -38,7 +38,7 @@ def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
     recent.read()
     waited_s = brokers.made.waited_s
     for number in (1, 2, 3):
-        log.put(TOPIC, None, lineages.pack([lineages.row(number, number, 5_000, 1_000, 1, False)]))
+        log.put(TOPIC, None, attempts.pack([attempts.row(number, number, 5_000, 1_000, 1, False)]))
         recent.read()
         recent.catch_up()
         assert len(recent.lineages) == number
@@ -50,7 +50,7 @@ def test_what_is_there_by_now_is_waited_for() -> None:
     log.create(TOPIC, 2)
     recent = Recent(Brokers(log, "app", "a"), TOPIC, 2, Lineages(100))
     recent.read()
-    log.put(TOPIC, None, lineages.pack([lineages.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
+    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
     # Another thread reads it, a moment later.
     later = Timer(0.05, recent.read)
     later.start()
@@ -63,6 +63,6 @@ def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
     log = MemoryLog()
     log.create(TOPIC)
     recent = Recent(Brokers(log, "app", "a"), TOPIC, 1, Lineages(100))
-    log.put(TOPIC, None, lineages.pack([lineages.row(7, 7, 5_000, 1_000, 2, False)]))
+    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]))
     recent.catch_up_to_now()
     assert len(recent.lineages) == 0

@@ -7,24 +7,25 @@ from typing import Any
 
 import pytest
 
-from retry import controls
-from retry import entry as entries
-from retry.anew import Judge, Move
-from retry.control.rehearsal import rehearsed
-from retry.controls import Pause, Reschedule
-from retry.entry import Entry, Headers
+from retry.delay_queue import control_records
+from retry.delay_queue import entry as entries
+from retry.delivery.redecide import Judge, Move
+from retry.operations.reschedule_dry_run import rehearsed
+from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
 from retry.errors import CommitInDoubt, TableUnreadable, TransactionAborted
-from retry.gate import Gate
-from retry.intake import Intake
-from retry.kafka.memory import Fault, MemoryLog, MemoryRecord, MemoryTransactions
+from retry.delivery.admission import Gate
+from retry.intake.intake import Intake
+from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactions
 from retry.kafka.topics import Names
-from retry.lineages import Lineages
-from retry.pack import Packer
-from retry.reschedule import Rescheduling
-from retry.sources import headers as names
-from retry.sweep import Changelog, sweep
-from retry.table.memory import MemoryTable
-from retry.trace import Tracer
+from retry.intake.attempts import Lineages
+from retry.intake.build_entry import Packer
+from retry.delivery.reschedule import Rescheduling
+from retry.dead_letters import retry_headers as names
+from retry.delivery.sweep import Changelog, sweep
+from retry.testing.memory_table import MemoryTable
+from retry.intake.attempts.attempt_counter import Tracer
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -100,8 +101,8 @@ class Bench:
 
     def ask(self, policies: str, since_ms: int = NOW_MS, **only: str) -> bytes:
         """Ask for entries to be rescheduled; the key of the request."""
-        key = controls.reschedule_key(since_ms)
-        self.write((key, controls.encode(Reschedule(since_ms, policies=policies, **only))))
+        key = control_records.reschedule_key(since_ms)
+        self.write((key, control_records.encode(Reschedule(since_ms, policies=policies, **only))))
         return key
 
     def fold(self) -> None:
@@ -370,13 +371,13 @@ def test_requests_for_the_same_file_are_done_one_after_another(bench: Bench) -> 
 
 
 def test_a_pause_that_stands_is_not_touched(bench: Bench) -> None:
-    bench.write((controls.pause_key("all", ""), controls.encode(Pause(NOW_MS))))
+    bench.write((control_records.pause_key("all", ""), control_records.encode(Pause(NOW_MS))))
     bench.take()
     bench.ask(QUICK)
     bench.finish(QUICK)
-    assert controls.pauses(bench.table.controls) == {("all", ""): Pause(NOW_MS)}
+    assert control_records.pauses(bench.table.controls) == {("all", ""): Pause(NOW_MS)}
     assert bench.sweep(NOW_MS + HOUR_MS) == []
-    bench.write((controls.pause_key("all", ""), None))
+    bench.write((control_records.pause_key("all", ""), None))
     assert bench.sweep(NOW_MS + HOUR_MS) == [b"1"]
 
 

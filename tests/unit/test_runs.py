@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from retry.entry import Entry
-from retry.kafka.memory import MemoryRecord
+from retry.delay_queue.entry import Entry
+from retry.testing.kafka import MemoryRecord
 from retry.kafka.runs import GONE, Run, runs
 
 

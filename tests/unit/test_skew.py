@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from retry import clock
-from retry.skew import TOLERANCE_MS, Skew
+from retry.worker.clock_skew import TOLERANCE_MS, Skew
 
 HOUR_MS = 3_600_000
 

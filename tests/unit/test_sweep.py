@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
-from retry.kafka.memory import Fault
-from retry.sweep import NOTHING, PUT_BACK_MS
+from retry.testing.kafka import Fault
+from retry.delivery.sweep import NOTHING, PUT_BACK_MS
 from tests.support.bench import NOW_MS, Bench
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from retry import entry as entries
-from retry.entry import Also, Call
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Also, Call
 from retry.errors import CommitInDoubt, TransactionAborted
-from retry.kafka.memory import Fault
-from retry.plan import Plan
-from retry.sweep import NOTHING, PUT_BACK_MS
+from retry.testing.kafka import Fault
+from retry.delay_queue.recurrence import Plan
+from retry.delivery.sweep import NOTHING, PUT_BACK_MS
 from tests.support.bench import NOW_MS, Bench
 
 SECOND_MS = 1_000
@@ -220,7 +220,7 @@ def test_after_a_failed_commit_the_last_version_is_delivered_once(bench: Bench, 
 
 
 def test_calls_are_left_where_they_are(bench: Bench) -> None:
-    """No transaction delivers one; see `retry.gather.gathered`."""
+    """No transaction delivers one; see `retry.delivery.due_batch.gathered`."""
     key = bench.named(NOW_MS, 1, to="https://example.com:443", call=Call("https://example.com:443/hook"))
     assert bench.sweep() is NOTHING
     assert list(bench.live()) == [key]

@@ -7,13 +7,14 @@ from itertools import count
 
 import pytest
 
-from retry import lineages
-from retry.entry import Entry, Headers
-from retry.kafka.memory import MemoryRecord
-from retry.lineages import Lineages
-from retry.sources import headers as names
-from retry.sources.dead_letter import Letter, read
-from retry.trace import Trace, Tracer
+from retry.intake import attempts
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.testing.kafka import MemoryRecord
+from retry.intake.attempts import Lineages
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import Letter, read
+from retry.intake.attempts.attempt_counter import Trace, Tracer
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, DAY_MS = 10_000, 86_400_000
@@ -63,11 +64,11 @@ class Service:
         for trace in self.trace(*letters):
             attempt = 0 if trace.made is None or trace.made >= MAX_ATTEMPTS else trace.made + 1
             first_ms = trace.first_failed_ms or self.now_ms
-            rows.append(lineages.row(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched))
+            rows.append(attempts.row(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched))
             told = {names.ID: trace.id, names.ATTEMPT: b"%d" % attempt, names.DUE_MS: b"%d" % due_ms,
                     names.FIRST_FAILED_MS: b"%d" % first_ms}  # fmt: skip
             sent.append(list(told.items()) if attempt else [])
-        self.recent.fold(lineages.pack(rows))
+        self.recent.fold(attempts.pack(rows))
         self.now_ms = due_ms + 1_000
         return sent
 
@@ -80,7 +81,7 @@ def service() -> Service:
 def test_a_letter_that_was_never_seen_begins_at_its_first_retry(service: Service) -> None:
     (trace,) = service.trace(letter(place("orders", 5)))
     assert (trace.made, trace.first_failed_ms, trace.matched) == (0, None, False)
-    assert trace.id == lineages.to_header(lineages.lineage_of("cluster", "orders", 0, 5))
+    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", "orders", 0, 5))
 
 
 def test_an_id_that_came_back_is_the_lineage(service: Service) -> None:
@@ -109,7 +110,7 @@ def test_a_send_that_is_not_on_record_yet_is_looked_for(service: Service) -> Non
     (first,) = service.send(letter(place("orders", 5)))
     (traced,) = service.trace(letter(first))
     due_ms = service.now_ms - 1_000
-    service.late.append(lineages.pack([lineages.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
+    service.late.append(attempts.pack([attempts.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
     second = letter([*first, (names.ATTEMPT, b"2")])
     assert [each.made for each in service.trace(second)] == [2]
     assert service.looks == 1
@@ -199,7 +200,7 @@ def test_an_equal_record_from_another_place_is_a_fresh_letter(service: Service) 
     service.send(letter(place("orders", 5)))
     (trace,) = service.trace(letter(place("orders", 6)))
     assert (trace.made, trace.matched) == (0, False)
-    assert trace.id == lineages.to_header(lineages.lineage_of("cluster", "orders", 0, 6))
+    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", "orders", 0, 6))
 
 
 def test_a_place_that_is_known_needs_no_id(service: Service) -> None:

@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from retry import app
-from retry.entry import Entry, Headers
+from retry.worker import composition
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
 from retry.errors import SettingsInvalid
 from retry.settings import Settings
-from retry.sources import headers as names
+from retry.dead_letters import retry_headers as names
 from tests.unit.test_intake import NOW_MS, record, settle
 
 pytest.importorskip("opentelemetry.sdk")
@@ -19,7 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext
 
-from retry.traces import Traces
+from retry.telemetry.tracing import Traces
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -98,7 +99,7 @@ def test_two_workers_make_the_same_ids(spans: InMemorySpanExporter) -> None:
 
 
 def test_without_the_extra_an_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "retry.traces", None)
-    assert app._traced(Settings()) is None
+    monkeypatch.setitem(sys.modules, "retry.telemetry.tracing", None)
+    assert composition._traced(Settings()) is None
     with pytest.raises(SettingsInvalid, match=r"RETRY_TRACES.*dead-letter-retry\[otel\]"):
-        app._traced(Settings(traces=1))
+        composition._traced(Settings(traces=1))

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry import lineages
-from retry.entry import Entry, Headers
-from retry.intake import Intake
-from retry.kafka.memory import MemoryRecord
+from retry.intake import attempts
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.intake.intake import Intake
+from retry.testing.kafka import MemoryRecord
 from retry.kafka.topics import Names
-from retry.lineages import Lineages
-from retry.pack import Packer
-from retry.settled import Settled
-from retry.trace import Tracer
-from retry.usual import Usual
+from retry.intake.attempts import Lineages
+from retry.intake.build_entry import Packer
+from retry.intake.settled import Settled
+from retry.intake.attempts.attempt_counter import Tracer
+from retry.intake.fast_path import Usual
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -79,7 +80,7 @@ def unordered(settled: Settled) -> list[object]:
     """What is written, the usual letters of a batch before the others or among them."""
     entries = {shard: sorted((row["key"], row["value"]) for row in rows) for shard, rows in settled.entries.items()}
     outcomes = sorted((row["key"], row["value"]) for row in settled.outcomes)
-    traces = sorted(trace for row in settled.lineages for trace in lineages.unpack(row["value"]))
+    traces = sorted(trace for row in settled.lineages for trace in attempts.unpack(row["value"]))
     return [entries, outcomes, traces, settled.decided, settled.families, settled.failures, settled.came_back]
 
 

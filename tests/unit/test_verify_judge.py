@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.gather import Lane
-from retry.verify import queues
-from retry.verify.findings import UNJUDGED
-from retry.verify.judge import judged
-from retry.verify.known import NEVER, Bounds, Known, Target
-from retry.verify.letter import Letter, letters
-from retry.verify.rows import JUDGED, ORDERED, UNKNOWN, Kind, Row, Words
+from retry.delay_queue.lane import Lane
+from retry.operations.verify import ordered_entries
+from retry.operations.verify.findings import UNJUDGED
+from retry.operations.verify.checks import judged
+from retry.operations.verify.context import NEVER, Bounds, Known, Target
+from retry.operations.verify.letter_history import Letter, letters
+from retry.operations.verify.rows import JUDGED, ORDERED, UNKNOWN, Kind, Row, Words
 
 NOW_MS = 1_000_000_000_000
 DUE_MS = NOW_MS - 600_000
@@ -161,12 +161,12 @@ def test_the_clocks_may_differ_by_what_is_told() -> None:
 def test_of_ordered_entries_only_the_first_can_be_stuck() -> None:
     first, second = (put(n, n, flags=JUDGED | ORDERED, offset=n, order=-5) for n in (1, 2))
     assert said([found(1), outcome(offset=1), first]) == []
-    rows = [Row(*queued) for each in (second, first) for queued in queues.waiting(Letter([each]))]
-    [(kind, says)] = queues.stuck(known(), rows)
+    rows = [Row(*queued) for each in (second, first) for queued in ordered_entries.waiting(Letter([each]))]
+    [(kind, says)] = ordered_entries.stuck(known(), rows)
     assert (kind, says.split(":")[0]) == ("stuck", "orders.DLT/0/1")
-    [later] = queues.waiting(Letter([first._replace(number=SOON)]))
-    assert list(queues.stuck(known(), [Row(*later), rows[0]])) == []
-    assert queues.waiting(Letter([first, sent(offset=1)])) == []
+    [later] = ordered_entries.waiting(Letter([first._replace(number=SOON)]))
+    assert list(ordered_entries.stuck(known(), [Row(*later), rows[0]])) == []
+    assert ordered_entries.waiting(Letter([first, sent(offset=1)])) == []
 
 
 @pytest.mark.parametrize(("stored", "differs"), [

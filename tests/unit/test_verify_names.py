@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from retry import entry as entries
-from retry.gather import Lane
-from retry.plan import Plan
-from retry.table.base import Row
-from retry.verify import names
-from retry.verify.findings import Findings, Verdict
-from retry.verify.known import Known
-from retry.verify.letter import letters
-from retry.verify.reading import Reading
-from retry.verify.rows import Row as Told
-from retry.verify.rows import Words, pack, unpacked
+from retry.delay_queue import entry as entries
+from retry.delay_queue.lane import Lane
+from retry.delay_queue.recurrence import Plan
+from retry.delay_queue.table.interface import Row
+from retry.operations.verify import named_entries
+from retry.operations.verify.findings import Findings, Verdict
+from retry.operations.verify.context import Known
+from retry.operations.verify.letter_history import letters
+from retry.operations.verify.records import Reading
+from retry.operations.verify.rows import Row as Told
+from retry.operations.verify.rows import Words, pack, unpacked
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
 
 LATE_MS = NOW_MS - 60_000
@@ -57,11 +57,11 @@ class Verify:
 
     def says(self) -> list[Verdict]:
         known = self.known()
-        assert all(names.named(known, letter) for letter in self.letters)
-        return [verdict for letter in self.letters for verdict in names.judged(known, letter)]
+        assert all(named_entries.named(known, letter) for letter in self.letters)
+        return [verdict for letter in self.letters for verdict in named_entries.judged(known, letter)]
 
     def waiting(self) -> int:
-        return sum(names.waiting(self.known(), letter) is not None for letter in self.letters)
+        return sum(named_entries.waiting(self.known(), letter) is not None for letter in self.letters)
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ from typing import Any
 import orjson
 import pytest
 
-from retry import entry as entries
-from retry.controls import pause_key
-from retry.entry import Entry
-from retry.gather import Lane
+from retry.delay_queue import entry as entries
+from retry.delay_queue.control_records import pause_key
+from retry.delay_queue.entry import Entry
+from retry.delay_queue.lane import Lane
 from retry.kafka.topics import Described
-from retry.telemetry import positions
-from retry.verify.deliveries import Deliveries
-from retry.verify.findings import Findings
-from retry.verify.kept import Kept, target
-from retry.verify.known import NEVER
-from retry.verify.reading import Reading
-from retry.verify.rows import JUDGED, ORDERED, PARKED, UNKNOWN, Kind, Row, Words, pack, unpacked
+from retry.telemetry import offset_records
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.findings import Findings
+from retry.operations.verify.retention import Kept, target
+from retry.operations.verify.context import NEVER
+from retry.operations.verify.records import Reading
+from retry.operations.verify.rows import JUDGED, ORDERED, PARKED, UNKNOWN, Kind, Row, Words, pack, unpacked
 
 NOW_MS = 1_700_000_000_000
 LANE = Lane("team", "orders.DLT", "orders.retry")
@@ -93,8 +93,8 @@ def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
 
 def test_what_a_group_has_committed_is_no_outcome() -> None:
     read = Read()
-    sampled = positions.to_json(positions.Position("shop", "orders.retry", 0, 7, NOW_MS))
-    read.reading.outcome(Message("outcomes", positions.KEY, sampled))
+    sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))
+    read.reading.outcome(Message("outcomes", offset_records.KEY, sampled))
     assert (read.rows, read.found.counts, read.reading.undone()) == ([], {}, 0)
     # But a letter's own record that is none is said to be.
     read.reading.outcome(Message("outcomes", b"00aa", sampled))

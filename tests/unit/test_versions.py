@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry import controls, lineages, versions
-from retry import entry as entries
-from retry.control.search import Place, read_outcome
-from retry.controls import Pause, Reschedule
-from retry.entry import LANELESS, Entry, Source
+from retry.delay_queue import control_records
+from retry.intake import attempts
+from retry import format_versions
+from retry.delay_queue import entry as entries
+from retry.operations.explain.search import Place, read_outcome
+from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.entry import LANELESS, Entry, Source
 from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
-from retry.table.kinds import before_unreadable, checked
-from retry.versions import FORMATS, Format
+from retry.delay_queue.table.changelog_records import before_unreadable, checked
+from retry.format_versions import FORMATS, Format
 
 WRITTEN = json.loads((Path(__file__).parents[1] / "fixtures" / "versions.json").read_text())
 DUE_MS = 1_700_000_000_000
@@ -35,8 +37,8 @@ STRANGERS = [
 ]  # fmt: skip
 NEWER_KEYS = [b"\x08" + KEY[1:], b"\x1f" + KEY[1:], b"\x08"]
 NEWER_CONTROLS = [
-    (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (controls.pause_key("all", ""), b'{"v":2}'),
-    (b"\x10", b"{}"), (controls.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),
+    (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (control_records.pause_key("all", ""), b'{"v":2}'),
+    (b"\x10", b"{}"), (control_records.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),
 ]  # fmt: skip
 
 
@@ -66,20 +68,20 @@ def test_only_the_newest_of_them_tell_of_the_failure() -> None:
 def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
     standing = dict(checked(rows))
-    assert controls.pauses(standing) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
-    for asked in controls.reschedules(standing).values():
+    assert control_records.pauses(standing) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
+    for asked in control_records.reschedules(standing).values():
         assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
 
 
 def test_lineages_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     if "lineages" in written:
-        assert list(lineages.unpack(written["lineages"])) == [
-            lineages.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), lineages.row(1, 2, DUE_MS, 0, 1),
+        assert list(attempts.unpack(written["lineages"])) == [
+            attempts.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.row(1, 2, DUE_MS, 0, 1),
         ]  # fmt: skip
 
 
 def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
-    assert msgspec.json.decode(written["outcome"])["v"] in versions.OUTCOME.reads
+    assert msgspec.json.decode(written["outcome"])["v"] in format_versions.OUTCOME.reads
 
 
 def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, bytes]) -> None:
@@ -98,8 +100,8 @@ def test_this_version_writes_what_the_one_before_it_wrote() -> None:
     last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 2"].items() if name != "revision"}
     assert last["key"] == KEY
     assert last["envelope"] == entries.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
-    assert last["pause"] == controls.encode(Pause(DUE_MS, "why"))
-    assert last["lineages"] == lineages.pack(lineages.unpack(last["lineages"]))
+    assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))
+    assert last["lineages"] == attempts.pack(attempts.unpack(last["lineages"]))
 
 
 @pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
@@ -159,10 +161,10 @@ def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: byt
 @pytest.mark.parametrize("version", [2, 255])
 def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
     with pytest.raises(LineageNewer, match=f"version {version}"):
-        lineages.unpack(bytes([version]) + b"whatever")
+        attempts.unpack(bytes([version]) + b"whatever")
     for garbage in (b"", b"\0", b"\x01short"):
         with pytest.raises(LineageUnreadable) as refused:
-            lineages.unpack(garbage)
+            attempts.unpack(garbage)
         assert not isinstance(refused.value, LineageNewer)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from retry import clock
 from retry.errors import Stalled
-from retry.reasons import Reason
-from retry.watchdog import Part, Place, Watchdog
+from retry.telemetry.health import Reason
+from retry.telemetry.health import Part, Place
+from retry.worker.watchdog import Watchdog
 
 STALLED_S = 60.0
 PLACE = ("changelog", 3)

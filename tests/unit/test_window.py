@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry import clock
-from retry.entry import Entry, Headers, Named
-from retry.retried import retried
-from retry.telemetry import window
+from retry.delay_queue.entry import Entry, Named
+from retry.record import Headers
+from retry.telemetry.retried import retried
+from retry.telemetry import recovery_ratio
 from retry.telemetry.metrics import Metrics
-from retry.telemetry.window import MINUTE_MS, Retry, Window
+from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, Window
 
 NOW = 28_000_000
 NOW_MS = NOW * MINUTE_MS + 1_234
@@ -44,7 +45,7 @@ def test_what_is_settled_is_what_a_plain_list_says(told: list[tuple[bool, int, s
 
 
 def test_memory_is_bounded_by_keys_and_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "_KEYS_MAX", 20)
+    monkeypatch.setattr(recovery_ratio, "_KEYS_MAX", 20)
     seen = Window()
     for n in range(100):
         seen.sent({Retry("a", f"p{n}", "1", NOW - ago): 1 for ago in range(-5, 200)}, NOW_MS)

@@ -3,7 +3,7 @@
 | module | what it does |
 | --- | --- |
 | `evidence` | counts of one kind of failure, by attempt and delay |
-| `choose` | how many attempts and which delays are worth it; or how much is missing to say so |
-| `amend` | the policy file with a rule for each advice |
+| `choose_attempts` | how many attempts and which delays are worth it; or how much is missing to say so |
+| `policy_rewrite` | the policy file with a rule for each advice |
 | `replay` | what another policy file would have made of the same failures |
 """

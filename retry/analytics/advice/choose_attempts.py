@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from retry.advice.evidence import CELL_ENOUGH, Cell, Chance, Evidence, Z, chance, survival
+from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Chance, Evidence, Z, chance, survival
 
 # Fewer letters of a kind tell nothing that is worth a rule: half of them ± 10 %.
 ENOUGH = 100

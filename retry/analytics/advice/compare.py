@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from retry.advice.evidence import Evidence, Kind
-from retry.advice.replay import Expected, Start, blind, replay
+from retry.analytics.advice.evidence import Evidence, Kind
+from retry.analytics.advice.replay import Expected, Start, blind, replay
 from retry.policies.registry import Registry
 
 _NAMES = ("letters", "retries", "unobserved", "recovered", "recovered_low", "recovered_high", "parked")

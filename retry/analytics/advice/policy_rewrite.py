@@ -19,9 +19,9 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
-from retry.advice.choose import Advice
-from retry.failure import Failure
-from retry.policies.file import parse
+from retry.analytics.advice.choose_attempts import Advice
+from retry.dead_letters.failure import Failure
+from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from retry.policies.route import Route
 from retry.policies.rule import Case, Condition

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from backoff import RetryAt
-from retry.advice.evidence import Evidence, Kind
-from retry.failure import Failure
+from retry.analytics.advice.evidence import Evidence, Kind
+from retry.dead_letters.failure import Failure
 from retry.policies.registry import Registry
 from retry.policies.route import Route
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from retry.advice.choose import ENOUGH, KEEP, Advice, choose
-from retry.advice.evidence import Evidence, Kind
+from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose
+from retry.analytics.advice.evidence import Evidence, Kind
 
 
 def judged(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:

@@ -1,4 +1,4 @@
 """The report as one HTML file that needs nothing else: no script at all, no request, plots as SVG in the page.
 
-`words` says numbers as people read them, `plots` makes the pictures with Altair, `render` puts all of it into `page.html`.
+`format` says numbers as people read them, `plots` makes the pictures with Altair, `render` puts all of it into `page.html`.
 """

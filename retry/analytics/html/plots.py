@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import altair as alt
 import vl_convert
 
-from retry.analytics.page import words
+from retry.analytics.html import format as words
 
 Rows = Sequence[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from retry.analytics.page import plots, words
+from retry.analytics.html import plots, format as words
 
 Rows = list[dict[str, Any]]
 

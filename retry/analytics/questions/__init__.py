@@ -8,7 +8,7 @@
 | `recovery` | how long recovery takes |
 | `waste` | which retries bought nothing, and how many bytes they were |
 | `fingerprints` | which failures are most frequent, since when, and are they on the rise |
-| `comparison` | how do teams and policies compare |
+| `policies` | how do teams and policies compare |
 | `storms` | when were far more retries sent than usual |
 | `retention` | what will Kafka delete before it is processed |
 

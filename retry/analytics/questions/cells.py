@@ -1,4 +1,4 @@
-"""How retries ended, counted as finely as `retry.advice` needs it and no finer: the driver takes the whole answer."""
+"""How retries ended, counted as finely as `retry.analytics.advice` needs it and no finer: the driver takes the whole answer."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retry.analytics.questions.bounds import wilson
+from retry.analytics.questions.confidence import wilson
 
 
 def compared(histories: DataFrame, *keys: str) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from retry.analytics.questions.bounds import Z, wilson
+from retry.analytics.questions.confidence import Z, wilson
 
 # Steps of time in which recoveries are told apart: each is 9 % longer than the one before.
 _STEPS_PER_DOUBLING = 8

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from retry.failure import FIELDS
-from retry.sources.dialects import values
-from retry.sources.dialects.dialect import Read
-from retry.sources.dialects.libraries import AD_HOC, OWN
+from retry.dead_letters.failure import FIELDS
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.dialect import Read
+from retry.dead_letters.frameworks.libraries import AD_HOC, OWN
 
 Aliases = Mapping[str, tuple[str, ...]]
 
 ALIASABLE = frozenset(FIELDS)
-_READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, values.name) | {
-    "origin_partition": values.digits_int32,
-    "origin_offset": values.digits,
-    "origin_timestamp_ms": values.digits,
-    "attempts": values.digits_int32,
-    "message": values.message,
+_READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.name) | {
+    "origin_partition": header_values.digits_int32,
+    "origin_offset": header_values.digits,
+    "origin_timestamp_ms": header_values.digits,
+    "attempts": header_values.digits_int32,
+    "message": header_values.message,
 }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from retry.sources.dialects import values
-from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, number, text
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, count, name, number, text
 
 
 def _group_of_connector(raw: bytes) -> str | None:
-    connector = values.name(raw)
+    connector = header_values.name(raw)
     return f"connect-{connector}" if connector else None
 
 
@@ -26,7 +26,7 @@ CONNECT = Dialect(
     origin_offset=number("__connect.errors.offset"),
     consumer_group=at(_group_of_connector, "__connect.errors.connector.name"),
     exception=name("__connect.errors.exception.class.name"),
-    cause=at(values.java_root, "__connect.errors.exception.stacktrace"),
+    cause=at(header_values.java_root, "__connect.errors.exception.stacktrace"),
     message=text("__connect.errors.exception.message"),
     stage=name("__connect.errors.stage"),
 )
@@ -41,7 +41,7 @@ STREAMS = Dialect(
     origin_partition=count("__streams.errors.partition"),
     origin_offset=number("__streams.errors.offset"),
     exception=name("__streams.errors.exception"),
-    cause=at(values.java_root, "__streams.errors.stacktrace"),
+    cause=at(header_values.java_root, "__streams.errors.stacktrace"),
     message=text("__streams.errors.message"),
     stage=name("__streams.errors.processor.node.id"),
 )

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from retry.entry import Header
-from retry.failure import Failure
-from retry.sources.dialects.aliases import Aliases, overrule
-from retry.sources.dialects.dialect import Place, Tier
-from retry.sources.dialects.envelopes import opened
-from retry.sources.dialects.plan import KNOWN, Plan, plan
-from retry.sources.dialects.topic_names import implied
+from retry.record import Header
+from retry.dead_letters.failure import Failure
+from retry.dead_letters.frameworks.aliases import Aliases, overrule
+from retry.dead_letters.frameworks.dialect import Place, Tier
+from retry.dead_letters.frameworks.task_queues import opened
+from retry.dead_letters.frameworks.detection_plan import KNOWN, Plan, plan
+from retry.dead_letters.frameworks.topic_names import implied
 
 
 def recognise(found: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from retry.failure import Failure
-from retry.sources.dialects import brokers, dotnet, kafka, libraries, smallrye, spring
-from retry.sources.dialects.dialect import Dialect, Places, Read, Tier
+from retry.dead_letters.failure import Failure
+from retry.dead_letters.frameworks import message_brokers, dotnet, apache_kafka, libraries, smallrye, spring
+from retry.dead_letters.frameworks.dialect import Dialect, Places, Read, Tier
 
 # Where marks stand equally late, which is only where two share a name, the first one here.
 DIALECTS: tuple[Dialect, ...] = (
-    *kafka.DIALECTS, *spring.DIALECTS, *smallrye.DIALECTS, *dotnet.DIALECTS, *brokers.DIALECTS, *libraries.DIALECTS
+    *apache_kafka.DIALECTS, *spring.DIALECTS, *smallrye.DIALECTS, *dotnet.DIALECTS, *message_brokers.DIALECTS, *libraries.DIALECTS
 )  # fmt: skip
 
 _PLACED = tuple(name for name in Failure.__struct_fields__ if name != "family")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.sources.dialects import values
+from retry.dead_letters.frameworks import header_values
 
 Read = Callable[[bytes], str | int | None]
 
@@ -92,19 +92,19 @@ def at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
 
 def name(*headers: str, first: bool = False) -> Places:
     """Places of a name or id."""
-    return at(values.name, *headers, first=first)
+    return at(header_values.name, *headers, first=first)
 
 
 def text(*headers: str, first: bool = False) -> Places:
     """Places of free text."""
-    return at(values.message, *headers, first=first)
+    return at(header_values.message, *headers, first=first)
 
 
 def count(*headers: str, plus: int = 0, first: bool = False) -> Places:
     """Places of a count in ASCII digits; also of a partition."""
-    return at(values.digits_int32, *headers, plus=plus, first=first)
+    return at(header_values.digits_int32, *headers, plus=plus, first=first)
 
 
 def number(*headers: str, first: bool = False) -> Places:
     """Places of an offset or a time in ASCII digits."""
-    return at(values.digits, *headers, first=first)
+    return at(header_values.digits, *headers, first=first)

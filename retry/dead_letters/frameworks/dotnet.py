@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retry.sources.dialects import values
-from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, text
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, count, name, text
 
 _INFO = "NServiceBus.ExceptionInfo."
 
@@ -23,7 +23,7 @@ NSERVICEBUS = Dialect(
     origin_topic=name("NServiceBus.FailedQ"),
     attempts=count("NServiceBus.Retries", plus=1),
     exception=name(_INFO + "ExceptionType"),
-    cause=at(values.dotnet_root, _INFO + "StackTrace"),
+    cause=at(header_values.dotnet_root, _INFO + "StackTrace"),
     message=text(_INFO + "Message"),
 )
 
@@ -31,7 +31,7 @@ WOLVERINE = Dialect(
     family="wolverine",
     marks=any_of("exception-type"),
     exception=name("exception-type"),
-    cause=at(values.dotnet_root, "exception-stack"),
+    cause=at(header_values.dotnet_root, "exception-stack"),
     message=text("exception-message"),
 )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retry.sources import headers as ours
-from retry.sources.dialects.dialect import Dialect, Tier, all_of, any_of, count, name, number, text
+from retry.dead_letters import retry_headers as ours
+from retry.dead_letters.frameworks.dialect import Dialect, Tier, all_of, any_of, count, name, number, text
 
 KARAFKA = Dialect(
     family="karafka",

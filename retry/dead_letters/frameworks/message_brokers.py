@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.sources.dialects import values
-from retry.sources.dialects.dialect import Dialect, any_of, at, count, name, text
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, count, name, text
 
 _DEATHS_BYTES_MAX = 65_536
 
@@ -30,11 +30,11 @@ def _deaths(raw: bytes) -> list[_Death]:
 
 def _first_queue(raw: bytes) -> str | None:
     deaths = _deaths(raw)
-    return values.name(deaths[-1].queue.encode("utf-8", "replace")) if deaths else None
+    return header_values.name(deaths[-1].queue.encode("utf-8", "replace")) if deaths else None
 
 
 def _deaths_counted(raw: bytes) -> int | None:
-    return max((death.count for death in _deaths(raw) if 0 <= death.count <= values.INT32_MAX), default=None)
+    return max((death.count for death in _deaths(raw) if 0 <= death.count <= header_values.INT32_MAX), default=None)
 
 
 ROCKETMQ = Dialect(
@@ -79,7 +79,7 @@ PUBSUB = Dialect(
 SQS = Dialect(
     family="sqs",
     marks=any_of("DeadLetterQueueSourceArn", "ApproximateReceiveCount"),
-    origin_topic=at(values.last_part, "DeadLetterQueueSourceArn"),
+    origin_topic=at(header_values.last_part, "DeadLetterQueueSourceArn"),
     attempts=count("ApproximateReceiveCount"),
 )
 

@@ -7,7 +7,7 @@ the `dead-letter-*` headers.
 
 from __future__ import annotations
 
-from retry.sources.dialects.dialect import Dialect, any_of, count, name, number, text
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, count, name, number, text
 
 _BROKEN = "deserialization-failure-reason"
 

@@ -7,8 +7,8 @@ has a row, so that of a letter that went through both the later one is believed.
 
 from __future__ import annotations
 
-from retry.sources.dialects import values
-from retry.sources.dialects.dialect import Dialect, any_of, at, name, text
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, name, text
 
 _GROUP = "kafka_dlt-original-consumer-group"
 
@@ -32,16 +32,16 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         family="spring-kafka",
         marks=any_of(*_names(newer), *marks),
         origin_topic=name(*original("topic")),
-        origin_partition=at(values.int32, *original("partition")),
-        origin_offset=at(values.int64, *original("offset")),
-        origin_timestamp_ms=at(values.int64, *original("timestamp")) + at(values.big_integer, "retry_topic-original-timestamp"),
+        origin_partition=at(header_values.int32, *original("partition")),
+        origin_offset=at(header_values.int64, *original("offset")),
+        origin_timestamp_ms=at(header_values.int64, *original("timestamp")) + at(header_values.big_integer, "retry_topic-original-timestamp"),
         consumer_group=name(_GROUP, "kafka_original-consumer-group"),
         # The first is exact but starts again at each retry topic; the second names the delivery that would come next.
-        attempts=at(values.int32, "kafka_deliveryAttempt") + at(values.byte_or_int32, "retry_topic-attempts", plus=-1),
+        attempts=at(header_values.int32, "kafka_deliveryAttempt") + at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
         exception=name(*said("fqcn")),
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
         thrown=name(*said("cause-fqcn")),
-        cause=at(values.java_root, *said("stacktrace")) + name(*said("cause-fqcn")),
+        cause=at(header_values.java_root, *said("stacktrace")) + name(*said("cause-fqcn")),
         message=text(*said("message")),
     )
 
@@ -56,12 +56,12 @@ CLOUD_STREAM = Dialect(
         "x-exception-fqcn", "x-exception-message", "x-exception-stacktrace",
     ),
     origin_topic=name("x-original-topic"),
-    origin_partition=at(values.int32, "x-original-partition"),
-    origin_offset=at(values.int64, "x-original-offset"),
-    origin_timestamp_ms=at(values.int64, "x-original-timestamp"),
-    attempts=at(values.digits_or_int32, "x-retries", plus=1),
+    origin_partition=at(header_values.int32, "x-original-partition"),
+    origin_offset=at(header_values.int64, "x-original-offset"),
+    origin_timestamp_ms=at(header_values.int64, "x-original-timestamp"),
+    attempts=at(header_values.digits_or_int32, "x-retries", plus=1),
     exception=name("x-exception-fqcn"),
-    cause=at(values.java_root, "x-exception-stacktrace"),
+    cause=at(header_values.java_root, "x-exception-stacktrace"),
     message=text("x-exception-message"),
 )  # fmt: skip
 

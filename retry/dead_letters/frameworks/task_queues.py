@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from retry.sources.dialects import values
+from retry.dead_letters.frameworks import header_values
 
 _BYTES_MAX = 65_536
 _HEAD_BYTES = 2_048
@@ -101,7 +101,7 @@ def _python(trace: str) -> tuple[str | None, str | None]:
         return None, None
     name, _, text = said[0].partition(": ")
     found = _class(name)
-    return found, values.message(text.encode("utf-8", "replace")) if found else None
+    return found, header_values.message(text.encode("utf-8", "replace")) if found else None
 
 
 def _class(word: str) -> str | None:
@@ -109,8 +109,8 @@ def _class(word: str) -> str | None:
 
 
 def _name(text: str) -> str | None:
-    return values.name(text.encode("utf-8", "replace"))
+    return header_values.name(text.encode("utf-8", "replace"))
 
 
 def _attempts(retries: int) -> int:
-    return retries + 1 if 0 < retries < values.INT32_MAX else 1
+    return retries + 1 if 0 < retries < header_values.INT32_MAX else 1

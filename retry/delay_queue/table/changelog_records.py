@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retry import controls, versions
-from retry.entry import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, check_version, laneless, with_lane
+from retry.delay_queue import control_records
+from retry import format_versions
+from retry.delay_queue.entry import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, check_version, laneless, with_lane
 from retry.errors import EntryNewer, EntryUnreadable
-from retry.table.base import CONTROL, Row
+from retry.delay_queue.table.interface import CONTROL, Row
 
 # Lane, due time, a topic of one character and its end, partition and offset; some have an order, or name and version besides.
 _PLAIN_MIN = LANE_BYTES + 8 + 2 + 12
@@ -15,7 +16,7 @@ _NAMED_MIN = _PLAIN_MIN + NAME_BYTES + VERSION_BYTES
 _BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
 # A due time since 1970 has its highest bit set.
 _SINCE_1970 = 0x80
-_VERSION = versions.ENVELOPE.writes.to_bytes(1, "big")
+_VERSION = format_versions.ENVELOPE.writes.to_bytes(1, "big")
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
 _KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
 
@@ -62,13 +63,13 @@ def _looked_at(key: bytes, value: bytes | None) -> Row | None:
         key = with_lane(key)
     elif key[:1] == CONTROL:
         if value is not None:
-            controls.check(key, value)
+            control_records.check(key, value)
         return key, value
     elif len(key) < _BYTES_MIN.get(kind, len(key) + 1):
         if value is None:
             return None
-        if kind in _KINDS and versions.KEY.newer(kind):
-            raise EntryNewer(versions.KEY.told(kind))
+        if kind in _KINDS and format_versions.KEY.newer(kind):
+            raise EntryNewer(format_versions.KEY.told(kind))
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
     if value is not None:
         check_version(value)

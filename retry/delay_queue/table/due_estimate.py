@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from retry.entry import due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry import due_at_ms, due_bound, lane_end
 
 _SLOT_ROWS, _SLOTS_MAX, _LANE_ROWS_MIN = 32, 16, 128
 

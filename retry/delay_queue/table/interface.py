@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from retry.entry import COMMON
-from retry.table.soon import Soon
+from retry.delay_queue.entry import COMMON
+from retry.delay_queue.table.due_estimate import Soon
 
 Row = tuple[bytes, bytes | None]
-# What begins with this byte is no entry but what an operator asked of every shard; see `retry.controls`.
+# What begins with this byte is no entry but what an operator asked of every shard; see `retry.delay_queue.control_records`.
 CONTROL = b"\x10"
 
 
@@ -98,7 +98,7 @@ class Table(Protocol):
         ...
 
     def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
-        """What is due by each of some times, which rise, from a look at some `rows_max` rows; see `retry.table.soon`.
+        """What is due by each of some times, which rise, from a look at some `rows_max` rows; see `retry.delay_queue.table.due_estimate`.
 
         Of entries that keep an order only the first of each key counts. Never more than wait.
 

@@ -10,7 +10,7 @@ any other, and lies among the superseded. All rows follow from which keys stand 
 what is told twice changes nothing the second time, and the order in which it is told does not matter.
 
 Whoever counts must not end before those that it superseded: with its null alone in the changelog the next one would count.
-The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left; see `retry.sweep`.
+The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left; see `retry.delivery.sweep`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from retry.entry import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
+from retry.delay_queue.entry import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
 
 _COUNTS, _SUPERSEDED = b"\x06", b"\x07"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from retry.entry import LANE_BYTES, order_of
+from retry.delay_queue.entry import LANE_BYTES, order_of
 
 _HEAD, _BEHIND = b"\x04", b"\x05"
 _WHEN_BYTES = LANE_BYTES + 8

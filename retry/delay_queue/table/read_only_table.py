@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry import versions
-from retry.entry import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
+from retry import format_versions
+from retry.delay_queue.entry import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
 from retry.errors import TableUnreadable
-from retry.table import queues
-from retry.table.base import CONTROL, Identity
-from retry.table.database import Database, Memory
-from retry.table.rocks import STATE_KEY, State
+from retry.delay_queue.table import ordered_entries
+from retry.delay_queue.table.interface import CONTROL, Identity
+from retry.delay_queue.table.rocksdb import Database, Memory
+from retry.delay_queue.table.rocksdb_table import STATE_KEY, State
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
 # The state, entries, the two rows of queues and those of names, and what an operator asked for.
@@ -59,9 +59,9 @@ def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]
             found = msgspec.msgpack.decode(state, type=State)
         except msgspec.MsgspecError as error:
             raise TableUnreadable(f"{path}: {error}") from error
-        behind = ((queues.key_of(row), envelope) for row, envelope in _scanned(db, queues.FIRST_BEHIND, queues.END_BEHIND))
+        behind = ((ordered_entries.key_of(row), envelope) for row, envelope in _scanned(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND))
         yield Stored(
-            found.format in versions.TABLE.reads, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
+            found.format in format_versions.TABLE.reads, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
             chain(_scanned(db, FIRST_KEY, END_KEY), behind),
             (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip

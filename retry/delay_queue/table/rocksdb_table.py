@@ -12,21 +12,21 @@ from pathlib import Path
 
 import msgspec
 
-from retry import versions
-from retry.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
+from retry import format_versions
+from retry.delay_queue.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.errors import ChangelogReplaced, TableUnreadable
-from retry.table import names, queues
-from retry.table.ahead import Ahead
-from retry.table.base import CONTROL, Identity, Row
-from retry.table.database import Batch, Database, Memory, new_batch, wipe
-from retry.table.kinds import checked
-from retry.table.lanes import Lanes
-from retry.table.soon import Soon, soon
-from retry.table.superseded import Superseded
+from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.unfolded_changes import Ahead
+from retry.delay_queue.table.interface import CONTROL, Identity, Row
+from retry.delay_queue.table.rocksdb import Batch, Database, Memory, new_batch, wipe
+from retry.delay_queue.table.changelog_records import checked
+from retry.delay_queue.table.watermarks import Lanes
+from retry.delay_queue.table.due_estimate import Soon, soon
+from retry.delay_queue.table.superseded_entries import Superseded
 
 log = logging.getLogger(__name__)
 
-FORMAT = versions.TABLE.writes
+FORMAT = format_versions.TABLE.writes
 STATE_KEY = b"\0"
 _RECLAIM_EVERY = 50_000
 _EVERYTHING = 1 << 62
@@ -91,7 +91,7 @@ class RocksTable:
         else:
             state = table._state
             is_current = state.folded_at_ms == _FRESH or abs(now_ms - state.folded_at_ms) <= age_ms_max
-            if state.format in versions.TABLE.reads and state.identity == identity and is_current:
+            if state.format in format_versions.TABLE.reads and state.identity == identity and is_current:
                 return table
             table.close()
             if not adopt and state.identity.partition == identity.partition and state.identity != identity:
@@ -182,7 +182,7 @@ class RocksTable:
                 if not self._ahead.news(key, value):
                     continue
                 # Each sees what the one before it wrote. Cut short, all of them are told once more, which changes nothing.
-                self._queue(queues.drop(self._db, key) if value is None else queues.put(self._db, key, value))
+                self._queue(ordered_entries.drop(self._db, key) if value is None else ordered_entries.put(self._db, key, value))
             elif key[0] == NAMED:
                 continue
             elif value is None:
@@ -204,7 +204,7 @@ class RocksTable:
     def _name(self, rows: Iterable[Row], batch: Batch) -> int:
         """Write what records of named entries do; by how many more wait."""
         change, lowest = 0, dict[bytes, bytes]()
-        for effect in names.effects(self._db, names.by_name(rows)):
+        for effect in named_entries.effects(self._db, named_entries.by_name(rows)):
             change += effect.waiting
             self._superseded.changed(effect.superseded)
             for row, value in effect.changes.items():
@@ -218,12 +218,12 @@ class RocksTable:
                 if row[0] == NAMED:
                     lane = row[:LANE_BYTES]
                     lowest[lane] = min(lowest.get(lane, END_KEY), row)
-                elif row[:1] == names.FIRST_SUPERSEDED:
+                elif row[:1] == named_entries.FIRST_SUPERSEDED:
                     self._superseded.put(row)
         self._lanes.put(lowest)
         return change
 
-    def _queue(self, effect: queues.Effect) -> None:
+    def _queue(self, effect: ordered_entries.Effect) -> None:
         batch = new_batch()
         for key, value in effect.changes.items():
             if value is None:
@@ -263,7 +263,7 @@ class RocksTable:
         """See `Table.forget`."""
         batch, rows, change = new_batch(), dict[bytes, int](), 0
         named: list[Row] = [row for row in again if row[0][0] == NAMED]
-        put = {names.pointer(key) for key, _ in named}
+        put = {named_entries.pointer(key) for key, _ in named}
         with self._lock:
             for key in keys:
                 lane = key[:LANE_BYTES]
@@ -273,7 +273,7 @@ class RocksTable:
                     change -= key not in self._gone.get(lane, ())
                 elif key[0] == NAMED:
                     self._ahead.dropped(key)
-                    if self._superseded.count or (pointer := names.pointer(key)) in put or key in self._gone.get(lane, ()):
+                    if self._superseded.count or (pointer := named_entries.pointer(key)) in put or key in self._gone.get(lane, ()):
                         named.append((key, None))
                     else:
                         # It counts still, and there is no other of its name.
@@ -312,11 +312,11 @@ class RocksTable:
         for row in again:
             if row[0][0] == ORDERED:
                 self._ahead.put(row[0])
-                self._queue(queues.put(self._db, *row))
+                self._queue(ordered_entries.put(self._db, *row))
         for key in keys:
             if key[0] == ORDERED:
                 self._ahead.dropped(key)
-                self._queue(queues.drop(self._db, key))
+                self._queue(ordered_entries.drop(self._db, key))
 
     def _renamed(self, rows: Sequence[Row], batch: Batch) -> int:
         """Named entries that were put or deleted before the fold tells of it; by how many more wait."""
@@ -352,14 +352,14 @@ class RocksTable:
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
-        start = max(after + b"\0", queues.FIRST_BEHIND)
-        rows = self._db.scan(start, queues.END_BEHIND, rows_max, _EVERYTHING)[0]
-        return [(row, queues.key_of(row), envelope) for row, envelope in rows]
+        start = max(after + b"\0", ordered_entries.FIRST_BEHIND)
+        rows = self._db.scan(start, ordered_entries.END_BEHIND, rows_max, _EVERYTHING)[0]
+        return [(row, ordered_entries.key_of(row), envelope) for row, envelope in rows]
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
         found = self._db.get(key)
-        return queues.find(self._db, key) if found is None and key[:1] == bytes([ORDERED]) else found
+        return ordered_entries.find(self._db, key) if found is None and key[:1] == bytes([ORDERED]) else found
 
     def close(self) -> None:
         """See `Table.close`."""

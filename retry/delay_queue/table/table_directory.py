@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from retry.errors import DataDirUnusable
-from retry.table.base import Identity
-from retry.table.database import Memory, wipe
-from retry.table.rocks import RocksTable
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb import Memory, wipe
+from retry.delay_queue.table.rocksdb_table import RocksTable
 
 
 class RocksTables:
-    """See `retry.table.base.Tables`.
+    """See `retry.delay_queue.table.interface.Tables`.
 
     Args:
       folder: holds a directory for each table, named after topic and partition.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from retry.entry import LANE_BYTES, due_bound, lane_end
+from retry.delay_queue.entry import LANE_BYTES, due_bound, lane_end
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
 """HTTP calls: where they may go, how they are signed, one call, what its answer means, and hosts that fail.
 
-`guard` vets the URL and pins the connection to the addresses that it vetted; `client` makes one call with one deadline;
-`answer` says what became of it; `hosts` keeps a breaker for each host. None of them knows Kafka.
+`ssrf_guard` vets the URL and pins the connection to the addresses that it vetted; `http_client` makes one call with one deadline;
+`response` says what became of it; `host_circuit_breaker` keeps a breaker for each host. None of them knows Kafka.
 """

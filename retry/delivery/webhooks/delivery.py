@@ -23,18 +23,19 @@ import xxhash
 from backoff import Park, Policy, PolicyInvalid, RetryAt
 from backoff.parse import DEFAULT
 from backoff.parse import policy as parsed
-from retry import entry as entries
-from retry.calls import BUSY, Answered, Calls
-from retry.entry import Entry, Named
-from retry.gate import Gate
-from retry.gather import Lane, whose_lane
-from retry.kafka.log import Writer
+from retry.delay_queue import entry as entries
+from retry.delivery.webhooks.in_flight import BUSY, Answered, Calls
+from retry.delay_queue.entry import Entry, Named
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.delivery.due_batch import whose_lane
+from retry.kafka.interface import Writer
 from retry.kafka.topics import Names
-from retry.reasons import Reason
-from retry.sinks.webhook.answer import Answer, Verdict
-from retry.sweep import Changelog
-from retry.table.base import Table
-from retry.telemetry.calls import BODY_BYTES, Called, to_json
+from retry.telemetry.health import Reason
+from retry.delivery.webhooks.response import Answer, Verdict
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.interface import Table
+from retry.telemetry.call_records import BODY_BYTES, Called, to_json
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def step(calls: Calls, table: Table, writer: Writer, changelog: Changelog, gate:
 
     Raises:
       TransactionFailed: nothing was written down; it is tried again.
-      TableUnreadable, EntryUnreadable: as `retry.sweep.sweep`.
+      TableUnreadable, EntryUnreadable: as `retry.delivery.sweep.sweep`.
     """
     if table.superseded(1):
         # A null for what replaces must not stand before one for what it replaced.

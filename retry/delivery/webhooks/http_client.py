@@ -17,9 +17,9 @@ import aiohttp
 
 from retry import clock
 from retry.errors import UrlRefused
-from retry.sinks.webhook.answer import Answer, retry_after_ms
-from retry.sinks.webhook.guard import Guard, Vetted
-from retry.sinks.webhook.signature import signed
+from retry.delivery.webhooks.response import Answer, retry_after_ms
+from retry.delivery.webhooks.ssrf_guard import Guard, Vetted
+from retry.delivery.webhooks.standard_webhooks import signed
 
 log = logging.getLogger(__name__)
 

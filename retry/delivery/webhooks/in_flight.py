@@ -1,7 +1,7 @@
 """HTTP calls under way: so many at a time, so many to a host, all made by one loop; what came of them is kept until written down.
 
 The fewer are free, the fewer one host may have: a host that hangs holds up its own calls only. One that is under way is not begun
-again by this process, whatever its shard goes through; see `retry.calling`.
+again by this process, whatever its shard goes through; see `retry.delivery.webhooks.delivery`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from retry import clock
-from retry import entry as entries
-from retry.entry import Named
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Named
 from retry.kafka.topics import Names
-from retry.sinks.webhook.answer import Answer
-from retry.sinks.webhook.client import Request
-from retry.sinks.webhook.hosts import Hosts
-from retry.telemetry.calls import Called
+from retry.delivery.webhooks.response import Answer
+from retry.delivery.webhooks.http_client import Request
+from retry.delivery.webhooks.host_circuit_breaker import Hosts
+from retry.telemetry.call_records import Called
 
 log = logging.getLogger(__name__)
 

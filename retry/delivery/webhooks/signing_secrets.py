@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retry import clock
 from retry.errors import SettingsInvalid
-from retry.sinks.webhook.signature import secrets_of
+from retry.delivery.webhooks.standard_webhooks import secrets_of
 
 log = logging.getLogger(__name__)
 

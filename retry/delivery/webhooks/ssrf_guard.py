@@ -18,7 +18,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from retry.errors import SettingsInvalid, UrlRefused
-from retry.sinks.webhook.addresses import Network, allowed, is_listed, reached
+from retry.delivery.webhooks.ip_allowlist import Network, allowed, is_listed, reached
 
 URL_CHARACTERS_MAX = 2_048
 _AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#]*)")

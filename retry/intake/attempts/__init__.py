@@ -7,18 +7,18 @@ does not change on the way: dead-letter topic, key and value.
 
 | module | what it is |
 | --- | --- |
-| `identity` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
-| `packed` | decisions of one batch ↔ bytes |
-| `ring` | the newest rows, found by lineage and by fingerprint |
-| `levels` | sends of equal letters, counted |
-| `record` | all of it together |
+| `lineage_id` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
+| `lineage_codec` | decisions of one batch ↔ bytes |
+| `ring_buffer` | the newest rows, found by lineage and by fingerprint |
+| `equal_letters` | sends of equal letters, counted |
+| `recent_lineages` | all of it together |
 """
 
 from __future__ import annotations
 
-from retry.lineages.identity import counted, fingerprint, from_header, identity, lineage_of, payload, silent, to_header
-from retry.lineages.packed import MATCHED, SECOND_MAX, Row, pack, row, unpack
-from retry.lineages.record import Known, Lineages
+from retry.intake.attempts.lineage_id import counted, fingerprint, from_header, identity, lineage_of, payload, silent, to_header
+from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, Row, pack, row, unpack
+from retry.intake.attempts.recent_lineages import Known, Lineages
 
 __all__ = [
     "MATCHED",

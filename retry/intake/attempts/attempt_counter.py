@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from retry import lineages
-from retry.lineages import Lineages
-from retry.sources.dead_letter import Letter
+from retry.intake import attempts
+from retry.intake.attempts import Lineages
+from retry.dead_letters.dead_letter import Letter
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +63,8 @@ class Tracer:
 
     def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
         """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
-        payload = lineages.payload(letter.key, letter.value)
-        print_ = lineages.fingerprint(letter.topic, payload)
+        payload = attempts.payload(letter.key, letter.value)
+        print_ = attempts.fingerprint(letter.topic, payload)
         if letter.id is not None:
             return self._by_id(letter, letter.id, print_, now_ms, window_ms)
         failure = letter.failure
@@ -73,20 +73,20 @@ class Tracer:
             back := self._by_print(letter, print_, now_ms, window_ms)
         ):
             return back
-        lineage = lineages.identity(self._cluster_id, failure, payload)
-        number = lineages.counted(lineage, letter.topic)
+        lineage = attempts.identity(self._cluster_id, failure, payload)
+        number = attempts.counted(lineage, letter.topic)
         known = self._recent.sends(number) if placed else None
         made, first_ms = letter.retries_made, letter.first_failed_at_ms
         if known is not None:
             made, first_ms = known.attempts, known.first_failed_ms
-        return Trace(lineages.to_header(lineage), number, print_, made, first_ms, False)
+        return Trace(attempts.to_header(lineage), number, print_, made, first_ms, False)
 
     def new(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[int, bytes, int] | None:
         """Of a letter without origin and without headers of ours: print, id and number, as `trace` has them.
 
         None where it may come back from a send that is on record.
         """
-        print_, lineage, number = lineages.silent(topic, key, value)
+        print_, lineage, number = attempts.silent(topic, key, value)
         return (print_, b"%016x" % lineage, number) if self._recent.unheard(print_) else None
 
     def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> Trace | None:
@@ -95,12 +95,12 @@ class Tracer:
         if back is None:
             return None
         self._matched[print_] = matched + 1
-        id_ = lineages.to_header(lineages.counted(back.id, letter.topic))
+        id_ = attempts.to_header(attempts.counted(back.id, letter.topic))
         return Trace(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
     def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> Trace:
         """By the id that came back; one that nobody has sent is no reason to begin anew."""
-        number, said = lineages.counted(lineages.from_header(id_), letter.topic), letter.retries_made
+        number, said = attempts.counted(attempts.from_header(id_), letter.topic), letter.retries_made
         known = self._recent.sends(number)
         if known is None:
             back = self._by_print(letter, print_, now_ms, window_ms)

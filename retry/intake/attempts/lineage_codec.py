@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from struct import Struct
 
-from retry import versions
+from retry import format_versions
 from retry.errors import LineageNewer, LineageUnreadable
 
 # lineage id, fingerprint, due second, first failure's second, attempt, flags
@@ -17,7 +17,7 @@ Row = tuple[int, int, int, int, int, int]
 
 MATCHED = 1
 ATTEMPT_MAX = (1 << 16) - 1
-_VERSION = versions.LINEAGE.writes.to_bytes(1, "big")
+_VERSION = format_versions.LINEAGE.writes.to_bytes(1, "big")
 _ROW = Struct("<QQIIHB")
 SECOND_MAX = (1 << 32) - 1
 
@@ -55,8 +55,8 @@ def unpack(packed: bytes) -> Iterator[Row]:
       LineageNewer: of a newer version.
       LineageUnreadable: no such record, or cut off. Raised by the call, before any row.
     """
-    if packed and versions.LINEAGE.newer(packed[0]):
-        raise LineageNewer(versions.LINEAGE.told(packed[0]))
+    if packed and format_versions.LINEAGE.newer(packed[0]):
+        raise LineageNewer(format_versions.LINEAGE.told(packed[0]))
     if packed[:1] != _VERSION or (len(packed) - 1) % _ROW.size:
         raise LineageUnreadable(f"{len(packed)} bytes that begin with {packed[:8].hex()} are no rows of version 1")
     return _ROW.iter_unpack(memoryview(packed)[1:])

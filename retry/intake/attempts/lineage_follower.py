@@ -13,9 +13,9 @@ from confluent_kafka import KafkaException, Message
 
 from retry import clock
 from retry.errors import LineageNewer, LineageUnreadable
-from retry.kafka.log import Log
-from retry.lineages import Lineages
-from retry.watchdog import Part
+from retry.kafka.interface import Log
+from retry.intake.attempts import Lineages
+from retry.telemetry.health import Part
 
 logger = logging.getLogger(__name__)
 

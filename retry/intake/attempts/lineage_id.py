@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
 
-from retry.failure import Failure
+from retry.dead_letters.failure import Failure
 
 _TEXT = re.compile(rb"[0-9a-f]{16}")
 # Where a hash begins: so a null is not an empty one, and a key is not a value.

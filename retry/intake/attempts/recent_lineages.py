@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.lineages.levels import Level, Levels
-from retry.lineages.packed import ATTEMPT_MAX, MATCHED, unpack
-from retry.lineages.ring import Ring
+from retry.intake.attempts.equal_letters import Level, Levels
+from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, unpack
+from retry.intake.attempts.ring_buffer import Ring
 
 # A level takes some 300 bytes, a lineage 70.
 _LINEAGES_PER_LEVEL = 32

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from retry import controls
-from retry.control import search, waiting
-from retry.control.cluster import Cluster, Part
-from retry.control.lines import Record
-from retry.control.search import Decided, Place, Sent
-from retry.control.waiting import Waiting
-from retry.entry import NAMED, Entry
+from retry.delay_queue import control_records
+from retry.operations.explain import search
+from retry.operations import waiting_entries
+from retry.operations.cluster import Cluster, Part
+from retry.operations.json_lines import Record
+from retry.operations.explain.search import Decided, Place, Sent
+from retry.operations.waiting_entries import Waiting
+from retry.delay_queue.entry import NAMED, Entry
 from retry.errors import TopicsInvalid
-from retry.gate import Gate
-from retry.gather import Lane
-from retry.kafka import groups, spans
-from retry.kafka.targets import Targets
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.kafka import consumer_groups, offset_ranges
+from retry.kafka.target_probe import Targets
 from retry.policies.registry import Registry
-from retry.sources import headers as names
-from retry.sources.dead_letter import Letter, read
-from retry.table.base import Table
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import Letter, read
+from retry.delay_queue.table.interface import Table
 
 _NOTHING = "There is no letter at this offset: a transaction ended there or was undone, or it was compacted away."
 
@@ -62,9 +63,9 @@ def known(cluster: Cluster, wanted: Place, registry: Registry | None) -> Known:
     """
     record, missing = _record(cluster, wanted)
     # Asked before the changelog is read: what was taken in by then is in it.
-    position = groups.position(cluster.admin, cluster.names.intake_group, wanted.topic, wanted.partition)
-    with waiting.folded(cluster.settings) as table:
-        found = waiting.of_source(table, *wanted)
+    position = consumer_groups.position(cluster.admin, cluster.names.intake_group, wanted.topic, wanted.partition)
+    with waiting_entries.folded(cluster.settings) as table:
+        found = waiting_entries.of_source(table, *wanted)
         held = _held(cluster, registry, table, found, wanted.topic) if found else None
     if record is None and found:
         record = _from_entry(wanted, found.entry)
@@ -76,14 +77,14 @@ def known(cluster: Cluster, wanted: Place, registry: Registry | None) -> Known:
         outcome = search.outcome(cluster, wanted, letter)
         decided = search.of_outcome(outcome) if outcome else search.of_entry(found.entry) if found else None
     sent = search.sent(cluster, wanted, letter, decided) if decided and not found else None
-    workers = groups.members(cluster.admin, cluster.names.table_group)
+    workers = consumer_groups.members(cluster.admin, cluster.names.table_group)
     return Known(wanted, missing, record, letter, position, found, held, workers, decided, sent)
 
 
 def _record(cluster: Cluster, wanted: Place) -> tuple[Any | None, str | None]:
     """The letter, or why there is none to be read."""
     (whole,) = cluster.spans(Part(wanted.topic, wanted.partition))
-    end = spans.end(cluster.admin, wanted.topic, wanted.partition)
+    end = offset_ranges.end(cluster.admin, wanted.topic, wanted.partition)
     if wanted.offset >= end:
         last = f"the last offset of {wanted.topic}/{wanted.partition} is {end - 1}" if end else "the partition is empty"
         raise TopicsInvalid([f"there is no letter {wanted} yet: {last}"], "look at the offset")
@@ -92,7 +93,7 @@ def _record(cluster: Cluster, wanted: Place) -> tuple[Any | None, str | None]:
     if wanted.offset >= whole.stop:
         return None, "No reader sees it yet: it is part of a transaction, or behind one, that is still open."
     span = whole._replace(start=wanted.offset, stop=wanted.offset + 1)
-    found = next((m for batch in spans.batches(cluster.reader, [span]) for m in batch), None)
+    found = next((m for batch in offset_ranges.batches(cluster.reader, [span]) for m in batch), None)
     return found, None if found else _NOTHING
 
 
@@ -105,6 +106,6 @@ def _from_entry(wanted: Place, entry: Entry) -> Record:
 def _held(cluster: Cluster, registry: Registry | None, table: Table, found: Waiting, topic: str) -> str | None:
     lane = Lane(found.entry.team, topic, found.entry.destination)
     if registry is None or found.key[0] == NAMED:
-        return controls.paused(table.controls, *lane)
+        return control_records.paused(table.controls, *lane)
     gate = Gate(registry, cluster.names.parked, Targets(cluster.admin).closed, lambda: 1.0)
     return gate.why_not(lane, table.controls)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from retry.control import sentences
-from retry.control.letter import Known
-from retry.control.search import Decided
-from retry.control.state import Forecast, Seen, State
-from retry.decide import Case, decide
-from retry.entry import due_at_ms
+from retry.operations.explain import sentences
+from retry.operations.explain.evidence import Known
+from retry.operations.explain.search import Decided
+from retry.operations.explain.state import Forecast, Seen, State
+from retry.intake.decide import Case, decide
+from retry.delay_queue.entry import due_at_ms
 from retry.policies.registry import Registry
-from retry.trace import Trace
+from retry.intake.attempts.attempt_counter import Trace
 
 # Reasons that no policy file changes, or that lie in what only the letter itself tells.
 _OF_THE_LETTER = ("too_large", "unreadable_headers", "bad_attempt", "bad_due")

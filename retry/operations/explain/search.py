@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from retry import clock, versions
-from retry.control.cluster import Cluster
-from retry.entry import Entry
+from retry import clock, format_versions
+from retry.operations.cluster import Cluster
+from retry.delay_queue.entry import Entry
 from retry.errors import OutcomeNewer
-from retry.kafka import spans, topics
-from retry.sources import headers as names
-from retry.sources.dead_letter import Letter
+from retry.kafka import offset_ranges, topics
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import Letter
 from retry.telemetry.outcomes import Outcome
 
 _SEARCH_S = 10.0
@@ -84,8 +84,8 @@ def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome |
     """
     topic = cluster.names.outcomes
     since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
-    wanted_spans = spans.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
-    for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+    wanted_spans = offset_ranges.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
+    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
             if (told := read_outcome(message.value() or b"", wanted)) is not None:
                 return told
@@ -106,8 +106,8 @@ def read_outcome(value: bytes, wanted: Place) -> Outcome | None:
         return None
     if not isinstance(told, dict) or told.get("source") != str(wanted):
         return None
-    if versions.OUTCOME.newer(told.get("v")):
-        raise OutcomeNewer(versions.OUTCOME.told(told["v"]))
+    if format_versions.OUTCOME.newer(told.get("v")):
+        raise OutcomeNewer(format_versions.OUTCOME.told(told["v"]))
     return told  # type: ignore[return-value]
 
 
@@ -140,9 +140,9 @@ def sent(cluster: Cluster, wanted: Place, letter: Letter | None, decided: Decide
     # Otherwise a record there has the letter's own timestamp.
     own_ms = letter.timestamp_ms if letter else 0
     since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
-    wanted_spans = spans.since(cluster.admin, decided.target, range(about.partitions), since_ms - _SKEW_MS)
+    wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - _SKEW_MS)
     source = str(wanted).encode()
-    for batch in spans.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
             if _source(message) == source:
                 place = Place(decided.target, message.partition() or 0, message.offset() or 0)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from backoff import duration_text
 from retry.clock import iso
-from retry.control import due as due_steps
-from retry.control.search import Decided
-from retry.control.state import Seen, State
-from retry.control.waiting import Waiting
-from retry.decide import draw
-from retry.entry import Named, due_at_ms, source, version_of
-from retry.failure import UNKNOWN, Failure
+from retry.operations.explain import due_time as due_steps
+from retry.operations.explain.search import Decided
+from retry.operations.explain.state import Seen, State
+from retry.operations.waiting_entries import Waiting
+from retry.intake.decide import draw
+from retry.delay_queue.entry import Named, due_at_ms, source, version_of
+from retry.dead_letters.failure import UNKNOWN, Failure
 from retry.policies.explain import delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
 from retry.policies.rule import Case

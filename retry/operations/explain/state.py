@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from retry.control.letter import Known
-from retry.control.search import Decided
-from retry.decide import Case
-from retry.pack import Packed
+from retry.operations.explain.evidence import Known
+from retry.operations.explain.search import Decided
+from retry.intake.decide import Case
+from retry.intake.build_entry import Packed
 from retry.policies.registry import Registry
 
 Forecast = tuple[Case, Packed]

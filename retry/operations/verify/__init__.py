@@ -4,15 +4,15 @@ All that the topics say is read once, and what is said of one letter is then loo
 
 | module | what it is |
 | --- | --- |
-| `cut` | up to where topics are read while the service goes on |
-| `reading`, `deliveries` | records → rows of a fixed size |
-| `stored` | tables on disk → rows |
-| `rows`, `spill` | rows, kept in files by letter, so that memory does not grow with their number |
-| `letter` | what the rows of one letter come to |
-| `kept` | what retention and compaction have left |
-| `known` | what the judge goes by |
-| `judge` | the rows of one letter → findings |
-| `queues` | who among ordered entries is stuck |
+| `read_bounds` | up to where topics are read while the service goes on |
+| `records`, `deliveries` | records → rows of a fixed size |
+| `disk_tables` | tables on disk → rows |
+| `rows`, `spill_files` | rows, kept in files by letter, so that memory does not grow with their number |
+| `letter_history` | what the rows of one letter come to |
+| `retention` | what retention and compaction have left |
+| `context` | what the judge goes by |
+| `checks` | the rows of one letter → findings |
+| `ordered_entries` | who among ordered entries is stuck |
 | `findings` | what was found, counted, and some of it |
-| `whole` | all of it together |
+| `run` | all of it together |
 """

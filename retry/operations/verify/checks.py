@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retry.clock import iso
-from retry.verify.findings import TABLE, UNJUDGED, Verdict
-from retry.verify.known import Known
-from retry.verify.letter import Letter
-from retry.verify.rows import ORDERED, UNKNOWN, Kind, Row, Words
+from retry.operations.verify.findings import TABLE, UNJUDGED, Verdict
+from retry.operations.verify.context import Known
+from retry.operations.verify.letter_history import Letter
+from retry.operations.verify.rows import ORDERED, UNKNOWN, Kind, Row, Words
 
 
 def lost(known: Known, letter: Letter) -> Iterator[Verdict]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from retry.gather import Lane
-from retry.verify.letter import Letter
-from retry.verify.rows import Words
+from retry.delay_queue.lane import Lane
+from retry.operations.verify.letter_history import Letter
+from retry.operations.verify.rows import Words
 
 STUCK_MS = 60_000
 NEVER = 1 << 62

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from retry.control.search import place
-from retry.sources import headers as names
-from retry.sources.dead_letter import integer
-from retry.verify.reading import Reading, hash_of
-from retry.verify.rows import PARKED, UNKNOWN, Kind, Row
+from retry.operations.explain.search import place
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import integer
+from retry.operations.verify.records import Reading, hash_of
+from retry.operations.verify.rows import PARKED, UNKNOWN, Kind, Row
 
 _DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18

@@ -8,11 +8,11 @@ from pathlib import Path
 from retry import clock
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.table.base import Identity
-from retry.table.beside import Stored, stored
-from retry.table.database import Memory
-from retry.verify.findings import TABLE, Findings
-from retry.verify.reading import Reading
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.read_only_table import Stored, stored
+from retry.delay_queue.table.rocksdb import Memory
+from retry.operations.verify.findings import TABLE, Findings
+from retry.operations.verify.records import Reading
 
 _MEMORY_BYTES = 32 << 20
 

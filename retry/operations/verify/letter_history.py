@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.verify.rows import Kind, Row
+from retry.operations.verify.rows import Kind, Row
 
 
 class Letter:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from retry.clock import iso
-from retry.entry import CANCEL
-from retry.verify.findings import TABLE, UNJUDGED, Verdict
-from retry.verify.known import Known
-from retry.verify.letter import Letter
-from retry.verify.rows import NAMES, Kind, Row
+from retry.delay_queue.entry import CANCEL
+from retry.operations.verify.findings import TABLE, UNJUDGED, Verdict
+from retry.operations.verify.context import Known
+from retry.operations.verify.letter_history import Letter
+from retry.operations.verify.rows import NAMES, Kind, Row
 
 
 def named(known: Known, letter: Letter) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from retry.verify.findings import Verdict
-from retry.verify.judge import overdue
-from retry.verify.known import Known
-from retry.verify.letter import Letter
-from retry.verify.rows import JUDGED, ORDERED, Row
+from retry.operations.verify.findings import Verdict
+from retry.operations.verify.checks import overdue
+from retry.operations.verify.context import Known
+from retry.operations.verify.letter_history import Letter
+from retry.operations.verify.rows import JUDGED, ORDERED, Row
 
 _UNSIGNED = (1 << 64) - 1
 

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline, pause
 from retry.errors import TopicsInvalid
-from retry.kafka import spans
-from retry.kafka.spans import Span
+from retry.kafka import offset_ranges
+from retry.kafka.offset_ranges import Span
 
 _DECIDED_S = 30.0
 _ASK_AGAIN_S = 0.2
@@ -45,8 +45,8 @@ def cut(admin: AdminClient, partitions: dict[str, int], *, judge: bool = True) -
       partitions: of each topic, how many it has.
       judge: whether anything is judged; otherwise all of it is evidence.
     """
-    first = {topic: spans.whole(admin, topic, range(count)) for topic, count in partitions.items()}
-    ends = {topic: spans.ends(admin, topic, range(count)) for topic, count in partitions.items()}
+    first = {topic: offset_ranges.whole(admin, topic, range(count)) for topic, count in partitions.items()}
+    ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
     return Cut(
         {topic: [s._replace(stop=ends[topic][n]) for n, s in of_topic.items()] for topic, of_topic in first.items()},
         {(topic, n): s.stop for topic, of_topic in first.items() for n, s in of_topic.items()} if judge else {},
@@ -64,7 +64,7 @@ def undecided(admin: AdminClient, wanted: Iterable[list[Span]]) -> set[str]:
 
 
 def _decided(admin: AdminClient, wanted: list[Span]) -> bool:
-    reached = spans.whole(admin, wanted[0].topic, [span.partition for span in wanted])
+    reached = offset_ranges.whole(admin, wanted[0].topic, [span.partition for span in wanted])
     return all(reached[span.partition].stop >= span.stop for span in wanted)
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from retry import entry as entries
-from retry.control.search import place
-from retry.entry import END_KEY
+from retry.delay_queue import entry as entries
+from retry.operations.explain.search import place
+from retry.delay_queue.entry import END_KEY
 from retry.errors import EntryUnreadable
-from retry.gather import Lane
-from retry.table.base import CONTROL
-from retry.telemetry import positions
-from retry.verify.findings import Findings
-from retry.verify.rows import JUDGED, NAMES, ORDERED, PARKED, UNKNOWN, Kind, Words
-from retry.verify.spill import Spill
+from retry.delay_queue.lane import Lane
+from retry.delay_queue.table.interface import CONTROL
+from retry.telemetry import offset_records
+from retry.operations.verify.findings import Findings
+from retry.operations.verify.rows import JUDGED, NAMES, ORDERED, PARKED, UNKNOWN, Kind, Words
+from retry.operations.verify.spill_files import Spill
 
 _VERSION_MAX = (1 << 63) - 1
 
@@ -75,7 +75,7 @@ class Reading:
         """A record of the outcomes topic."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
-        if message.key() == positions.KEY:
+        if message.key() == offset_records.KEY:
             return
         flags = self.flags(topic, partition, offset)
         try:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from retry.kafka.topics import Described
-from retry.verify.deliveries import Deliveries
-from retry.verify.known import NEVER, Bounds, Target
-from retry.verify.rows import Kind
-from retry.verify.spill import Spill
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.context import NEVER, Bounds, Target
+from retry.operations.verify.rows import Kind
+from retry.operations.verify.spill_files import Spill
 
 _SLACK_MS = 60_000
 At = tuple[int, int]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from retry.gather import Lane
+from retry.delay_queue.lane import Lane
 
 _ROW = struct.Struct("<HIQBBHIQqqQQH")
 ROW_BYTES = _ROW.size

@@ -9,30 +9,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retry import clock, controls
-from retry.control.cluster import Cluster
-from retry.doors.schedule import matches
+from retry import clock
+from retry.delay_queue import control_records
+from retry.operations.cluster import Cluster
+from retry.kafka.topics import matches
 from retry.errors import TopicsInvalid
-from retry.gate import Gate
-from retry.gather import Lane
-from retry.kafka import clients, groups, spans, topics
-from retry.kafka.spans import Span
-from retry.kafka.targets import Targets
+from retry.delivery.admission import Gate
+from retry.delay_queue.lane import Lane
+from retry.kafka import client_config, consumer_groups, offset_ranges, topics
+from retry.kafka.offset_ranges import Span
+from retry.kafka.target_probe import Targets
 from retry.kafka.topics import DELETE_RETENTION_MS, Described
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.verify import kept, names, queues
-from retry.verify.cut import Cut, Place, cut, demand_decided, undecided
-from retry.verify.deliveries import Deliveries
-from retry.verify.findings import TABLE, Findings, Verdict
-from retry.verify.judge import judged
-from retry.verify.kept import Kept
-from retry.verify.known import STUCK_MS, Bounds, Known, Target
-from retry.verify.letter import letters
-from retry.verify.reading import Reading
-from retry.verify.rows import Words
-from retry.verify.spill import Spill
-from retry.verify.stored import Tables
+from retry.operations.verify import retention, named_entries, ordered_entries
+from retry.operations.verify.read_bounds import Cut, Place, cut, demand_decided, undecided
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.findings import TABLE, Findings, Verdict
+from retry.operations.verify.checks import judged
+from retry.operations.verify.retention import Kept
+from retry.operations.verify.context import STUCK_MS, Bounds, Known, Target
+from retry.operations.verify.letter_history import letters
+from retry.operations.verify.records import Reading
+from retry.operations.verify.rows import Words
+from retry.operations.verify.spill_files import Spill
+from retry.operations.verify.disk_tables import Tables
 
 UNCOMMITTED = "read_uncommitted"
 _SLACK_MS = 60_000
@@ -86,7 +87,7 @@ class _Deployment:
     def __init__(self, cluster: Cluster, registry: Registry, asked: Asked, bar: Bar, scratch: Path) -> None:
         self._admin, self._names = cluster.admin, cluster.names
         self._registry, self._asked, self._bar, self._scratch = registry, asked, bar, scratch
-        committed, uncommitted = cluster.reader, clients.reader_config(cluster.settings, UNCOMMITTED)
+        committed, uncommitted = cluster.reader, client_config.reader_config(cluster.settings, UNCOMMITTED)
         self._readers = {**committed, **_SPARING}, {**uncommitted, **_SPARING}
         self._found, self._words, self._now_ms = Findings(asked.shown), Words(), clock.wall_ms()
         self._describe()
@@ -106,7 +107,7 @@ class _Deployment:
         changelog, outcomes, reading = self._names.changelog, self._names.outcomes, self._reading
         tables = self._tables()
         self._describe()
-        positions = groups.positions(self._admin, self._names.intake_group)
+        positions = consumer_groups.positions(self._admin, self._names.intake_group)
         now = cut(self._admin, {topic: about.partitions for topic, about in self._topics.items()})
         reading.judged = now.judged
         tables.end({span.partition: span.stop for span in now.spans[changelog]}, self._found)
@@ -122,7 +123,7 @@ class _Deployment:
         of_outcomes = self._kept(self._topics[outcomes], now.spans[outcomes], reading.outcome_first_ms)
         since_ms = max(self._asked.since_ms, of_outcomes.since_ms(self._now_ms))
         if since_ms or self._sent.nameless:
-            bounds = kept.looked_back(self._spill, self._sent, bounds, since_ms)
+            bounds = retention.looked_back(self._spill, self._sent, bounds, since_ms)
         self._judge(self._known(bounds, targets, tables, whole=not since_ms), tables)
         return self._found
 
@@ -137,12 +138,12 @@ class _Deployment:
         """Read of the outcomes only what is asked for."""
         outcomes = self._names.outcomes
         stops = {span.partition: span.stop for span in now.spans[outcomes]}
-        later = spans.since(self._admin, outcomes, stops, self._asked.since_ms)
+        later = offset_ranges.since(self._admin, outcomes, stops, self._asked.since_ms)
         return now._replace(spans={**now.spans, outcomes: [span._replace(stop=stops[span.partition]) for span in later]})
 
     def _read(self, label: str, wanted: list[Span], take: Callable[[Any], object], reader: int = 0) -> None:
         with self._bar(label, _records([wanted])) as done:
-            for batch in spans.batches(self._readers[reader], wanted):
+            for batch in offset_ranges.batches(self._readers[reader], wanted):
                 for message in batch:
                     take(message)
                 done(len(batch))
@@ -156,7 +157,7 @@ class _Deployment:
         held_back = undecided(self._admin, wanted.values())
         # Up to the transaction that stays open all can be read.
         for topic in held_back:
-            reached = spans.whole(self._admin, topic, [span.partition for span in wanted[topic]])
+            reached = offset_ranges.whole(self._admin, topic, [span.partition for span in wanted[topic]])
             wanted[topic] = [span._replace(stop=min(span.stop, reached[span.partition].stop)) for span in wanted[topic]]
         every = [span for of_topic in wanted.values() for span in of_topic]
         self._read("retry and parking topics", every, self._sent.sent)
@@ -166,11 +167,11 @@ class _Deployment:
             about = self._topics.get(topic) or further[topic]
             first_ms = {n: at_ms for (read, n), at_ms in self._sent.first_ms.items() if read == topic}
             of_target = self._kept(about, of_topic, first_ms)
-            found[self._words.topic(topic)] = kept.target(of_target, self._now_ms, held_back=topic in held_back)
+            found[self._words.topic(topic)] = retention.target(of_target, self._now_ms, held_back=topic in held_back)
         return found
 
     def _kept(self, about: Described, read: list[Span], first_ms: dict[int, int]) -> Kept:
-        return Kept(about, spans.starts(self._admin, read[0].topic, [span.partition for span in read]), first_ms)
+        return Kept(about, offset_ranges.starts(self._admin, read[0].topic, [span.partition for span in read]), first_ms)
 
     def _of_a_door(self, topic: str) -> bool:
         # Compaction may have left nothing in the changelog that tells where an entry with a name came from.
@@ -185,17 +186,17 @@ class _Deployment:
         wanted = []
         for topic, about in dead.items():
             every = range(about.partitions)
-            reached, ends = spans.whole(self._admin, topic, every), spans.ends(self._admin, topic, every)
+            reached, ends = offset_ranges.whole(self._admin, topic, every), offset_ranges.ends(self._admin, topic, every)
             for n, span in reached.items():
                 position = positions.get((topic, n), 0)
                 self._found.untaken += max(0, span.stop - max(position, span.start))
                 stop = min(span.stop, max(position, reading.letter_stop.get((topic, n), 0)))
                 wanted.append(span._replace(stop=stop))
-                bounds[words.topic(topic), n] = Bounds(0, span.start, stop, ends[n], not kept.compacted(about))
+                bounds[words.topic(topic), n] = Bounds(0, span.start, stop, ends[n], not retention.compacted(about))
         self._read("letters", wanted, lambda message: reading.letter(message, positions))
         # What retention took away meanwhile was not read.
         for topic, about in dead.items():
-            for n, start in spans.starts(self._admin, topic, range(about.partitions)).items():
+            for n, start in offset_ranges.starts(self._admin, topic, range(about.partitions)).items():
                 at = words.topic(topic), n
                 bounds[at] = bounds[at]._replace(first=max(start, bounds[at].first))
         return bounds
@@ -218,7 +219,7 @@ class _Deployment:
 
         @cache
         def held_named(lane: Lane) -> str | None:
-            paused = controls.paused(standing, *lane)
+            paused = control_records.paused(standing, *lane)
             if paused or lane.calls:
                 return paused or f"maybe by a limit or breaker of {lane.destination}"
             return closed({lane.destination}).get(lane.destination)
@@ -240,18 +241,18 @@ class _Deployment:
             for rows in self._spill.files():
                 seen = list(rows)
                 for letter in letters(seen):
-                    if names.named(known, letter):
-                        found.waiting += names.waiting(known, letter) is not None
-                        self._tell(names.judged(known, letter), tables)
+                    if named_entries.named(known, letter):
+                        found.waiting += named_entries.waiting(known, letter) is not None
+                        self._tell(named_entries.judged(known, letter), tables)
                         continue
                     found.letters += bool(letter.outcomes)
                     found.waiting += len(letter.live)
                     self._tell(judged(known, letter), tables)
-                    for row in queues.waiting(letter):
+                    for row in ordered_entries.waiting(letter):
                         ordered.add(row)
                 done(len(seen))
         for rows in ordered.files():
-            self._tell(queues.stuck(known, rows), tables)
+            self._tell(ordered_entries.stuck(known, rows), tables)
 
     def _tell(self, verdicts: Iterable[Verdict], tables: Tables) -> None:
         for kind, says in verdicts:

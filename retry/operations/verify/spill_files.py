@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from retry.verify.rows import ROW_BYTES, Row, pack, unpacked
+from retry.operations.verify.rows import ROW_BYTES, Row, pack, unpacked
 
 _BUFFER_BYTES = 16 << 20
 _ROWS_A_FILE = 40_000

@@ -12,7 +12,7 @@ from base64 import b64encode
 import aiohttp
 import orjson
 
-from retry.scheduler.view import Shown
+from retry.scheduling.messages.schedule_json import Shown
 
 log = logging.getLogger(__name__)
 

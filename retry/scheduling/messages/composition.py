@@ -1,4 +1,4 @@
-"""A scheduler, put together: the worker of `retry.app` with the schedules door, and no policy file."""
+"""A scheduler, put together: the worker of `retry.worker.composition` with the schedules door, and no policy file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from functools import lru_cache, partial
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from retry import app, clock
-from retry.doors import Door, Place
-from retry.doors.schedule import Rules, matches
-from retry.doors.schedules import Schedules
-from retry.engine import Engine
+from retry.worker import composition
+from retry import clock
+from retry.intake.entry_source import Door, Place
+from retry.scheduling.messages.schedule_request import Rules
+from retry.kafka.topics import matches
+from retry.scheduling.messages.entry_source import Schedules
+from retry.worker.engine import Engine
 from retry.errors import SettingsInvalid
-from retry.kafka import clients, topics
-from retry.kafka.backlog import Backlog
+from retry.kafka import client_config, topics
+from retry.kafka.startup_backlog import Backlog
 from retry.policies.registry import Registry
-from retry.scheduler.metrics import SchedulerMetrics
-from retry.scheduler.settings import SchedulerSettings
+from retry.scheduling.messages.metrics import SchedulerMetrics
+from retry.scheduling.messages.settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     """The engine of a scheduler; topics that are missing are created.
 
     Raises:
-      as `retry.app.build`.
+      as `retry.worker.composition.build`.
     """
     # One reads its policies, the other its schedules; whoever wants both runs both.
     worker = msgspec.structs.replace(settings.worker, policies=None)
@@ -45,7 +47,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
         raise SettingsInvalid("SCHEDULES_TOPICS", f"neither these nor HISTORY_TOPIC can be the service's own {sorted(own)}")
     if not settings.allowed:
         log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
-    admin = clients.admin(worker)
+    admin = client_config.admin(worker)
     create(admin, settings)
     permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
     rules = Rules(permitted, settings.grace_s, since_s(now_ms // 1_000, settings.since_delta))
@@ -53,9 +55,9 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     def opened(_registry: Registry, place: Place) -> Sequence[Door]:
         return [Schedules(settings.topics, rules, settings.history, names.parked, place)]
 
-    member = clients.consumer_config(worker, names.intake_group, "")
+    member = client_config.consumer_config(worker, names.intake_group, "")
     backlog = Backlog(admin, lambda topic: reads(settings, topic), member, names.changelog)
-    return app.build(worker, adopt=adopt, opened=opened, metrics=SchedulerMetrics(now_ms, names.parked), backlog=backlog)
+    return composition.build(worker, adopt=adopt, opened=opened, metrics=SchedulerMetrics(now_ms, names.parked), backlog=backlog)
 
 
 def reads(settings: SchedulerSettings, topic: str) -> bool:

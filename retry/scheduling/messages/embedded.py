@@ -1,6 +1,6 @@
 """A scheduler inside another program: started, ready, and closed when that one says so.
 
-    from retry.scheduler.runner import Runner
+    from retry.scheduling.messages.embedded import Runner
 
     with Runner({"BOOTSTRAP_SERVERS": "localhost:9092", "SCHEDULES_TOPICS": "schedules"}) as scheduler:
         ...                        # schedules are sent; scheduler.url serves the REST API
@@ -21,7 +21,7 @@ from types import TracebackType
 
 from retry.clock import Deadline, pause
 from retry.errors import SchedulerEnded
-from retry.kafka.broker import free_port
+from retry.kafka.local_broker import free_port
 
 _POLL_S = 0.1
 

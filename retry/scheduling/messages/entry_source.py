@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retry import entry as entries
-from retry.doors import Place
-from retry.doors import headers as names
-from retry.doors.schedule import Cancel, Invalid, Ours, Put, Reason, Rules, asked, matches
-from retry.entry import Also, Header, Headers, Named
-from retry.settled import Settled
-from retry.sources.headers import PARKED_REASON
+from retry.delay_queue import entry as entries
+from retry.intake.entry_source import Place
+from retry.scheduling.messages import headers as names
+from retry.scheduling.messages.schedule_request import Cancel, Invalid, Ours, Put, Reason, Rules, asked
+from retry.kafka.topics import matches
+from retry.delay_queue.entry import Also, Named
+from retry.record import Header, Headers
+from retry.intake.settled import Settled
+from retry.dead_letters.retry_headers import PARKED_REASON
 
 DOOR = "schedules"
 # What becomes of messages, as it is counted.
@@ -51,7 +53,7 @@ class Schedules:
         return team == DOOR and self._rules.allowed(destination)
 
     def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
-        """See `retry.doors.Door`; in their order."""
+        """See `retry.intake.entry_source.Door`; in their order."""
         for message in messages:
             found = asked(message, now_ms, self._rules)
             if isinstance(found, Put):

@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
-from retry.kafka import spans, topics
-from retry.kafka.clients import Config
-from retry.scheduler.view import Shown, of_history
+from retry.kafka import offset_ranges, topics
+from retry.kafka.client_config import Config
+from retry.scheduling.messages.schedule_json import Shown, of_history
 
 NEWEST = 10_000
 _READ_S = 10.0
@@ -26,9 +26,9 @@ def history(admin: AdminClient, reader: Config, topic: str) -> Iterator[Shown]:
     if about is None:
         return
     each = NEWEST // about.partitions + 1
-    whole = spans.whole(admin, topic, range(about.partitions)).values()
+    whole = offset_ranges.whole(admin, topic, range(about.partitions)).values()
     newest = [span._replace(start=max(span.start, span.stop - each)) for span in whole]
-    for batch in spans.batches(reader, newest, clock.Deadline(_READ_S)):
+    for batch in offset_ranges.batches(reader, newest, clock.Deadline(_READ_S)):
         for message in batch:
             try:
                 headers: Any = message.headers() or []

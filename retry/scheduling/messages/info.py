@@ -6,7 +6,7 @@ import socket
 from importlib.metadata import version
 from typing import Any
 
-from retry.scheduler.settings import SchedulerSettings
+from retry.scheduling.messages.settings import SchedulerSettings
 
 
 def info(settings: SchedulerSettings) -> dict[str, Any]:

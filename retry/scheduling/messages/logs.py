@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from retry.control.logs import LOGGING
-from retry.scheduler.settings import SchedulerSettings
+from retry.worker.logs import LOGGING
+from retry.scheduling.messages.settings import SchedulerSettings
 
 _NAME = "kafka-message-scheduler"
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from retry.doors.schedules import CANCELLED, DONE, DOOR, INVALID, PLANNED
-from retry.entry import Entry
-from retry.telemetry import made
+from retry.scheduling.messages.entry_source import CANCELLED, DONE, DOOR, INVALID, PLANNED
+from retry.delay_queue.entry import Entry
+from retry.telemetry import prometheus
 from retry.telemetry.metrics import Metrics
 
 _PREFIX = "kafka_scheduler_"
@@ -38,7 +38,7 @@ class SchedulerMetrics(Metrics):
     def __init__(self, started_at_ms: int, parked: str) -> None:
         super().__init__()
         self._started_at_ms, self._parked = started_at_ms, parked
-        events = made.counter(self.registry, "kafka_scheduler_event_total")
+        events = prometheus.counter(self.registry, "kafka_scheduler_event_total")
         self._events = {kind: events.labels(kind) for kind in TYPES}
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:

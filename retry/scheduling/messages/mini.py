@@ -16,19 +16,21 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from retry import client, clock
-from retry import entry as entries
-from retry.doors.schedule import Cancel, Put, Rules, asked
-from retry.doors.schedules import DOOR
-from retry.entry import Entry, Headers
-from retry.kafka.memory import MemoryRecord
-from retry.scheduler.decoder import decoded
-from retry.scheduler.info import info
-from retry.scheduler.logs import logging_of
-from retry.scheduler.rest import Rest, Sources
-from retry.scheduler.search import ALL, Query
-from retry.scheduler.settings import SchedulerSettings
-from retry.scheduler.view import Shown, of_entry, of_history
+from retry.scheduling import client
+from retry import clock
+from retry.delay_queue import entry as entries
+from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, asked
+from retry.scheduling.messages.entry_source import DOOR
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.testing.kafka import MemoryRecord
+from retry.scheduling.messages.body_decoder import decoded
+from retry.scheduling.messages.info import info
+from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.rest_api import Rest, Sources
+from retry.scheduling.messages.search import ALL, Query
+from retry.scheduling.messages.settings import SchedulerSettings
+from retry.scheduling.messages.schedule_json import Shown, of_entry, of_history
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class Mini:
         self._rules, self._offset = Rules(lambda _topic: True), 0
 
     def send(self, record: Mapping[str, Any], now_ms: int | None = None) -> None:
-        """Take in a record of a schedules topic; see `retry.client`."""
+        """Take in a record of a schedules topic; see `retry.scheduling.client`."""
         now_ms = clock.wall_ms() if now_ms is None else now_ms
         sent = Entry(record["topic"], record["key"], record["value"], list(record["headers"]), None, DOOR)
         message = MemoryRecord(sent, 0, self._offset, now_ms)

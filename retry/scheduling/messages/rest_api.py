@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
-from retry.control.http import listen
+from retry.worker.health_server import listen
 from retry.errors import RetryError
-from retry.scheduler.search import ALL, Query, QueryInvalid, query, search
-from retry.scheduler.view import Shown
+from retry.scheduling.messages.search import ALL, Query, QueryInvalid, query, search
+from retry.scheduling.messages.schedule_json import Shown
 
 log = logging.getLogger(__name__)
 

@@ -7,40 +7,40 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 
-from retry import worker
-from retry.engine import Engine
-from retry.kafka import clients, topics
-from retry.reasons import Reason
-from retry.scheduler import service
-from retry.scheduler.decoder import decoded
-from retry.scheduler.history import history
-from retry.scheduler.info import info
-from retry.scheduler.logs import logging_of
-from retry.scheduler.rest import Rest, Sources
-from retry.scheduler.search import Query
-from retry.scheduler.settings import SchedulerSettings
-from retry.scheduler.view import Shown
-from retry.scheduler.waiting import waiting
+from retry.worker import faust_app
+from retry.worker.engine import Engine
+from retry.kafka import client_config, topics
+from retry.telemetry.health import Reason
+from retry.scheduling.messages import composition
+from retry.scheduling.messages.body_decoder import decoded
+from retry.scheduling.messages.history import history
+from retry.scheduling.messages.info import info
+from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.rest_api import Rest, Sources
+from retry.scheduling.messages.search import Query
+from retry.scheduling.messages.settings import SchedulerSettings
+from retry.scheduling.messages.schedule_json import Shown
+from retry.scheduling.messages.waiting import waiting
 
 
 def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     """Run until SIGTERM or SIGINT; ends the process.
 
     Raises:
-      as `retry.scheduler.service.build`.
+      as `retry.scheduling.messages.composition.build`.
     """
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
-    engine = service.build(settings, adopt=adopt)
+    engine = composition.build(settings, adopt=adopt)
     decode = partial(decoded, settings.decoder) if settings.decoder else None
     rest = Rest(_sources(settings, engine), partial(info, settings), partial(_alive, engine), settings.worker.app_id, decode)
-    served = worker.Served(rest, settings.server.host, settings.server.port)
-    worker.run(engine, settings.worker, beside=[served], logs=logs)
+    served = faust_app.Served(rest, settings.server.host, settings.server.port)
+    faust_app.run(engine, settings.worker, beside=[served], logs=logs)
 
 
 def _sources(settings: SchedulerSettings, engine: Engine) -> Sources:
     parked = topics.names(settings.worker.app_id).parked
-    admin, reader = clients.admin(settings.worker), clients.reader_config(settings.worker)
+    admin, reader = client_config.admin(settings.worker), client_config.reader_config(settings.worker)
 
     def schedules(wanted: Query) -> Iterable[Shown]:
         return waiting(chain(engine.shards(), engine.copies()), parked, wanted)

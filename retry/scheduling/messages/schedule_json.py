@@ -6,9 +6,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from retry import entry as entries
-from retry.doors import headers as names
-from retry.entry import Entry, Headers
+from retry.delay_queue import entry as entries
+from retry.scheduling.messages import headers as names
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
 
 # As JSON has it; names with a hyphen cannot be written as attributes.
 Shown = TypedDict(

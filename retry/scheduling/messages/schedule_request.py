@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from retry.doors import headers as names
-from retry.entry import Header, Headers
+from retry.scheduling.messages import headers as names
+from retry.record import Header, Headers
 
 _EPOCH = re.compile(rb"[+-]?[0-9]{1,19}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -170,6 +170,3 @@ def _invalid(reason: Reason) -> Invalid:
     return Invalid(reason, reason in _ENDED)
 
 
-def matches(topic: str, names: Sequence[str]) -> bool:
-    """Whether a topic is among names and patterns, which begin with `^`."""
-    return topic in names or any(name.startswith("^") and re.search(name, topic) is not None for name in names)

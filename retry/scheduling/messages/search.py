@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest, nsmallest
 from typing import Any, NamedTuple
 
-from retry.scheduler.view import Shown
+from retry.scheduling.messages.schedule_json import Shown
 
 MAX = 1_000
 # Deeper pages are for whoever asks for everything.

@@ -15,8 +15,8 @@ import msgspec
 
 from retry import settings as environment
 from retry.errors import SettingsInvalid
-from retry.scheduler import configuration
-from retry.scheduler.address import Address
+from retry.scheduling.messages import yaml_file
+from retry.scheduling.messages.address import Address
 from retry.settings import Settings
 
 _LEVELS = {
@@ -43,7 +43,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
       graylog: where logs go besides, as GELF over UDP.
-      decoder: URL that makes values readable, see `retry.scheduler.decoder`; empty for none.
+      decoder: URL that makes values readable, see `retry.scheduling.messages.body_decoder`; empty for none.
       level: of the log.
       worker: everything else.
     """
@@ -89,7 +89,7 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
     app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
     if not _TOPIC.fullmatch(app_id):
         raise SettingsInvalid("GROUP_ID", f"{app_id!r} cannot begin a topic name; set RETRY_APP_ID to one that can")
-    common, producer, consumer = configuration.read(given.get("CONFIGURATION_FILE"))
+    common, producer, consumer = yaml_file.read(given.get("CONFIGURATION_FILE"))
     return msgspec.structs.replace(
         own,
         bootstrap_servers=given.get("BOOTSTRAP_SERVERS") or given.get("RETRY_BOOTSTRAP_SERVERS", "localhost:9092"),

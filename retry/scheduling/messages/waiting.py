@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from retry import entry as entries
-from retry.doors.schedules import DOOR
-from retry.entry import NAMED, Entry
-from retry.scheduler.search import Query
-from retry.scheduler.view import Shown, of_entry
-from retry.shard import Shard
+from retry.delay_queue import entry as entries
+from retry.scheduling.messages.entry_source import DOOR
+from retry.delay_queue.entry import NAMED, Entry
+from retry.scheduling.messages.search import Query
+from retry.scheduling.messages.schedule_json import Shown, of_entry
+from retry.worker.shards.shard import Shard
 
 _PAGE = 500
 

@@ -27,8 +27,8 @@ from backoff import Cron, PolicyInvalid, duration_ms
 from backoff.duration import DURATION_MS_MAX
 from backoff.errors import shown
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
-from backoff.wall import END_MS
-from backoff.wall import zone as zone_named
+from backoff.time_zone import END_MS
+from backoff.time_zone import zone as zone_named
 from retry.errors import TaskInvalid
 
 UNITS_MS = {

@@ -18,18 +18,19 @@ from typing import Any
 import msgspec
 
 from backoff.recurrence import first
-from retry import entry as entries
-from retry.doors import Place
-from retry.entry import Entry, Headers, Named
+from retry.delay_queue import entry as entries
+from retry.intake.entry_source import Place
+from retry.delay_queue.entry import Entry, Named
+from retry.record import Headers
 from retry.errors import SchemaUnavailable, TaskInvalid
-from retry.plan import Plan, told
+from retry.delay_queue.recurrence import Plan, told
 from retry.policies.tasks import TEAM, Tasks
-from retry.settled import Settled
-from retry.sources import headers as names
-from retry.sources.dead_letter import LIKELY_MS, Letter, read
-from retry.sources.tasks import definition
-from retry.sources.tasks.definition import Definition
-from retry.sources.tasks.formats import Reader
+from retry.intake.settled import Settled
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
+from retry.scheduling.tasks import definition
+from retry.scheduling.tasks.definition import Definition
+from retry.scheduling.tasks.formats import Reader
 
 _FAULT_CHARS_MAX = 500
 _KEY_BYTES_MAX = 1_024
@@ -54,19 +55,19 @@ class TasksDoor:
 
     @property
     def topics(self) -> Sequence[str]:
-        """See `retry.doors.Door`."""
+        """See `retry.intake.entry_source.Door`."""
         return sorted(self._tasks.topics)
 
     def reads(self, topic: str) -> bool:
-        """See `retry.doors.Door`."""
+        """See `retry.intake.entry_source.Door`."""
         return topic in self._tasks.topics
 
     def permits(self, team: str, destination: str) -> bool:
-        """See `retry.doors.Door`."""
+        """See `retry.intake.entry_source.Door`."""
         return team == TEAM and destination in self._tasks.permitted()
 
     def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
-        """See `retry.doors.Door`."""
+        """See `retry.intake.entry_source.Door`."""
         for message in messages:
             record = read(message)
             try:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from retry.errors import TaskInvalid
-from retry.sources.tasks import avro
+from retry.scheduling.tasks import avro
 
 AUTO, AVRO, CONFLUENT, JSON = "auto", "avro", "confluent", "json"
 FORMATS = (AUTO, AVRO, CONFLUENT, JSON)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from retry.sources.tasks import avro
-from retry.sources.tasks.definition import UNITS_MS
-from retry.sources.tasks.formats import AVRO, JSON
+from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.definition import UNITS_MS
+from retry.scheduling.tasks.formats import AVRO, JSON
 
 _NAMES = ("send-invoices", "check-balances", "purge-carts", "renew-licences", "poll-sensors", "rotate-keys")
 _CRONS = (("*/15 * * * *", "UTC"), ("0 6 * * MON-FRI", "Europe/Berlin"), ("@daily", "America/New_York"))

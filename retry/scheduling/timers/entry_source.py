@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retry import entry as entries
-from retry.entry import Call, Headers, Named
-from retry.settled import Settled
+from retry.delay_queue import entry as entries
+from retry.delay_queue.entry import Call, Named
+from retry.record import Headers
+from retry.intake.settled import Settled
 
 # What stands where entries of other doors have the topic that they came from.
 TOPIC = "timers"
@@ -15,7 +16,7 @@ _DOOR = "timers"
 
 
 class Timers:
-    """Lets calls go where the guard lets them; see `retry.doors.Door`."""
+    """Lets calls go where the guard lets them; see `retry.intake.entry_source.Door`."""
 
     topics: Sequence[str] = ()
 

@@ -18,17 +18,17 @@ import msgspec
 from confluent_kafka import Message
 
 from retry import clock
-from retry import entry as entries
-from retry.doors import timers as door
-from retry.entry import LANE_BYTES, NAMED, Named
+from retry.delay_queue import entry as entries
+from retry.scheduling.timers import entry_source as door
+from retry.delay_queue.entry import LANE_BYTES, NAMED, Named
 from retry.errors import RetryError
-from retry.kafka.follower import Follower
-from retry.kafka.log import Bounds
-from retry.table import names
-from retry.table.rocks import RocksTable
-from retry.table.tables import RocksTables
-from retry.telemetry import calls
-from retry.telemetry.calls import Called
+from retry.kafka.partition_reader import Follower
+from retry.kafka.interface import Bounds
+from retry.delay_queue.table import named_entries
+from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.telemetry import call_records
+from retry.telemetry.call_records import Called
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +122,11 @@ class View:
             if (ours := self._ours.get(name)) is not None:
                 return ours.timer
         table = self._tables[entries.shard_of(name, self.shards)]
-        pointer = names.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL))
+        pointer = named_entries.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL))
         # Between two reads a fold may move it on; whoever has ended has no pointer any more, or one to its end.
         for _ in range(_LOOKS_MAX):
             row = table.get(pointer)
-            if row is None or (key := names.waits(row)) is None:
+            if row is None or (key := named_entries.waits(row)) is None:
                 return None
             if (envelope := table.get(key)) is not None:
                 return Waiting(key, entries.decode_named(envelope))
@@ -187,7 +187,7 @@ class View:
             if message.error() is not None:
                 continue
             try:
-                called = calls.read(message.value() or b"")
+                called = call_records.read(message.value() or b"")
             except msgspec.MsgspecError as error:
                 log.warning("%s/%s/%s: no call: %s", message.topic(), message.partition(), message.offset(), error)
                 continue

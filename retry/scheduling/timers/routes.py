@@ -18,13 +18,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
-from retry.api import openapi
-from retry.api.problem import Problem, bad
-from retry.api.timers import PAGE_MAX, Timers
-from retry.api.tokens import Tokens
-from retry.api.view import View
-from retry.api.wanted import moment_ms, read
-from retry.telemetry import made
+from retry.scheduling.timers import openapi
+from retry.scheduling.timers.problem_json import Problem, bad
+from retry.scheduling.timers.timers import PAGE_MAX, Timers
+from retry.scheduling.timers.api_tokens import Tokens
+from retry.scheduling.timers.read_model import View
+from retry.scheduling.timers.timer_request import moment_ms, read
+from retry.telemetry import prometheus
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,10 @@ class Web:
     def __init__(self, timers: Timers, view: View, tokens: Tokens | None) -> None:
         self._timers, self._view, self._tokens = timers, view, tokens
         self._registry = CollectorRegistry()
-        self._answered = made.counter(self._registry, "retry_api_requests_total")
-        self._took = made.histogram(self._registry, "retry_api_request_seconds")
-        made.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
-        made.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
+        self._answered = prometheus.counter(self._registry, "retry_api_requests_total")
+        self._took = prometheus.histogram(self._registry, "retry_api_request_seconds")
+        prometheus.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
+        prometheus.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
@@ -145,7 +145,7 @@ class Web:
         return _json({"ready": ready, "trouble": self._view.trouble, "waiting": self._view.waiting()}, status)
 
     async def _metrics(self, _request: Request) -> Response:
-        return Response(made.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _refused(self, _request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.BAD_REQUEST

@@ -10,19 +10,19 @@ import socket
 
 import uvicorn
 
-from retry.api.timers import Timers
-from retry.api.tokens import Tokens
-from retry.api.view import FINISHED_MAX, View
-from retry.api.web import Web
+from retry.scheduling.timers.timers import Timers
+from retry.scheduling.timers.api_tokens import Tokens
+from retry.scheduling.timers.read_model import FINISHED_MAX, View
+from retry.scheduling.timers.routes import Web
 from retry.errors import SettingsInvalid, TopicsInvalid
-from retry.kafka import clients, spans, topics
-from retry.kafka.follower import Follower
-from retry.kafka.log import Bounds
-from retry.kafka.records import Records
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.partition_reader import Follower
+from retry.kafka.interface import Bounds
+from retry.kafka.record_producer import Records
 from retry.settings import Settings
-from retry.sinks.webhook.guard import Guard, listed
-from retry.table.database import Memory
-from retry.table.tables import RocksTables
+from retry.delivery.webhooks.ssrf_guard import Guard, listed
+from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import RocksTables
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ def run(settings: Settings) -> None:
     host, port = settings.api_host_port()
     if tokens is None and not _is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
-    guard, view, records = Guard(listed(settings.webhook_allow)), _view(settings), Records(clients.records_config(settings))
+    guard, view, records = Guard(listed(settings.webhook_allow)), _view(settings), Records(client_config.records_config(settings))
     changelog = topics.names(settings.app_id).changelog
     try:
-        described = topics.check(clients.admin(settings), settings.app_id)[changelog]
+        described = topics.check(client_config.admin(settings), settings.app_id)[changelog]
         web = Web(Timers(view, records, guard, changelog, topics.record_bytes_max(described)), view, tokens)
         _serve(web, host, port)
     finally:
@@ -55,7 +55,7 @@ def run(settings: Settings) -> None:
 
 
 def _view(settings: Settings) -> View:
-    admin, names = clients.admin(settings), topics.names(settings.app_id)
+    admin, names = client_config.admin(settings), topics.names(settings.app_id)
     changelog = topics.check(admin, settings.app_id)[names.changelog]
     calls = topics.describe(admin, [names.calls]).get(names.calls)
     if calls is None:
@@ -64,11 +64,11 @@ def _view(settings: Settings) -> View:
         settings.data_dir / "api" / "tables", names.changelog, topics.cluster_id(admin), changelog.topic_id,
         Memory(settings.table_cache_bytes), topics.table_age_ms_max(changelog), adopt=True,
     )  # fmt: skip
-    starts, ends = (of(admin, names.changelog, range(changelog.partitions)) for of in (spans.starts, spans.ends))
+    starts, ends = (of(admin, names.changelog, range(changelog.partitions)) for of in (offset_ranges.starts, offset_ranges.ends))
     bounds = {n: Bounds(starts[n], ends[n]) for n in starts}
-    first, last = (of(admin, names.calls, range(calls.partitions)) for of in (spans.starts, spans.ends))
+    first, last = (of(admin, names.calls, range(calls.partitions)) for of in (offset_ranges.starts, offset_ranges.ends))
     recent = {n: max(first[n], last[n] - FINISHED_MAX) for n in first}
-    follower = Follower(clients.reader_config(settings))
+    follower = Follower(client_config.reader_config(settings))
     return View(follower, tables, names.changelog, names.calls, bounds, recent)
 
 

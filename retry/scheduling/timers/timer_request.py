@@ -14,10 +14,11 @@ import orjson
 
 from backoff import PolicyInvalid, duration_ms
 from backoff.parse import policy as parsed
-from retry.api.problem import Problem, bad
-from retry.entry import Call, Headers
+from retry.scheduling.timers.problem_json import Problem, bad
+from retry.delay_queue.entry import Call
+from retry.record import Headers
 from retry.errors import UrlRefused
-from retry.sinks.webhook.guard import host_of
+from retry.delivery.webhooks.ssrf_guard import host_of
 
 BODY_BYTES_MAX = 256 << 10
 HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10
@@ -34,7 +35,7 @@ _OURS = frozenset({
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON of a request, field by field; see `retry.api.openapi` for what each means."""
+    """The JSON of a request, field by field; see `retry.scheduling.timers.openapi` for what each means."""
 
     url: str
     at: str | int | None = None

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from retry import clock
-from retry import entry as entries
-from retry.api.problem import Problem, bad
-from retry.api.view import View, Waiting, cursor
-from retry.api.wanted import Wanted, too_large
-from retry.doors import timers as door
+from retry.delay_queue import entry as entries
+from retry.scheduling.timers.problem_json import Problem, bad
+from retry.scheduling.timers.read_model import View, Waiting, cursor
+from retry.scheduling.timers.timer_request import Wanted, too_large
+from retry.scheduling.timers import entry_source as door
 from retry.errors import RecordUnwritten, UrlRefused
-from retry.kafka.records import Records
-from retry.sinks.webhook.guard import Guard
-from retry.telemetry.calls import Called
+from retry.kafka.record_producer import Records
+from retry.delivery.webhooks.ssrf_guard import Guard
+from retry.telemetry.call_records import Called
 
 _VET_S = 5.0
 _PREFIX = "tmr_"

@@ -10,21 +10,21 @@ time out and partitions are compacted when they are told to.
 | `records` | what readers are given, and how keys choose partitions |
 | `partition` | records and ends of transactions in their order, compacted and cut |
 | `log` | topics, transactional ids, committed positions |
-| `transactions`, `follower`, `member` | the clients, as `retry.kafka.log` wants them |
-| `group` | the coordinator of a consumer group |
-| `brokers` | all of it as one worker reaches it |
+| `transactional_producer`, `partition_reader`, `group_member` | the clients, as `retry.kafka.interface` wants them |
+| `group_coordinator` | the coordinator of a consumer group |
+| `cluster` | all of it as one worker reaches it |
 """
 
 from __future__ import annotations
 
-from retry.kafka.memory.brokers import MemoryBrokers
-from retry.kafka.memory.follower import MemoryFollower
-from retry.kafka.memory.group import Membership, MemoryGroup
-from retry.kafka.memory.log import MemoryLog
-from retry.kafka.memory.member import MemoryMember
-from retry.kafka.memory.partition import MemoryPartition, Transaction
-from retry.kafka.memory.records import MemoryEnd, MemoryRecord, murmur2
-from retry.kafka.memory.transactions import Fault, MemoryTransactions
+from retry.testing.kafka.cluster import MemoryBrokers
+from retry.testing.kafka.partition_reader import MemoryFollower
+from retry.testing.kafka.group_coordinator import Membership, MemoryGroup
+from retry.testing.kafka.log import MemoryLog
+from retry.testing.kafka.group_member import MemoryMember
+from retry.testing.kafka.partition import MemoryPartition, Transaction
+from retry.testing.kafka.records import MemoryEnd, MemoryRecord, murmur2
+from retry.testing.kafka.transactional_producer import Fault, MemoryTransactions
 
 __all__ = [
     "Fault",

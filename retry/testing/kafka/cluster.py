@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.kafka.log import Bounds, Told
-from retry.kafka.memory.follower import MemoryFollower
-from retry.kafka.memory.log import MemoryLog
-from retry.kafka.memory.member import MemoryMember
-from retry.kafka.memory.transactions import MemoryTransactions
+from retry.kafka.interface import Bounds, Told
+from retry.testing.kafka.partition_reader import MemoryFollower
+from retry.testing.kafka.log import MemoryLog
+from retry.testing.kafka.group_member import MemoryMember
+from retry.testing.kafka.transactional_producer import MemoryTransactions
 
 
 class MemoryBrokers:
-    """See `retry.kafka.log.Log`; the log is shared with other workers.
+    """See `retry.kafka.interface.Log`; the log is shared with other workers.
 
     Args:
       app_id: goes before the names of producers.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from retry.kafka.log import Partition
+from retry.kafka.interface import Partition
 
 
 class Membership(NamedTuple):

@@ -1,4 +1,4 @@
-"""`retry.kafka.member.Member` over a log in memory."""
+"""`retry.kafka.group_member.Member` over a log in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from retry.errors import TransactionAborted
-from retry.kafka.log import Partition, Told
-from retry.kafka.memory.group import Membership
-from retry.kafka.memory.log import MemoryLog
+from retry.kafka.interface import Partition, Told
+from retry.testing.kafka.group_coordinator import Membership
+from retry.testing.kafka.log import MemoryLog
 
 
 class MemoryMember:

@@ -8,11 +8,12 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from retry import clock
-from retry.entry import Entry, Headers
-from retry.kafka.log import Bounds
-from retry.kafka.memory.group import MemoryGroup
-from retry.kafka.memory.partition import MemoryPartition, Transaction
-from retry.kafka.memory.records import MemoryRecord, murmur2
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.kafka.interface import Bounds
+from retry.testing.kafka.group_coordinator import MemoryGroup
+from retry.testing.kafka.partition import MemoryPartition, Transaction
+from retry.testing.kafka.records import MemoryRecord, murmur2
 
 _ANY_PARTITION = -1
 _BYTES_MAX = 1_048_588
@@ -54,7 +55,7 @@ class MemoryLog:
         return self.groups[name]
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
-        """See `retry.kafka.log.Log.bounds`."""
+        """See `retry.kafka.interface.Log.bounds`."""
         return {n: Bounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def position(self, group: str, topic: str, partition: int) -> int | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from retry.entry import Entry
-from retry.kafka.memory.records import MemoryRecord
+from retry.delay_queue.entry import Entry
+from retry.testing.kafka.records import MemoryRecord
 
 
 @dataclass(slots=True, eq=False)

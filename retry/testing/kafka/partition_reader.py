@@ -1,12 +1,12 @@
-"""`retry.kafka.follower.Follower` over a log in memory."""
+"""`retry.kafka.partition_reader.Follower` over a log in memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from retry.kafka.log import Partition
-from retry.kafka.memory.log import MemoryLog
-from retry.kafka.memory.records import MemoryEnd
+from retry.kafka.interface import Partition
+from retry.testing.kafka.log import MemoryLog
+from retry.testing.kafka.records import MemoryEnd
 
 
 class MemoryFollower:

@@ -6,7 +6,8 @@ import struct
 
 from confluent_kafka import KafkaError
 
-from retry.entry import Entry, Headers
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
 
 _CREATE_TIME = 1
 _WORD, _MIX = 0xFFFFFFFF, 0x5BD1E995

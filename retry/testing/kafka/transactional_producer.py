@@ -1,4 +1,4 @@
-"""`retry.kafka.transactions.Transactions` over a log in memory."""
+"""`retry.kafka.transactional_producer.Transactions` over a log in memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from retry.entry import Entry
+from retry.delay_queue.entry import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
-from retry.kafka.memory.group import Membership
-from retry.kafka.memory.log import MemoryLog
-from retry.kafka.memory.partition import Transaction
+from retry.testing.kafka.group_coordinator import Membership
+from retry.testing.kafka.log import MemoryLog
+from retry.testing.kafka.partition import Transaction
 
 _ANY_PARTITION = -1
 

@@ -14,11 +14,11 @@ from confluent_kafka import KafkaException, Message
 
 from retry import clock
 from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
-from retry.kafka.log import Partition
-from retry.opening import Surroundings
-from retry.shard import Phase, Shard
-from retry.sweep import Changelog
-from retry.watchdog import Part
+from retry.kafka.interface import Partition
+from retry.worker.shards.restore import Surroundings
+from retry.worker.shards.shard import Phase, Shard
+from retry.delivery.sweep import Changelog
+from retry.telemetry.health import Part
 
 log = logging.getLogger(__name__)
 

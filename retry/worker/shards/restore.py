@@ -1,4 +1,4 @@
-"""What a shard is opened with, and the first three of its steps; see `retry.shard`."""
+"""What a shard is opened with, and the first three of its steps; see `retry.worker.shards.shard`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from typing import NamedTuple
 
 from retry import clock
-from retry.anew import Judge
-from retry.calls import Calls
-from retry.gate import Gate
-from retry.kafka.log import Bounds, Log, Writer
+from retry.delivery.redecide import Judge
+from retry.delivery.webhooks.in_flight import Calls
+from retry.delivery.admission import Gate
+from retry.kafka.interface import Bounds, Log, Writer
 from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.sweep import Changelog
-from retry.table.base import Table, Tables
+from retry.delivery.sweep import Changelog
+from retry.delay_queue.table.interface import Table, Tables
 
 log = logging.getLogger(__name__)
 

@@ -25,18 +25,21 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from retry import calling, clock, older, opening
+from retry.delivery.webhooks import delivery
+from retry import clock
+from retry.delivery import migrate_v1_keys
+from retry.worker.shards import restore
 from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
-from retry.gate import Gate
-from retry.kafka.log import Bounds, Writer
+from retry.delivery.admission import Gate
+from retry.kafka.interface import Bounds, Writer
 from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.opening import Surroundings
-from retry.reschedule import Rescheduling
-from retry.sweep import NOTHING, Changelog, Swept, sweep
-from retry.table.base import Table, Tables
-from retry.table.kinds import before_unreadable
-from retry.table.soon import Soon
-from retry.watchdog import Part
+from retry.worker.shards.restore import Surroundings
+from retry.delivery.reschedule import Rescheduling
+from retry.delivery.sweep import NOTHING, Changelog, Swept, sweep
+from retry.delay_queue.table.interface import Table, Tables
+from retry.delay_queue.table.changelog_records import before_unreadable
+from retry.delay_queue.table.due_estimate import Soon
+from retry.telemetry.health import Part
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +102,9 @@ class Shard:
         Raises:
           TransactionFailed: the broker did not answer; nothing is held, try again later.
         """
-        writer, bounds = opening.fenced(changelog, around)
+        writer, bounds = restore.fenced(changelog, around)
         try:
-            return cls(changelog, opening.table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
+            return cls(changelog, restore.table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
         except BaseException:
             writer.close()
             raise
@@ -109,7 +112,7 @@ class Shard:
     @classmethod
     def stand_by(cls, changelog: Changelog, around: Surroundings, bounds: Bounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
-        return cls(changelog, opening.table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
+        return cls(changelog, restore.table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
 
     def take_over(self, around: Surroundings) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
@@ -117,10 +120,10 @@ class Shard:
         Raises:
           TransactionFailed: as `open`; it stands by as before.
         """
-        writer, bounds = opening.fenced(self.changelog, around)
+        writer, bounds = restore.fenced(self.changelog, around)
         with self._folding:
             self._look_at_age()
-            if self.phase is Phase.STANDBY and not opening.is_within(self.table, bounds):
+            if self.phase is Phase.STANDBY and not restore.is_within(self.table, bounds):
                 self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
             if self.phase is not Phase.STANDBY:
                 writer.close()
@@ -249,7 +252,7 @@ class Shard:
             if self.phase is not Phase.READY or self._writer is None:
                 return None
             limits = around.rows_max, around.bytes_max
-            if moved := older.step(self.table, self._writer, self.changelog, *limits):
+            if moved := migrate_v1_keys.step(self.table, self._writer, self.changelog, *limits):
                 self._turns += 1
                 log.info("shard %d: %d entries of the version before lanes moved", self.changelog.partition, moved)
                 return NOTHING
@@ -257,7 +260,7 @@ class Shard:
                 log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
             swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
             if around.calls is not None:
-                calling.step(around.calls, self.table, self._writer, self.changelog, around.gate, now_ms, around.rows_max)
+                delivery.step(around.calls, self.table, self._writer, self.changelog, around.gate, now_ms, around.rows_max)
             self._overlooked = swept is NOTHING and self._is_overlooked(around.gate, now_ms)
             self._turns, self._failing = self._turns + (not self._overlooked), ""
             return swept

@@ -7,12 +7,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.advice.amend import Advised, amended
-from retry.advice.choose import Advice
-from retry.commands.policies import policies
+from retry.analytics.advice.policy_rewrite import Advised, amended
+from retry.analytics.advice.choose_attempts import Advice
+from retry.cli.policies import policies
 from retry.errors import PolicyFileInvalid
-from retry.failure import Failure
-from retry.policies.file import parse
+from retry.dead_letters.failure import Failure
+from retry.policies.policy_file import parse
 from retry.policies.plan import Plan
 
 TEXT = """\

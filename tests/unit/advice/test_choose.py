@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.advice.choose import KEEP, choose, kept_low
-from retry.advice.evidence import Cell, Evidence, chance, survival
+from retry.analytics.advice.choose_attempts import KEEP, choose, kept_low
+from retry.analytics.advice.evidence import Cell, Evidence, chance, survival
 
 
 def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from retry.advice.choose import choose
-from retry.advice.compare import compared, lines
-from retry.advice.evidence import Cell, Evidence, Kind
-from retry.advice.replay import Start
-from retry.advice.worth import judged, saving, worth
-from retry.policies.file import parse
+from retry.analytics.advice.choose_attempts import choose
+from retry.analytics.advice.compare import compared, lines
+from retry.analytics.advice.evidence import Cell, Evidence, Kind
+from retry.analytics.advice.replay import Start
+from retry.analytics.advice.summary import judged, saving, worth
+from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
 EVIDENCE = {

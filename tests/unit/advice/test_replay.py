@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retry.advice.evidence import Cell, Evidence, Kind
-from retry.advice.replay import Expected, Start, blind, replay
-from retry.policies.file import parse
+from retry.analytics.advice.evidence import Cell, Evidence, Kind
+from retry.analytics.advice.replay import Expected, Start, blind, replay
+from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
 HOUR_MS = 3_600_000

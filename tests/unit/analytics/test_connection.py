@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-connection = pytest.importorskip("retry.analytics.connection")
+connection = pytest.importorskip("retry.analytics.spark_kafka_options")
 
 
 def test_without_properties_only_the_address_the_isolation_and_the_patience_are_set() -> None:

@@ -13,26 +13,26 @@ from tests.support.events import KINDS, SETTLE_MS, events
 
 pytest.importorskip("pyspark")
 
-from retry.analytics import frames
+from retry.analytics import schemas
 from retry.analytics.schema import OUTCOME
-from retry.commands.analytics import place
-from retry.telemetry import positions
+from retry.cli.analytics import place
+from retry.telemetry import offset_records
 
 MADE = events(90, seed=3)
 TOLD = model.attempts(MADE.letters, MADE.sent, MADE.positions, settle_ms=SETTLE_MS, until_ms=MADE.until_ms)
 
 
 def test_a_letter_is_an_outcome_and_its_place() -> None:
-    assert frames.LETTER.fields == [*OUTCOME.fields, *frames.PLACE.fields]
+    assert schemas.LETTER.fields == [*OUTCOME.fields, *schemas.PLACE.fields]
 
 
 def test_a_sample_is_what_is_written() -> None:
-    written = json.loads(positions.to_json(positions.Position(group="g", topic="t", partition=0, offset=1, at_ms=2)))
-    assert set(written) == set(frames.SAMPLE.names)
+    written = json.loads(offset_records.to_json(offset_records.Position(group="g", topic="t", partition=0, offset=1, at_ms=2)))
+    assert set(written) == set(schemas.SAMPLE.names)
 
 
 def test_what_is_generated_has_the_columns_of_the_frames() -> None:
-    made = ((MADE.letters, frames.LETTER), (MADE.sent, frames.SENT), (MADE.positions, frames.POSITION), (TOLD, frames.ATTEMPT))
+    made = ((MADE.letters, schemas.LETTER), (MADE.sent, schemas.SENT), (MADE.positions, schemas.POSITION), (TOLD, schemas.ATTEMPT))
     for rows, schema in made:
         assert {frozenset(row) for row in rows} == {frozenset(schema.names)}
         assert not [field.name for field in schema.fields if not field.nullable and any(row[field.name] is None for row in rows)]

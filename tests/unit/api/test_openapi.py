@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from retry.api import openapi
-from retry.api.wanted import Asked
+from retry.scheduling.timers import openapi
+from retry.scheduling.timers.timer_request import Asked
 
 
 def test_2_1_the_description_has_every_field_that_is_read() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.api.problem import Problem
-from retry.api.wanted import AHEAD_MS_MAX, BODY_BYTES_MAX, Wanted, moment_ms, read
+from retry.scheduling.timers.problem_json import Problem
+from retry.scheduling.timers.timer_request import AHEAD_MS_MAX, BODY_BYTES_MAX, Wanted, moment_ms, read
 
 NOW_MS = 1_700_000_000_000
 URL = "https://example.com/hook"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backoff import JITTERS, Calendar, Constant, Cron, Park, Policy, PolicyInvalid, RetryAt
 from backoff.parse import DEFAULT, policy
-from backoff.wall import END_MS
+from backoff.time_zone import END_MS
 
 DAY_MS = 86_400_000
 NIGHT = {"from": "22:00", "to": "06:00", "zone": "Europe/Berlin"}

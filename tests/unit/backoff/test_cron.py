@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backoff import PolicyInvalid, cron
 from backoff.cron import Cron
-from backoff.wall import END_MS
+from backoff.time_zone import END_MS
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 EXPRESSIONS = [

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backoff import PolicyInvalid
 from backoff.calendar import Calendar
-from backoff.hours import QuietHours
-from backoff.wall import END_MS
+from backoff.quiet_hours import QuietHours
+from backoff.time_zone import END_MS
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 EVERY_DAY = frozenset(range(7))

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from retry.doors.schedule import CANCEL, OURS, Asked, Invalid, Put, Reason, Rules, asked, matches
-from retry.entry import Entry, Headers
-from retry.kafka.memory import MemoryRecord
+from retry.scheduling.messages.schedule_request import CANCEL, OURS, Asked, Invalid, Put, Reason, Rules, asked
+from retry.kafka.topics import matches
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.testing.kafka import MemoryRecord
 
 NOW_S = 1_700_000_000
 TODAY_S = NOW_S - NOW_S % 86_400

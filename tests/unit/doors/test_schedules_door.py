@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from retry import entry as entries
-from retry.doors import Place
-from retry.doors.schedule import Reason, Rules
-from retry.doors.schedules import CANCELLED, DONE, DOOR, INVALID, PLANNED, Schedules
-from retry.entry import Also, Entry, Headers, Named
-from retry.kafka.memory import MemoryRecord
-from retry.settled import Settled
+from retry.delay_queue import entry as entries
+from retry.intake.entry_source import Place
+from retry.scheduling.messages.schedule_request import Reason, Rules
+from retry.scheduling.messages.entry_source import CANCELLED, DONE, DOOR, INVALID, PLANNED, Schedules
+from retry.delay_queue.entry import Also, Entry, Named
+from retry.record import Headers
+from retry.testing.kafka import MemoryRecord
+from retry.intake.settled import Settled
 
 NOW_MS = 1_700_000_000_000
 SHARDS = 4

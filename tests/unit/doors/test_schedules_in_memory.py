@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry import client
-from retry.doors import Place
-from retry.doors.schedule import Rules
-from retry.doors.schedules import Schedules
-from retry.kafka.memory import MemoryRecord
-from retry.settled import Settled
+from retry.scheduling import client
+from retry.intake.entry_source import Place
+from retry.scheduling.messages.schedule_request import Rules
+from retry.scheduling.messages.entry_source import Schedules
+from retry.testing.kafka import MemoryRecord
+from retry.intake.settled import Settled
 from tests.support.bench import NOW_MS, Bench
 
 SCHEDULES, TARGET, HISTORY = "schedules", "online", "history"

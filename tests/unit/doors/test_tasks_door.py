@@ -7,17 +7,17 @@ from itertools import islice
 
 import pytest
 
-from retry import entry as entries
-from retry.doors import Place
-from retry.doors.tasks import TasksDoor
+from retry.delay_queue import entry as entries
+from retry.intake.entry_source import Place
+from retry.scheduling.tasks.entry_source import TasksDoor
 from retry.errors import SchemaUnavailable
-from retry.policies.file import parse
-from retry.settled import Settled
-from retry.sources.tasks import avro
-from retry.sources.tasks.definition import UNITS_MS
-from retry.sources.tasks.formats import AVRO, JSON, Reader
-from retry.sources.tasks.samples import encoded, samples
-from retry.table.memory import MemoryTable
+from retry.policies.policy_file import parse
+from retry.intake.settled import Settled
+from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.definition import UNITS_MS
+from retry.scheduling.tasks.formats import AVRO, JSON, Reader
+from retry.scheduling.tasks.samples import encoded, samples
+from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_795_000_000_000
 TASKS = """\

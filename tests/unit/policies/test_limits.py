@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backoff.limit import Limit
-from retry.policies.file import parse
+from backoff.rate_limit import Limit
+from retry.policies.policy_file import parse
 from retry.policies.limits import Breaker
 
 TEXT = """

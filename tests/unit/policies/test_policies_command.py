@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
-from retry.commands.policies import policies
+from retry.cli.policies import policies
 
 TEXT = """
 defaults:

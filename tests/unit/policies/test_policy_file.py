@@ -11,7 +11,7 @@ from backoff import Constant, Exponential, Steps
 from backoff.jitter import JITTERS
 from backoff.parse import DEFAULT
 from retry.errors import PolicyFileInvalid
-from retry.policies.file import load, parse
+from retry.policies.policy_file import load, parse
 from tests.support.plans import plan_for
 
 EXAMPLE = r"""

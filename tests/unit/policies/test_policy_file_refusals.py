@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.errors import PolicyFileInvalid
-from retry.policies.file import parse
+from retry.policies.policy_file import parse
 
 HEAD = """\
 defaults:

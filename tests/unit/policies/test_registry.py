@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.policies.file import parse
+from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from tests.support.plans import case, plan, plan_for, registry_of
 

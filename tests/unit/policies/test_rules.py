@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import duration_ms
-from retry.policies.file import parse
+from retry.policies.policy_file import parse
 from retry.policies.route import Route
 from retry.policies.rule import Case
 from tests.support.plans import case, plan

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.failure import Failure
-from retry.policies.file import parse
-from retry.policies.names import topic_fault
+from retry.dead_letters.failure import Failure
+from retry.policies.policy_file import parse
+from retry.policies.topic_patterns import topic_fault
 from retry.policies.target import groups_needed, template, template_fault
 
 PATTERN = re.compile(r"([a-z]*)\.(x|(y))\.DLT")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backoff.limit import Limit
+from backoff.rate_limit import Limit
 from retry.errors import PolicyFileInvalid
-from retry.policies.file import parse
+from retry.policies.policy_file import parse
 
 TEAMS = """\
 teams:

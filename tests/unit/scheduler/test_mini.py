@@ -8,10 +8,10 @@ from typing import Any
 
 import aiohttp
 
-from retry import client
-from retry.scheduler.mini import Mini
-from retry.scheduler.rest import Decode, Rest, Sources
-from retry.scheduler.view import Shown
+from retry.scheduling import client
+from retry.scheduling.messages.mini import Mini
+from retry.scheduling.messages.rest_api import Decode, Rest, Sources
+from retry.scheduling.messages.schedule_json import Shown
 
 NOW_MS = 1_700_000_000_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from retry.doors.schedules import CANCELLED, DONE, DOOR, INVALID, PLANNED
-from retry.entry import Entry
-from retry.scheduler.metrics import SchedulerMetrics
+from retry.scheduling.messages.entry_source import CANCELLED, DONE, DOOR, INVALID, PLANNED
+from retry.delay_queue.entry import Entry
+from retry.scheduling.messages.metrics import SchedulerMetrics
 
 STARTED_MS = 1_700_000_000_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from retry.errors import SettingsInvalid
-from retry.kafka import clients
-from retry.scheduler.address import Address
-from retry.scheduler.logs import logging_of
-from retry.scheduler.settings import SchedulerSettings, from_environment
+from retry.kafka import client_config
+from retry.scheduling.messages.address import Address
+from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.settings import SchedulerSettings, from_environment
 
 FILE = """
 kafka.common.configuration:
@@ -61,7 +61,7 @@ def test_1_14_every_variable_counts() -> None:
     assert (settings.topics, settings.since_delta) == (("s1", "s2", "^team-.*$"), -2)
     assert (settings.server, settings.metrics) == (Address("127.0.0.1", 2), Address("127.0.0.1", 1))
     assert settings.worker.http_addr == "127.0.0.1:1"
-    assert clients.consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
+    assert client_config.consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
     assert settings.graylog == Address("graylog", 12201)
     assert settings.level == "ERROR"
     assert settings.decoder == "http://decoder:8080/decode"
@@ -92,7 +92,7 @@ def test_1_16_the_file_configures_both_clients_and_the_environment_wins(tmp_path
     (tmp_path / "config.yaml").write_text(FILE)
     worker = found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"), BOOTSTRAP_SERVERS="of-the-environment:9092").worker
     assert worker.bootstrap_servers == "of-the-environment:9092"
-    producer, consumer = clients.producer_config(worker, "tx"), clients.consumer_config(worker, "g", "i")
+    producer, consumer = client_config.producer_config(worker, "tx"), client_config.consumer_config(worker, "g", "i")
     for config in (producer, consumer):
         assert config["bootstrap.servers"] == "of-the-environment:9092"
         assert (config["client.id"], config["socket.keepalive.enable"]) == ("mine", "true")
@@ -105,7 +105,7 @@ def test_1_16_the_file_configures_both_clients_and_the_environment_wins(tmp_path
 
 
 def test_1_16_keys_go_to_the_partitions_where_the_go_client_puts_them_unless_the_file_says_otherwise() -> None:
-    assert clients.producer_config(found().worker, "tx")["partitioner"] == "consistent_random"
+    assert client_config.producer_config(found().worker, "tx")["partitioner"] == "consistent_random"
 
 
 @pytest.mark.parametrize("text", [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.scheduler.search import Found, Query, QueryInvalid, query, search
-from retry.scheduler.view import Shown
+from retry.scheduling.messages.search import Found, Query, QueryInvalid, query, search
+from retry.scheduling.messages.schedule_json import Shown
 
 
 def shown(id_: str, epoch: int, timestamp: int = 0) -> Shown:

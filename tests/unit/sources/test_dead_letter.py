@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.entry import Entry, Headers
-from retry.failure import Failure
-from retry.kafka.memory import MemoryRecord
-from retry.sources import headers as names
-from retry.sources.dead_letter import NO_TIME, Letter, filled, integer, moment, read
-from retry.sources.dialects import KNOWN
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.dead_letters.failure import Failure
+from retry.testing.kafka import MemoryRecord
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import NO_TIME, Letter, filled, integer, moment, read
+from retry.dead_letters.frameworks import KNOWN
 
 NOW_MS = 1_700_000_000_000
 CREATE_TIME, APPEND_TIME = 1, 2

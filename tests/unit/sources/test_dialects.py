@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.entry import Entry, Headers
-from retry.failure import Failure
-from retry.kafka.memory import MemoryRecord
-from retry.sources.dead_letter import Letter, read
-from retry.sources.dialects import ALIASABLE, KNOWN, Aliases, recognise, unknown
-from retry.sources.dialects.plan import DIALECTS
-from retry.sources.dialects.topic_names import implied
+from retry.delay_queue.entry import Entry
+from retry.record import Headers
+from retry.dead_letters.failure import Failure
+from retry.testing.kafka import MemoryRecord
+from retry.dead_letters.dead_letter import Letter, read
+from retry.dead_letters.frameworks import ALIASABLE, KNOWN, Aliases, recognise, unknown
+from retry.dead_letters.frameworks.detection_plan import DIALECTS
+from retry.dead_letters.frameworks.topic_names import implied
 from tests.fixtures import make_letters
 
 _FIXTURES = Path(make_letters.__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.sources.dialects.envelopes import opened
+from retry.dead_letters.frameworks.task_queues import opened
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in pay\n    charge()\n    ^^^^^^^^\n'
 

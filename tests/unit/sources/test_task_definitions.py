@@ -13,12 +13,12 @@ from fastavro.utils import generate_many
 from hypothesis import given
 from hypothesis import strategies as st
 
-import retry.sources.tasks
+import retry.scheduling.tasks
 from retry.errors import SchemaUnavailable, TaskInvalid
-from retry.sources.tasks import avro
-from retry.sources.tasks.definition import UNITS_MS, Definition, read
-from retry.sources.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, Schema, form_of
-from retry.sources.tasks.samples import encoded, samples
+from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.definition import UNITS_MS, Definition, read
+from retry.scheduling.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, Schema, form_of
+from retry.scheduling.tasks.samples import encoded, samples
 
 KEY = {"customerId": "acme", "taskName": "bill"}
 CONFIG = {"outputTopic": "bills", "configurations": None}
@@ -42,7 +42,7 @@ def through_avro(value):
 
 
 def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
-    folder = Path(retry.sources.tasks.__file__).parent / "schemas"
+    folder = Path(retry.scheduling.tasks.__file__).parent / "schemas"
     found = {schema["name"]: schema for schema in (json.loads(path.read_text()) for path in folder.glob("*.avsc"))}
     text = {"type": "map", "values": "string"}
     assert {schema["namespace"] for schema in found.values()} == {NAMESPACE}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.sources.dialects.topic_names import Implied, implied
+from retry.dead_letters.frameworks.topic_names import Implied, implied
 
 
 @pytest.mark.parametrize(

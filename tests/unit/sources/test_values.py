@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.sources.dialects import values
+from retry.dead_letters.frameworks import header_values
 
 
 @pytest.mark.parametrize(
@@ -16,21 +16,21 @@ from retry.sources.dialects import values
      (b"9" * 1_000_000, None)],
 )  # fmt: skip
 def test_digits_are_a_strict_number_or_none(raw: bytes, number: int | None) -> None:
-    assert values.digits(raw) == number
+    assert header_values.digits(raw) == number
 
 
 def test_partitions_and_counts_are_smaller() -> None:
-    assert (values.digits_int32(b"2147483647"), values.digits_int32(b"2147483648")) == ((1 << 31) - 1, None)
+    assert (header_values.digits_int32(b"2147483647"), header_values.digits_int32(b"2147483648")) == ((1 << 31) - 1, None)
 
 
 @given(st.binary(max_size=12))
 def test_binary_numbers_have_their_size_and_no_sign(raw: bytes) -> None:
     number = int.from_bytes(raw, "big", signed=True)
     sane = number if number >= 0 else None
-    assert values.int32(raw) == (sane if len(raw) == 4 else None)
-    assert values.int64(raw) == (sane if len(raw) == 8 else None)
-    assert values.byte_or_int32(raw) == (sane if len(raw) in (1, 4) else None)
-    assert values.big_integer(raw) == (sane if 1 <= len(raw) <= 8 else None)
+    assert header_values.int32(raw) == (sane if len(raw) == 4 else None)
+    assert header_values.int64(raw) == (sane if len(raw) == 8 else None)
+    assert header_values.byte_or_int32(raw) == (sane if len(raw) in (1, 4) else None)
+    assert header_values.big_integer(raw) == (sane if 1 <= len(raw) <= 8 else None)
 
 
 _HEAD = b"a.Wrapper: failed\n\tat a.B.c(B.java:1)\n"
@@ -55,7 +55,7 @@ _HEAD = b"a.Wrapper: failed\n\tat a.B.c(B.java:1)\n"
     ],
 )  # fmt: skip
 def test_the_root_is_the_last_cause_of_a_java_stack_trace(trace: bytes, root: str | None) -> None:
-    assert values.java_root(trace) == root
+    assert header_values.java_root(trace) == root
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_the_root_is_the_last_cause_of_a_java_stack_trace(trace: bytes, root: st
     ],
 )  # fmt: skip
 def test_the_root_is_the_innermost_of_a_dotnet_exception(trace: bytes, root: str | None) -> None:
-    assert values.dotnet_root(trace) == root
+    assert header_values.dotnet_root(trace) == root
 
 
 @given(st.binary(max_size=200))
 def test_text_is_never_refused(raw: bytes) -> None:
-    for read in (values.name, values.message, values.java_root, values.dotnet_root, values.last_part):
+    for read in (header_values.name, header_values.message, header_values.java_root, header_values.dotnet_root, header_values.last_part):
         said = read(raw)
         assert said is None or said
 
 
 def test_only_the_end_of_an_arn_is_a_queue() -> None:
-    assert values.last_part(b"arn:aws:sqs:eu-west-1:123456789012:orders") == "orders"
-    assert (values.last_part(b"orders"), values.last_part(b"arn:")) == ("orders", None)
+    assert header_values.last_part(b"arn:aws:sqs:eu-west-1:123456789012:orders") == "orders"
+    assert (header_values.last_part(b"orders"), header_values.last_part(b"arn:")) == ("orders", None)

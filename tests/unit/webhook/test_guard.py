@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from retry.errors import SettingsInvalid, UrlRefused
-from retry.sinks.webhook.guard import Guard, host_of, listed, well_formed
+from retry.delivery.webhooks.ssrf_guard import Guard, host_of, listed, well_formed
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
 

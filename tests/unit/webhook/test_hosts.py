@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retry.sinks.webhook.hosts import FAILURES, OPEN_MS, OPEN_MS_MAX, Hosts
+from retry.delivery.webhooks.host_circuit_breaker import FAILURES, OPEN_MS, OPEN_MS_MAX, Hosts
 
 HOST, OTHER = "https://a:443", "https://b:443"
 
