@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint simulate bench bench-peers bench-scale bench-analytics load faults soak lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,34 +20,51 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(BIN)/python -m retry.jars
 	touch $@
 
-# Without Go the tests of the chart skip; where CI is set they fail. The tag leaves out the clouds that promtool would look for targets in;
-# what is not optimised is there a third sooner.
+# Without Go the tests of the chart skip, and without npm those with KafkaJS; where CI is set they fail. The tag leaves out the clouds
+# that promtool would look for targets in; what is not optimised is there a third sooner.
 TOOLS := build/tools
-tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform and promtool for the tests of the chart, where Go is
+NODE  := build/node
+tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS, where npm is
+tools: $(if $(shell command -v npm),$(NODE)/.installed)
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
+$(NODE)/.installed: tests/consumers/package.json tests/consumers/package-lock.json
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	touch $@
+
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
 	$(BIN)/python -m examples.demo
 
-# Most tests wait most of the time: for sessions to end, clocks, brokers.
-test: setup tools lint  ## every test but the slow suites
-	$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadscope
+# Most tests wait most of the time: for sessions to end, clocks, brokers. The long ones come first.
+PAIR := --numprocesses 2 --dist loadscope --no-loadscope-reorder
+test: setup  ## first size: what tells in five minutes whether a change holds; needs Python and Java
+	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow' $(PAIR)
 
-check: test  ## what CI runs
+check: setup tools lint  ## second size: all that CI runs besides `make test`: style, types, the chart, Chromium, long runs; 30 minutes
+	$(BIN)/python -m pytest -q -m 'check and not (essential or slow)' $(PAIR)
 
 lint: setup  ## style, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
+docs: setup  ## renew what pages of docs/ show of the code: metrics, settings, commands, errors
+	$(BIN)/python -m tests.support.generated_docs
+
 simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10000 runs, a minute or two
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit
 	$(BIN)/python -m tests.bench
+
+REV ?= HEAD~1
+bench-compare: setup  ## intake and sweep of this tree against REV=HEAD~1: six pairs in turn, medians of their ratios; a quarter of an hour
+	$(BIN)/python -m tests.bench.compare --rev $(REV)
 
 load: setup  ## HTTP timers made and fired in a second, by one API and one worker: TIMERS=10000
 	$(BIN)/python -m tests.bench.timers --timers $(TIMERS)
@@ -70,7 +87,7 @@ faults: setup  ## the slow fault runs on real brokers with a table of them, and 
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(SPREAD) tests/unit
 
 MINUTES ?= 60
-soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/soak.md
+soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/evidence/soak.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 lock:  ## renew requirements.lock
@@ -78,4 +95,4 @@ lock:  ## renew requirements.lock
 	  --no-header --extra analytics --extra otel --extra dev -o requirements.lock pyproject.toml
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS)
+	rm -rf $(VENV) $(TOOLS) $(NODE)

@@ -41,10 +41,10 @@ from backoff.cron import Cron
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
-from backoff.quiet_hours import QuietHours
 from backoff.jitter import JITTERS
-from backoff.rate_limit import Bucket, Limit
 from backoff.policy import Decision, Park, Policy, RetryAt
+from backoff.quiet_hours import QuietHours
+from backoff.rate_limit import Bucket, Limit
 
 __all__ = [
     "JITTERS",

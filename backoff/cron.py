@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import MAXYEAR, date
 from zoneinfo import ZoneInfo
 
-from backoff.errors import PolicyInvalid
 from backoff.cron_fields import fields
+from backoff.errors import PolicyInvalid
 from backoff.time_zone import END_MS, first_s, reached_s
 from backoff.time_zone import zone as zone_named
 
@@ -54,18 +54,18 @@ class Cron:
         Raises:
           PolicyInvalid: at `cron`, it is no such expression or never matches; at `zone`, there is no such zone.
         """
-        found = fields(text)
+        sets = fields(text)
         # Every date that there is, 29 February too, falls on every day of the week in 400 years.
-        if not found.either and all(min(found.days) > monthrange(2000, month)[1] for month in found.months):
+        if not sets.either and all(min(sets.days) > monthrange(2000, month)[1] for month in sets.months):
             raise PolicyInvalid("cron", f"{text} never matches: there is no such date")
         return cls(
             written=" ".join(str(text).split()),
             zone=zone_named(zone, "zone"),
-            minutes=tuple(60 * hour + minute for hour in sorted(found.hours) for minute in sorted(found.minutes)),
-            days=found.days,
-            months=tuple(sorted(found.months)),
-            weekdays=frozenset((number - 1) % 7 for number in found.weekdays),
-            either=found.either,
+            minutes=tuple(60 * hour + minute for hour in sorted(sets.hours) for minute in sorted(sets.minutes)),
+            days=sets.days,
+            months=tuple(sorted(sets.months)),
+            weekdays=frozenset((number - 1) % 7 for number in sets.weekdays),
+            either=sets.either,
         )
 
     def next_at_or_after(self, moment_ms: int) -> int:

@@ -83,8 +83,8 @@ def fields(expression: object) -> Fields:
     lower = expression.strip().lower()
     texts = _MACROS.get(lower, lower).split()
     if len(texts) != len(_KINDS):
-        known = f"{', '.join(kind.name for kind in _KINDS)}; nor one of {', '.join(_MACROS)}"
-        raise PolicyInvalid("cron", f"{shown(expression)} is not of five fields: {known}")
+        allowed = f"{', '.join(kind.name for kind in _KINDS)}; nor one of {', '.join(_MACROS)}"
+        raise PolicyInvalid("cron", f"{shown(expression)} is not of five fields: {allowed}")
     minutes, hours, days, months, weekdays = (_values(text, kind) for text, kind in zip(texts, _KINDS, strict=True))
     either = not texts[2].startswith("*") and not texts[4].startswith("*")
     return Fields(minutes, hours, days, months, weekdays, either)
@@ -95,10 +95,10 @@ def _values(text: str, kind: _Kind) -> frozenset[int]:
 
 
 def _range(item: str, kind: _Kind) -> range:
-    found = _ITEM.fullmatch(item)
-    if found is None:
+    match = _ITEM.fullmatch(item)
+    if match is None:
         raise PolicyInvalid("cron", f"{shown(item)} is not a {kind.name}: *, a value or a range, or * or a range with /step")
-    low_text, high_text, step_text = found.groups()
+    low_text, high_text, step_text = match.groups()
     if low_text and step_text and not high_text:
         raise PolicyInvalid("cron", f"{item} has a step and no range; write {low_text}-{kind.high}/{step_text}")
     low = _value(low_text, kind) if low_text else kind.low

@@ -18,8 +18,8 @@ from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, shown
 from backoff.jitter import JITTERS, Jitter, full
-from backoff.rate_limit import rate
 from backoff.policy import Policy
+from backoff.rate_limit import rate
 
 __all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]
 

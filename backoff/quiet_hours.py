@@ -103,11 +103,11 @@ def _clock(minute: int) -> str:
 
 
 def _minute(value: object, path: str) -> int:
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         # YAML takes a bare 22:00 for a number of base 60.
         raise PolicyInvalid(path, f"{shown(value)} is not a time of day; write it in quotes, like '22:00' or '06:30'")
-    return 60 * int(found[1]) + int(found[2])
+    return 60 * int(match[1]) + int(match[2])
 
 
 def _weekdays(value: object, path: str) -> frozenset[int]:

@@ -33,7 +33,7 @@ _HOUR_MS = 3_600_000
 Run = tuple[int, int]
 
 
-class Plan(Protocol):
+class RecurrencePlan(Protocol):
     """How something recurs, and which run of it waits.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan(Protocol):
     def run(self) -> int: ...
 
 
-def first(plan: Plan, from_ms: int) -> Run | None:
+def first(plan: RecurrencePlan, from_ms: int) -> Run | None:
     """Due time and number of the first run that is not before `from_ms` and has no smaller number than the plan's; None
     where there is none. The run of a plan that has but one is that one, however long ago.
 
@@ -85,7 +85,7 @@ def first(plan: Plan, from_ms: int) -> Run | None:
     return _planned(plan, plan.start_ms + run * plan.every_ms, run)
 
 
-def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
+def following(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
     """Due time and number of the run after the one that waits, always due later than that; None where that is the last.
 
     It may be due already. Matches of a cron expression beyond which jitter, or whoever put it off, moved the waiting run are
@@ -113,31 +113,31 @@ def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
     return _planned(plan, plan.start_ms + run * plan.every_ms, run, due_ms)
 
 
-def passed_over(plan: Plan, due_ms: int, now_ms: int) -> bool:
+def passed_over(plan: RecurrencePlan, due_ms: int, now_ms: int) -> bool:
     """Whether the waiting run is not to be made any more, though the following one may be."""
     return plan.misfire == SKIP and now_ms - due_ms > plan.late_ms
 
 
-def _planned(plan: Plan, at_ms: int | None, run: int, before_ms: int | None = None) -> Run | None:
+def _planned(plan: RecurrencePlan, at_ms: int | None, run: int, before_ms: int | None = None) -> Run | None:
     if at_ms is None or (plan.end_ms is not None and at_ms > plan.end_ms):
         return None
     due_ms = at_ms + _jitter_ms(plan, run)
     return due_ms if before_ms is None else max(due_ms, before_ms + 1), run
 
 
-def _jitter_ms(plan: Plan, run: int) -> int:
+def _jitter_ms(plan: RecurrencePlan, run: int) -> int:
     if not plan.jitter_ms:
         return 0
     draw = int.from_bytes(hashlib.blake2b(b"%d/%d" % (plan.seed, run), digest_size=4).digest(), "big")
     return (plan.jitter_ms + 1) * draw >> 32
 
 
-def _match(plan: Plan, from_ms: int) -> int | None:
+def _match(plan: RecurrencePlan, from_ms: int) -> int | None:
     """The first match from a moment on; None at the end of the year 9999."""
     return _cron(plan.cron, plan.zone).next_at_or_after(max(0, from_ms)) if from_ms < END_MS else None
 
 
-def _caught_up(plan: Plan, from_ms: int, until_ms: int, kept: int) -> int | None:
+def _caught_up(plan: RecurrencePlan, from_ms: int, until_ms: int, kept: int) -> int | None:
     """The first match from a moment on that has no more than `kept - 1` after it until another moment."""
     span_ms = _HOUR_MS
     while kept:
@@ -149,7 +149,7 @@ def _caught_up(plan: Plan, from_ms: int, until_ms: int, kept: int) -> int | None
     return _match(plan, until_ms + 1)
 
 
-def _matches(plan: Plan, from_ms: int, to_ms: int) -> Iterator[int]:
+def _matches(plan: RecurrencePlan, from_ms: int, to_ms: int) -> Iterator[int]:
     at_ms = _match(plan, from_ms)
     while at_ms is not None and at_ms <= to_ms:
         yield at_ms

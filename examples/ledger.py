@@ -1,4 +1,4 @@
-"""The truth of the demo: what must happen to each order, and what Kafka says did happen."""
+"""What must happen to each order of the demo, and what did happen according to Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from examples.orders import FOR_EVER, failures, retries_made
+from examples.stage import DemoFailed
 from retry.clock import Deadline
+from retry.kafka.topics import names
+from retry.telemetry import offset_records
 
 # As examples/policies.yaml has it.
 MAX_ATTEMPTS = 4
@@ -34,7 +37,7 @@ def _expected(order_id: str) -> Iterator[Event]:
 
 
 class Ledger:
-    """What lies on the demo's topics, as a reader sees it who ignores transactions that were undone.
+    """Reads the demo's topics: committed records only.
 
     Args:
       bootstrap_servers: of the broker.
@@ -43,6 +46,7 @@ class Ledger:
 
     def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
         self.events: Counter[Event] = Counter()
+        self._retry_ends: dict[tuple[str, int], int] = {}
         self._consumer = Consumer({
             "bootstrap.servers": bootstrap_servers,
             "group.id": "demo-ledger",
@@ -55,22 +59,39 @@ class Ledger:
         self._consumer.assign([TopicPartition(topic, p, 0) for topic, p in self._unread])
 
     def read(self, seconds: float) -> None:
-        """Write down what comes within `seconds`."""
+        """Count the events that arrive within `seconds`."""
         for message in self._consumer.consume(2_000, seconds):
             error = message.error()
             if error is None:
                 self.events[_event(message)] += 1
+                if str(message.topic()).endswith(".retry"):
+                    self._retry_ends[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._unread.discard((message.topic(), message.partition()))
             else:
                 raise KafkaException(error)
 
     def read_to_end(self, deadline: Deadline) -> Counter[Event]:
-        """Write down everything that is there, and return it."""
+        """Read all topics to their ends; all events so far."""
         while self._unread and not deadline.passed():
             self.read(0.2)
         self._consumer.close()
         return self.events
+
+    def await_samples(self, app_id: str, deadline: Deadline) -> None:
+        """Wait until the outcomes say that consumers have committed every retry that was read: else reports call some open."""
+        outcomes = names(app_id).outcomes
+        partitions = self._consumer.list_topics(outcomes, 20).topics[outcomes].partitions
+        self._consumer.assign([TopicPartition(outcomes, partition, 0) for partition in partitions])
+        while self._retry_ends:
+            if deadline.passed():
+                raise DemoFailed(f"time is up: it was not seen that consumers passed {self._retry_ends}")
+            for message in self._consumer.consume(2_000, 0.2):
+                if message.error() is None and message.key() == offset_records.KEY:
+                    sample = offset_records.read(message.value() or b"")
+                    partition = sample.topic, sample.partition
+                    if partition in self._retry_ends and sample.offset >= self._retry_ends[partition]:
+                        del self._retry_ends[partition]
 
     def counts(self) -> dict[str, int]:
         """How many of each kind; `recovered` are those that were processed after a retry."""
@@ -81,13 +102,13 @@ class Ledger:
         return dict.fromkeys((*KINDS, "recovered"), 0) | kinds
 
 
-def differences(wanted: Counter[Event], found: Counter[Event]) -> list[str]:
-    """What is missing and what there is too much of, in words; nothing where all is well."""
-    missing, surplus = wanted - found, found - wanted
-    return [*_told("missing", missing), *_told("too many", surplus)]
+def differences(expected_events: Counter[Event], read_events: Counter[Event]) -> list[str]:
+    """Missing and surplus events as lines of text; empty where there are none."""
+    missing, surplus = expected_events - read_events, read_events - expected_events
+    return [*_describe("missing", missing), *_describe("too many", surplus)]
 
 
-def _told(what: str, events: Counter[Event]) -> Iterator[str]:
+def _describe(what: str, events: Counter[Event]) -> Iterator[str]:
     for kind in KINDS:
         of_kind = sorted((event for event in events if event[0] == kind), key=str)
         if of_kind:

@@ -12,10 +12,10 @@ import click
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 FOR_EVER = 1_000_000
-# Of a hundred orders by the last two digits of the id, the first of these that is larger says how they fail.
+# How orders fail: the first row counts whose number is larger than the last two digits of the id.
 _FATES = ((6, "GatewayTimeout", 1), (10, "GatewayTimeout", 3), (12, "GatewayTimeout", FOR_EVER))
 _VALIDATION_BELOW = 15
-_OWN_HEADERS = ("exception-class", "exception-message", "attempts")
+_OWN_HEADERS = ("exception-class", "failure-reason", "failure-count")
 
 
 class GatewayTimeout(Exception):
@@ -33,8 +33,8 @@ def failures(order_id: str) -> tuple[str, int]:
     (('', 0), ('GatewayTimeout', 1), ('GatewayTimeout', 3), ('ValidationException', 1000000))
     """
     digits = int(order_id[-2:])
-    found = next(((name, times) for below, name, times in _FATES if digits < below), None)
-    return found or (("ValidationException", FOR_EVER) if digits < _VALIDATION_BELOW else ("", 0))
+    failure = next(((name, times) for below, name, times in _FATES if digits < below), None)
+    return failure or (("ValidationException", FOR_EVER) if digits < _VALIDATION_BELOW else ("", 0))
 
 
 def process(order_id: str, retries_made: int) -> None:
@@ -58,10 +58,10 @@ def handle(message: Message, topic: str, producer: Producer) -> None:
     try:
         process((key or b"").decode(), made)
     except (GatewayTimeout, ValidationException) as error:
-        why = (f"orders.{type(error).__name__}", str(error), str(made + 1))
-        kept = [header for header in headers if header[0] not in _OWN_HEADERS]
-        failed = [(name, text.encode()) for name, text in zip(_OWN_HEADERS, why, strict=True)]
-        producer.produce(f"{topic}.DLT", value, key, headers=[*kept, *failed])
+        values = (f"orders.{type(error).__name__}", str(error), str(made + 1))
+        other_headers = [header for header in headers if header[0] not in _OWN_HEADERS]
+        failure_headers = [(name, text.encode()) for name, text in zip(_OWN_HEADERS, values, strict=True)]
+        producer.produce(f"{topic}.DLT", value, key, headers=[*other_headers, *failure_headers])
     else:
         producer.produce(f"{topic}.processed", value, key, headers=[("retry-attempt", b"%d" % made)])
 

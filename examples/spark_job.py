@@ -1,4 +1,4 @@
-"""What `spark-submit` is given: `retry` as a file. See docs/analytics.md."""
+"""What `spark-submit` is given: `retry` as a file. See docs/how-to/analytics.md."""
 
 from retry.__main__ import main
 

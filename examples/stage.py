@@ -9,10 +9,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from retry.clock import Deadline, pause
+from retry.kafka.child_process import Tethered
 
 _STOP_S = 12.0
 _TAIL_LINES = 15
@@ -35,7 +36,7 @@ class Stage:
         self._folder = folder
         # What Java and Python need from the environment passes; what would change the demo does not.
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RETRY_")} | dict(settings)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Tethered] = {}
 
     def run(self, *arguments: str, deadline: Deadline) -> str:
         """Run one command of the service to its end and return what it printed."""
@@ -54,10 +55,7 @@ class Stage:
     def start(self, name: str, *arguments: str) -> None:
         """Start a module in the background."""
         with self.log_file(name).open("wb") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            self._processes[name] = Tethered([sys.executable, "-m", *arguments], log, self._environment, own_session=True)
 
     def log_file(self, name: str) -> Path:
         """Where the output of a process is."""
@@ -68,11 +66,21 @@ class Stage:
         file = self.log_file(name)
         return "\n".join(file.read_text(errors="replace").splitlines()[-_TAIL_LINES:]) if file.exists() else ""
 
-    def check(self) -> None:
-        """Raise DemoFailed if a process has ended by itself."""
-        for name, process in self._processes.items():
-            if process.poll() is not None:
+    def check(self, but: str = "") -> None:
+        """Raise DemoFailed if a process has ended by itself, other than the one that may."""
+        for name, process in list(self._processes.items()):
+            if name != but and process.poll() is not None:
                 raise DemoFailed(f"{name} ended by itself with code {process.returncode}: {self.tail(name)}")
+
+    def await_end(self, name: str, deadline: Deadline, meanwhile: Callable[[], None]) -> None:
+        """Return when a process has ended by itself with code 0; `meanwhile` is called again and again."""
+        process = self._processes[name]
+        while process.poll() is None:
+            meanwhile()
+            if deadline.passed():
+                raise DemoFailed(f"time is up: {name} was still at work")
+            pause(0.1)
+        self.check(but=name if process.returncode == 0 else "")
 
     def await_ready(self, name: str, deadline: Deadline) -> None:
         """Return when the process says over HTTP that it is ready."""
@@ -93,25 +101,28 @@ class Stage:
             return False
 
     def stop(self) -> None:
-        """End every process, the last one started first: with SIGTERM, or where that does not help, with SIGKILL."""
-        stubborn = [name for name in reversed(list(self._processes)) if not self._ended(self._processes[name])]
+        """End every process at the same time: with SIGTERM, or where that does not help, with SIGKILL."""
+        stubborn = self._end_all()
         self._processes.clear()
         if stubborn:
             raise DemoFailed(f"{', '.join(stubborn)} did not stop within {_STOP_S:.0f} s")
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> bool:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return False
-        return True
+    def _end_all(self) -> list[str]:
+        """Names of the processes that had to be killed."""
+        stopping, stubborn = Deadline(_STOP_S), []
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in self._processes.items():
+            try:
+                process.wait(stopping.remaining_s())
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                stubborn.append(name)
+        return stubborn
 
     def __enter__(self) -> Stage:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        for process in self._processes.values():
-            self._ended(process)
+        self._end_all()

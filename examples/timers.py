@@ -29,7 +29,6 @@ from retry.kafka.local_broker import LocalBroker
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 _ALL_S = 90.0
 _ADDRESS = re.compile(r"http on (127\.0\.0\.1:\d+)")
-
 Say = Callable[[str], None]
 
 
@@ -38,6 +37,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     refused: ClassVar[set[str]] = set()
     done: ClassVar[dict[str, str]] = {}
+    say: ClassVar[Say] = staticmethod(print)
 
     def do_POST(self) -> None:
         """Refuse each message of `/shaky` once."""
@@ -52,7 +52,7 @@ class Receiver(BaseHTTPRequestHandler):
         status = 401 if not genuine else 503 if shaky else 204
         if status == 204:
             self.done[name] = self.headers["webhook-id"]
-        print(f"  {name}: called, {'genuine' if genuine else 'FORGED'}, answered {status}")
+        self.say(f"{name}: called, {'genuine' if genuine else 'FORGED'}, answered {status}")
         self.send_response(status)
         self.end_headers()
 
@@ -65,6 +65,7 @@ def receiving(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A receiver: its URL, and the settings of a service that may call it and signs; the secret lies in `folder`."""
     secrets = folder / "secrets"
     secrets.write_text(SECRET + "\n")
+    secrets.chmod(0o600)
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = {"RETRY_API_ADDR": "127.0.0.1:0", "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_WEBHOOK_SECRETS": str(secrets)}
@@ -73,27 +74,31 @@ def receiving(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def play(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
-    """Make timers and wait until what they call was called; a worker and an API are ready.
+    """Create timers and wait until their URLs were called; a worker and an API must be ready.
 
     Raises:
       DemoFailed: something else was called, or too early.
     """
-    found = _ADDRESS.search(stage.log_file("api").read_text())
-    api = f"http://{found[1] if found else ''}"
+    Receiver.say = staticmethod(say)
+    address = _ADDRESS.search(stage.log_file("api").read_text())
+    api = f"http://{address[1] if address else ''}"
     say(f"the API is at {api}/docs")
     began_ms = wall_ms()
     policy = {"backoff": {"kind": "constant", "delay": "2s"}, "jitter": "none"}
     for name, path in (("on time", "/"), ("shaky", "/shaky"), ("ended", "/")):
-        wish = {"url": receiver + path, "after": "3s", "body": {"name": name}, "policy": policy}
-        made = _ask("POST", f"{api}/timers", wish)
-        say(f"{name}: {made['id']}, at {made['at']}")
+        payload = {"url": receiver + path, "after": "3s", "body": {"name": name}, "policy": policy}
+        made = _request("POST", f"{api}/timers", payload)
+        say(f"{name!r} is to be called at {made['at'][11:23]}")
         if name == "ended":
-            _ask("DELETE", f"{api}/timers/{made['id']}")
+            _request("DELETE", f"{api}/timers/{made['id']}")
     _await_calls(stage, began_ms, deadline)
     for name, timer_id in Receiver.done.items():
-        while (told := _ask("GET", f"{api}/timers/{timer_id}"))["state"] != "delivered" and not deadline.passed():
+        while (timer := _request("GET", f"{api}/timers/{timer_id}"))["state"] != "delivered":
+            stage.check()
+            if deadline.passed():
+                raise DemoFailed(f"time is up: the API says {timer['state']} of {name}")
             pause(0.1)
-        say(f"{name}: {told['state']} by attempt {told['attempt']}, {told['last_call']['took_ms']} ms")
+        say(f"{name}: {timer['state']} by attempt {timer['attempt']}, {timer['last_call']['took_ms']} ms")
     if set(Receiver.done) != {"on time", "shaky"}:
         raise DemoFailed(f"not what was wanted: {sorted(Receiver.done)}")
 
@@ -108,15 +113,15 @@ def _await_calls(stage: Stage, began_ms: int, deadline: Deadline) -> None:
             raise DemoFailed("it came early")
 
 
-def _ask(method: str, url: str, wish: object = None) -> Any:
-    body = json.dumps(wish).encode() if wish is not None else None
+def _request(method: str, url: str, payload: object = None) -> Any:
+    body = json.dumps(payload).encode() if payload is not None else None
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.loads(answer.read() or b"{}")
 
 
 def main() -> int:
-    """Run it on a broker of its own; 0 if all went as it must."""
+    """Run it on a broker of its own; 0 if all checks passed."""
     deadline = Deadline(_ALL_S)
     try:
         with tempfile.TemporaryDirectory(prefix="retry-timers-") as name, LocalBroker(Path(name) / "broker") as broker:

@@ -1,17 +1,20 @@
-"""Dead-letter retry for Kafka. The map, in the order in which a letter travels:
+"""A dead-letter retry service for Kafka. Each room does one step; a letter travels down the page:
 
-    sources/    a record of a dead-letter topic → a letter; `intake.pointer_letters` gets the record that a pointer letter names
-    lineages/   how often each letter was sent lately, whatever came back with it; `intake.attempts.lineage_follower` follows, `intake.attempts.attempt_counter` asks
-    policies/   topic → team → plan; `backoff` says when, `worker.policy_reload` reads the file again
-    decide      letter, past and plan → retry or park, where to and when; `intake.build_entry` makes the entry
-    intake      a batch of letters → entries in the changelog, one transaction
-    table/      the changelog folded into RocksDB, keyed by lane and due time
-    gate        what may go just now: `delay_queue.control_records` (pauses), limits, `delivery.circuit_breaker`
-    gather      what is due and may go, the teams in turn
-    sweep       that → retry topics, and nulls for its keys, one transaction
-    reschedule  waiting entries, decided `delivery.redecide` and moved, one transaction a batch
-    kafka/      the one door to the brokers; telemetry/ and control/ what is told and asked; analytics/ PySpark
+    dead_letters/   a Kafka record -> a dead letter: the headers of two dozen frameworks -> one Failure
+    policies/       the policy file -> what is to become of such a letter
+    intake/         count its attempts, decide, write the entry: one transaction a batch
+    delay_queue/    the bytes of an entry; the changelog folded (applied) into RocksDB, in due order
+    delivery/       what is due and admitted -> retry topic, parking topic, webhook; reschedule, cancel
+    worker/         one process: shards (restore, standby, rebalance), threads in Faust, supervisor
+    scheduling/     the other ways in: scheduled messages, recurring tasks, HTTP timers
+    kafka/          the one door to librdkafka
+    http_server/    the one way to answer HTTP: for health, metrics, the scheduler and the API
+    telemetry/      metrics, outcomes, traces, reasons for health
+    operations/     looks from outside: inspect, explain, entries, pause, verify
+    analytics/      PySpark over outcomes, and advice on policies
+    cli/            what operators type
+    testing/        the broker and the table in memory, for tests of users and of our own
 
-`intake.consumer` and `worker.shards.assignment` run intake and sweep on what this worker owns, `worker.engine` is all of it, `worker.faust_app` hosts it in Faust,
-`worker.composition` puts it together. `commands/` is what operators type.
+A stage imports none of those below it in `pyproject.toml`'s contract "A letter travels down the page", and no stage imports its
+neighbour. `worker.composition` puts a worker together.
 """

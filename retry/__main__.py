@@ -1,40 +1,70 @@
-"""argv → one command."""
+"""argv → one command, and what it could not do → one line."""
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from retry.cli.analytics_advise import advise, what_if
+from retry.cli.acls import acls
 from retry.cli.analytics import analytics
+from retry.cli.analytics_advise import advise, what_if
+from retry.cli.analytics_report import report
 from retry.cli.api import api
 from retry.cli.broker import broker
 from retry.cli.entries import entries
 from retry.cli.explain import explain
 from retry.cli.inspect import inspect
-from retry.cli.analytics_report import page
+from retry.cli.output import say
 from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
-from retry.cli.report import report
 from retry.cli.reschedule import reschedule
 from retry.cli.scheduler import scheduler
 from retry.cli.tasks import tasks
 from retry.cli.topics import topics
 from retry.cli.verify import verify
 from retry.cli.worker import worker
+from retry.errors import RetryError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Whatever a command could not do is told in one line."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except RetryError as error:
+            say(str(error), err=True)
+        except Exception as error:
+            if not (told := _of_brokers(error)):
+                raise
+            say(told, err=True)
+        sys.exit(1)
+
+
+def _of_brokers(error: Exception) -> str:
+    """What brokers answered a command that did not expect it; empty where the error is another."""
+    if isinstance(error, TimeoutError):
+        return "no broker answered in time; look at the brokers, then try again"
+    # Not imported here: most commands begin sooner without it.
+    kafka = sys.modules.get("confluent_kafka")
+    if kafka is None or not isinstance(error, kafka.KafkaException):
+        return ""
+    return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dead-letter-retry")
 def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 
 
 for command in (
-    worker, api, scheduler, topics, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks, report,
+    worker, api, scheduler, topics, acls, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks,
     analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
-for question in (page, advise, what_if):
+for question in (report, advise, what_if):
     analytics.add_command(question)
 
 if __name__ == "__main__":

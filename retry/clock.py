@@ -89,3 +89,26 @@ class Deadline:
     def passed(self) -> bool:
         """Whether nothing is left."""
         return self.remaining_s() == 0.0
+
+
+class Interval:
+    """Lets something be done every so many seconds, by a thread that asks more often than that.
+
+    Args:
+      at_once: whether it is due when it is first asked; else after the first interval.
+    """
+
+    def __init__(self, seconds: float, *, at_once: bool = False) -> None:
+        self._seconds = seconds
+        self._due_at_s = monotonic_s() + (0.0 if at_once else seconds)
+
+    def is_due(self) -> bool:
+        """Whether the time has come; if so the next interval begins."""
+        if monotonic_s() < self._due_at_s:
+            return False
+        self.restart()
+        return True
+
+    def restart(self) -> None:
+        """Let the next interval begin now."""
+        self._due_at_s = monotonic_s() + self._seconds

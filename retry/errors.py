@@ -1,32 +1,36 @@
 """Everything that can go wrong, and what the operator does next.
 
 RetryError
-├── SettingsInvalid        correct the named environment variable and start again
-├── PolicyFileInvalid      correct the named line; a running service keeps the old file
+├── SettingsInvalid        correct the environment variable that the message names, and start again
+├── PolicyFileInvalid      correct the line that the message names; a running service keeps the old file
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
 ├── TopicsInvalid          run the command that the message names
-├── ChangelogReplaced      find out who deleted the topic; then go on without what waited in it, as the message says
+├── RightMissing           have somebody grant it with the command that the message names
+├── ChangelogReplaced      find out who deleted the topic, then start without what waited in it, as the message says
 ├── DataDirInUse           stop the other worker, or give this one a directory of its own
 ├── DataDirUnusable        make room, or mend what the message names, and start again
+├── AddressUnusable        stop what listens there, or set another address
 ├── InstanceNameInUse      give every worker a RETRY_INSTANCE of its own
-├── RecordUnwritten        ask again: whether it was taken in is not known
+├── RecordUnwritten        send the request again: it is not known whether the record was written
 ├── UrlRefused             call another URL, or list its host or network in RETRY_WEBHOOK_ALLOW
-├── JarsUnavailable        look at the network and at the registry's client settings
+├── LookupsBusy            nothing: the timer waits; if it waits for long, mend the machine's name servers
+├── JarsUnavailable        check the network, and the settings of the client that fetches them
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
-├── EntryUnreadable        find who else writes to the changelog
+├── EntryUnreadable        find out who else writes to the changelog; the shard delivers nothing from there on
 │   └── EntryNewer             upgrade this worker; the shard goes on where it stopped
-├── Stalled                nothing: the worker ends to be started again; what hung stands in its log
-├── LineageUnreadable      find who else writes to the lineage topic
+├── Stalled                have the worker started again; its log says what hung
+├── LineageUnreadable      find out who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── SchedulerEnded         read its log, and start it again
-├── TaskInvalid            send a definition as the message says; this one is parked
+├── TaskInvalid            send a definition that is as the message asks; this one is parked
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
-└── TransactionFailed      nothing: the batch is read or swept again
-    ├── TransactionAborted     the broker undid it; nothing was written
-    ├── CommitInDoubt          nobody knows yet; the producer is replaced and the changelog read again
-    └── ProducerFenced         another worker took over; this one lets go
+└── TransactionFailed      nothing: the batch is processed again
+    ├── TransactionAborted     nothing: the broker undid it, and nothing was written
+    ├── CommitInDoubt          nothing: the producer is replaced, and the changelog says what was written
+    ├── ProducerSpent          nothing: this worker replaces the producer at once
+    └── ProducerFenced         nothing: another worker has taken over the shard
 """
 
 from __future__ import annotations
@@ -70,8 +74,15 @@ class TopicsInvalid(RetryError):
         self.findings, self.mend = findings, mend
 
 
+class RightMissing(RetryError):
+    """This user may not do what is needed."""
+
+    def __init__(self, right: str, command: str) -> None:
+        super().__init__(f"no right to {right}; grant it with: {command} (retry acls lists all that are needed)")
+
+
 class ChangelogReplaced(RetryError):
-    """The changelog is another topic than the one that was folded, or that letters were taken in to."""
+    """The changelog is not the topic that this worker's letters and tables belong to."""
 
     def __init__(self, topic: str, was: str, now: str) -> None:
         super().__init__(
@@ -90,15 +101,26 @@ class DataDirInUse(RetryError):
 
 
 class DataDirUnusable(RetryError):
-    """The disk under a table does not take or give what it should; the changelog has all of it."""
+    """The disk of the tables cannot be read or written; the changelog has all that they hold."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be used: {reason}; make room or mend it, and start again: nothing is lost")
         self.path, self.reason = path, reason
 
 
+class AddressUnusable(RetryError):
+    """The service cannot listen on an address."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {host}:{port} ({reason}); stop what does, or set another address: RETRY_HTTP_ADDR or "
+            "RETRY_API_ADDR, of a scheduler SERVER_ADDR or METRICS_ADDR"
+        )
+        self.host, self.port, self.reason = host, port, reason
+
+
 class InstanceNameInUse(RetryError):
-    """Another process joins the groups under this worker's name."""
+    """Another worker uses the same instance name in the consumer groups."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} is also the name of another worker ({reason}); set RETRY_INSTANCE to another name")
@@ -110,7 +132,11 @@ class RecordUnwritten(RetryError):
 
 
 class UrlRefused(RetryError):
-    """A URL may not be called."""
+    """A timer's URL may not be called."""
+
+
+class LookupsBusy(RetryError):
+    """A team has as many lookups of host names in flight as it may have."""
 
 
 class JarsUnavailable(RetryError):
@@ -118,7 +144,7 @@ class JarsUnavailable(RetryError):
 
 
 class BrokerNotStarted(RetryError):
-    """The local broker did not come up."""
+    """The local broker did not start."""
 
 
 class TableUnreadable(RetryError):
@@ -134,10 +160,10 @@ class EntryNewer(EntryUnreadable):
 
 
 class Stalled(RetryError):
-    """A part of the worker stood still though there was work before it."""
+    """A part of the worker stood still although it had work."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        super().__init__(f"{what} has stood still for {seconds:.0f} s with work before it; start the worker again")
+        super().__init__(f"{what} has stood still for {seconds:.0f} s although it had work; start the worker again")
         self.what, self.seconds = what, seconds
 
 
@@ -154,11 +180,11 @@ class OutcomeNewer(RetryError):
 
 
 class SchedulerEnded(RetryError):
-    """A scheduler that a program runs beside itself did not come to work; its log says why."""
+    """A scheduler that a program runs beside itself did not start, and its log says why."""
 
 
 class TaskInvalid(RetryError):
-    """A record is no definition of a task, or of one that is not allowed."""
+    """A record is not a definition of a task, or not one that the policy file allows."""
 
     def __init__(self, reason: str, fault: str) -> None:
         super().__init__(fault)
@@ -170,16 +196,20 @@ class SchemaUnavailable(RetryError):
 
 
 class TransactionFailed(RetryError):
-    """A transaction did not come to its end as meant."""
+    """A transaction did not commit."""
 
 
 class TransactionAborted(TransactionFailed):
-    """The transaction was undone; nothing of it is visible to a read_committed reader."""
+    """The transaction was aborted, and no read_committed reader sees any of it."""
 
 
 class CommitInDoubt(TransactionFailed):
-    """The commit was sent and no answer came."""
+    """The commit was sent, and no answer came."""
+
+
+class ProducerSpent(TransactionFailed):
+    """The client cannot go on with this producer, although no other worker has taken over."""
 
 
 class ProducerFenced(TransactionFailed):
-    """Another process opened a producer with the same transactional.id."""
+    """Another process has opened a producer with the same transactional.id."""

@@ -1,13 +1,13 @@
 """Versions of what workers keep and write for each other: what this service writes, and what it reads.
 
-| format | told by | N, written and read | N−1, read | N+1 |
+| format | where its version stands | written and read | former version, read | what a newer version does |
 | --- | --- | --- | --- | --- |
-| key | its first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under one with | shard read-only |
+| key | first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under a key with one | shard read-only |
 | envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
-| control | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | 1 | shard read-only |
-| table | `format` of the state | 3 | 2: used as it is | wiped, restored |
-| lineage record | first byte | 1 | 1 | no letter is taken in |
-| outcome | `v` of the JSON object | 2 | 1 without the last four fields | not counted, and said so |
+| control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
+| table | `format` of the state | 3 | 2: used as it is | table wiped and restored |
+| lineage record | first byte | 1 | | no letter is taken in |
+| outcome | `v` of the JSON object | 2 | 1: without the last four fields | not counted; reports say how many |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.

@@ -1,6 +1,52 @@
-"""Headers of a record, as Kafka's clients give and take them."""
+"""A record that no consumer has given, read as `confluent_kafka.Message` is; and the types of headers."""
 
 from __future__ import annotations
 
 Header = tuple[str, bytes | None]
 Headers = list[Header]
+# Topic, partition, and the offset of a record in it.
+PartitionId = tuple[str, int]
+RecordLocation = tuple[str, int, int]
+
+CREATE_TIME = 1
+
+
+class Record:
+    """What a letter or a schedule is read from where it comes from an entry, a pointer or a test instead of a consumer.
+
+    Args:
+      timestamp: its kind (1: set by the producer, 2: by the broker), and milliseconds since 1970.
+    """
+
+    def __init__(
+        self, location: RecordLocation, key: bytes | None, value: bytes | None, headers: Headers, timestamp: tuple[int, int]
+    ) -> None:
+        self._location, self._key, self._value, self._headers, self._timestamp = location, key, value, headers, timestamp
+
+    def topic(self) -> str:
+        """The topic that it lies in."""
+        return self._location[0]
+
+    def partition(self) -> int:
+        """The partition that it lies in."""
+        return self._location[1]
+
+    def offset(self) -> int:
+        """Where in the partition it lies."""
+        return self._location[2]
+
+    def key(self) -> bytes | None:
+        """None is a null, not an empty key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """None is a null, not an empty value."""
+        return self._value
+
+    def headers(self) -> Headers:
+        """All of them, in their order."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """Its kind, and milliseconds since 1970."""
+        return self._timestamp

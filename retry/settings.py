@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
+from retry import clock
 from retry.errors import SettingsInvalid
 
+log = logging.getLogger(__name__)
+
+_Parsed = TypeVar("_Parsed")
+_READ_EVERY_S = 5.0
 _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
+_HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one worker runs. Each field is the environment variable `RETRY_<FIELD>`.
+    """How one process of the service runs. Each field is the environment variable `RETRY_<FIELD>`.
 
     Attributes:
-      bootstrap_servers: host:port list of the brokers.
+      bootstrap_servers: the brokers, as a list of host:port.
       app_id: prefix of the service's topics, consumer groups and transactional ids.
       policies: path of the policy file.
-      data_dir: where the tables lie; a worker needs one of its own.
-      instance: the worker's own name in its groups; "" takes one from host name and data directory.
-      shards: partitions of the changelog when it is created, 1 to 1,000.
-      http_addr: where health and metrics are served; port 0 picks a free one.
-      sweep_interval_ms: pause between looks for due entries, 1 to 60,000.
-      batch_records: letters or entries in one transaction, at most.
-      batch_bytes: bytes of letters in one transaction, at most; one letter may be larger.
-      table_cache_bytes: memory for cached blocks and for unwritten rows, all shards together.
-      lineages: how many recent lineages are remembered at most, by every worker; some 70 bytes each.
-      stalled_s: how long a part of the worker may stand still with work before it; then the process ends, 5 to 3,600.
-      standby: 1 keeps copies of the shards that other workers own, so that they are taken over sooner; 0 does not.
-      positions_every_s: how often what the groups of the policy file have committed is written down, 1 to 3,600; 0 does not.
-      traces: 1 sends a span for each retry that is delivered, as `OTEL_…` says; takes the extra `otel`. 0 does not.
-      calls: HTTP calls under way at a time, all hosts together.
-      calls_per_host: the same of one host.
-      call_timeout_ms: how long one call may take, lookup, connection and answer together, 100 to 600,000.
-      webhook_allow: networks and hosts that may be called though they are not public, have no TLS, or another port than 443.
-      webhook_secrets: path of a file with a secret a line, `whsec_…`; calls are signed by each of them.
-      api_addr: where `retry api` listens; port 0 picks a free one.
-      api_tokens: path of a file with a line for each token: whose it is, and its SHA-256.
+      data_dir: directory of the tables. Each worker needs one of its own.
+      instance: name of this worker in its consumer groups, different from all others and the same after a restart. If empty, it
+        is made from the host name and the data directory.
+      shards: partitions of the changelog, when `retry topics create` creates it.
+      http_addr: address of health and metrics: `/health/live`, `/health/ready`, `/health/ready/<shard>`, `/metrics`. Port 0 picks
+        a free port and logs it.
+      http_hosts: host names under which HTTP requests are answered, separated by commas: `*.example.com` for all names below it,
+        `*` for all. IP addresses, localhost and the host that it listens on are always answered.
+      sweep_interval_ms: pause between two searches for due entries.
+      batch_records: most letters, or entries, in one transaction.
+      batch_bytes: most bytes of letters in one transaction. A single letter may be larger.
+      table_cache_bytes: memory for RocksDB's cached blocks and unwritten rows, for all shards together.
+      lineages: most recent lineages that each worker remembers, at about 70 bytes each. Set it alike on all workers.
+      stalled_s: how long a part of the worker may stand still although it has work. Then the process ends with exit code 1.
+      standby: 1 keeps copies of the shards that other workers own, so that this worker takes them over sooner.
+      positions_every_s: how often the committed offsets of the policy file's `group`s are written down. 0 never.
+      traces: 1 sends an OpenTelemetry span for each retry, as `OTEL_…` variables say. Needs the extra `otel`.
+      calls: most webhooks in flight in one worker.
+      calls_per_host: most webhooks in flight to one host.
+      call_timeout_ms: longest time of one webhook: name lookup, connection and answer together.
+      webhook_allow: networks and hosts that webhooks may reach although they are private, without TLS or on another port than
+        443. Set it alike for workers and API.
+      webhook_secrets: path of a file with one `whsec_…` secret a line, the newest first. Webhooks are signed with each of them.
+      api_addr: address where `retry api` listens. Port 0 picks a free port.
+      api_tokens: path of a file of tokens, whose lines `retry api token` makes. Required when the API listens beyond loopback.
+      api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
+      api_timers_per_team: most timers of one team that may wait. 0 is no limit.
+      api_metrics_open: 1 shows the API's metrics without a token.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
-      kafka_consumer, kafka_producer: more of them for one kind of client; not from the environment.
-      session_timeout_ms: of group members; not from the environment.
-      sweep_records: entries that one transaction delivers, at most; 0 is `batch_records`; not from the environment.
+      kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
+      session_timeout_ms: session timeout of the consumer groups; not from the environment.
+      sweep_records: most entries that one transaction delivers; 0 is `batch_records`; not from the environment.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -57,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     instance: str = ""
     shards: int = 8
     http_addr: str = "127.0.0.1:8080"
+    http_hosts: str = ""
     sweep_interval_ms: int = 25
     batch_records: int = 5_000
     batch_bytes: int = 16 << 20
@@ -73,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     webhook_secrets: Path | None = None
     api_addr: str = "127.0.0.1:8081"
     api_tokens: Path | None = None
+    api_requests_per_s: int = 1_000
+    api_timers_per_team: int = 1_000_000
+    api_metrics_open: int = 0
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -87,7 +107,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", self.instance):
             raise SettingsInvalid("RETRY_INSTANCE", f"{self.instance!r} is no name; use letters, digits, . _ -")
-        for name, low, high in _BOUNDS:
+        if not all(map(_HOST.fullmatch, self.http_hosts.split(","))):
+            fault = f"{self.http_hosts!r} is not names by commas, without ports; *.example.com is all below it, * is all"
+            raise SettingsInvalid("RETRY_HTTP_HOSTS", fault)
+        for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
         self.http_host_port()
@@ -121,7 +144,7 @@ def _shown(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
 
 
-_NOT_FROM_ENVIRONMENT = frozenset(
+NOT_FROM_ENVIRONMENT = frozenset(
     {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
 )
 def _host_port(variable: str, address: str) -> tuple[str, int]:
@@ -132,7 +155,7 @@ def _host_port(variable: str, address: str) -> tuple[str, int]:
 
 
 _LEAST_CACHE = 8 << 20
-_BOUNDS = (
+BOUNDS = (
     ("shards", 1, 1_000),
     ("sweep_interval_ms", 1, 60_000),
     ("batch_records", 1, 100_000),
@@ -147,7 +170,15 @@ _BOUNDS = (
     ("calls", 1, 100_000),
     ("calls_per_host", 1, 10_000),
     ("call_timeout_ms", 100, 600_000),
+    ("api_requests_per_s", 0, 1_000_000),
+    ("api_timers_per_team", 0, 1_000_000_000),
+    ("api_metrics_open", 0, 1),
 )
+
+
+def of_process() -> dict[str, str]:
+    """The variables of this process, for what is started beside it and for settings of other names."""
+    return dict(os.environ)
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
@@ -197,7 +228,7 @@ def _property(variable: str, prefix: str) -> str:
 
 
 def _typed(variable: str, text: str) -> object:
-    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in _NOT_FROM_ENVIRONMENT}
+    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in NOT_FROM_ENVIRONMENT}
     name = variable.removeprefix(_PREFIX).lower()
     if name not in fields:
         known = ", ".join(_PREFIX + f.upper() for f in fields)
@@ -208,3 +239,37 @@ def _typed(variable: str, text: str) -> object:
         except ValueError:
             raise SettingsInvalid(variable, f"{text!r} is not a whole number") from None
     return text if fields[name] is str else Path(text)
+
+
+class ReloadedFile(Generic[_Parsed]):
+    """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
+
+    Args:
+      setting: the environment variable that names it.
+      parse: what it holds. Raises SettingsInvalid where that cannot be used.
+
+    Raises:
+      SettingsInvalid: the file cannot be used. Later such a file changes nothing, and the log says so once.
+    """
+
+    def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:
+        self._setting, self._path, self._parse = setting, path, parse
+        self._held, self._last_error = self._read(), ""
+        self._reading = clock.Interval(_READ_EVERY_S)
+
+    def current(self) -> _Parsed:
+        """What the file held last, of what could be used."""
+        if self._reading.is_due():
+            try:
+                self._held, self._last_error = self._read(), ""
+            except SettingsInvalid as error:
+                if str(error) != self._last_error:
+                    self._last_error = str(error)
+                    log.warning("%s; what was read before stays in use", error)
+        return self._held
+
+    def _read(self) -> _Parsed:
+        try:
+            return self._parse(self._path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error

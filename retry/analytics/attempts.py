@@ -1,15 +1,16 @@
-"""What became of each decision to retry: a row each, `retry.analytics.schemas.ATTEMPT`. Frames in, a frame out, one question each.
+"""What became of each decision to retry: one row for each decision, in the columns of `retry.analytics.schemas.ATTEMPT`.
 
-    waiting     the retry does not lie on its target topic
-    pending     it does; the consumer group has not committed past it, or has since less than the settle time
-    recovered   the group has, the settle time is over, and nothing came back
-    failed      a letter of the same lineage came back, with the next attempt
+    waiting     the retry is not on its target topic yet
+    pending     it is; its consumer group has not committed past it, or less than the settle time ago
+    recovered   the group has committed past it, the settle time is over, and the letter did not fail again
+    failed      a letter of the same lineage was taken in with the next attempt
 
-Where no group is known, or none of its commits was ever sampled, a retry counts as passed when it was sent, and the row says so:
-`assumed`. `ended_ms` is when the fate was certain; of what waits or is pending, the end of observation.
+Where no group is known, or none of its commits was ever sampled, a retry counts as passed when it was sent; `assumed` says so.
+`ended_ms` is when the fate became certain; for waiting and pending retries it is the end of observation.
 
-Letters of equal key and value that say nothing of their origin are one lineage, and so several of one lineage may have the same
-attempt. What comes back then is counted to them in the order in which they were taken in: how many failed is exact, which is not.
+Letters of equal key and value without headers of their origin are one lineage, so several of one lineage may have the same
+attempt. Later failures are then assigned to them in the order in which they were taken in: how many failed is exact, which ones
+is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from retry.analytics.schemas import ATTEMPT, LINEAGE, PARKED
+from retry.analytics.schemas import ATTEMPT, PARKED
 
 SETTLE_MS = 600_000
 _DECISION = ("id", "attempt", "source")
@@ -29,45 +30,44 @@ def attempts(
     """Every decision to retry, and what became of it.
 
     Args:
-      letters, sent, positions: `LETTER`, `SENT` and `POSITION`, whole: what is missing of a lineage did not happen.
-      settle_ms: how long after it was passed a retry can come back.
+      letters, sent, positions: `LETTER`, `SENT` and `POSITION`, complete: what is missing of a lineage counts as not done.
+      settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
     """
-    once = distinct(letters)
-    answered = back(once)
-    lying = passed(on_target(answered, sent), positions)
-    return fates(known(lying, positions), settle_ms=settle_ms, until_ms=until_ms)
+    retried = with_next_failure(distinct_decisions(letters))
+    located = with_passed_ms(on_target(retried, sent), positions)
+    return fates(with_assumed(located, positions), settle_ms=settle_ms, until_ms=until_ms)
 
 
-def distinct(letters: DataFrame) -> DataFrame:
-    """Which decisions were made, each once, however often it was written."""
+def distinct_decisions(letters: DataFrame) -> DataFrame:
+    """One row for each decision, however often its outcome was written."""
     first = Window.partitionBy(*_DECISION).orderBy("kafka_topic", "kafka_partition", "kafka_offset")
     # By lineage, and everything that follows stays there: letters are moved once, not for every question; see `session`.
     return letters.repartition("id").withColumn("_nth", F.row_number().over(first)).where("_nth = 1").drop("_nth")
 
 
-def back(once: DataFrame) -> DataFrame:
-    """Decisions to retry, with `back_ms` and `back_as` of the letter that came back of each; null where none did."""
+def with_next_failure(decisions: DataFrame) -> DataFrame:
+    """Decisions to retry, with time and decision of the next failure, `back_ms` and `back_as`; null where there was none."""
     by_time = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source")
-    # Of letters that park none comes back; among those of one attempt they may come first.
-    retried = once.where("decision = 'retry'").withColumn("_nth", F.row_number().over(by_time))
-    coming = once.where("attempt > 1").select(
+    # A parked letter never fails again, and may have been taken in before others of the same attempt.
+    retried = decisions.where("decision = 'retry'").withColumn("_nth", F.row_number().over(by_time))
+    failures = decisions.where("attempt > 1").select(
         "id",
         (F.col("attempt") - 1).alias("attempt"),
         F.row_number().over(by_time).alias("_nth"),
         F.col("taken_ms").alias("back_ms"),
         F.col("decision").alias("back_as"),
     )
-    return retried.join(coming, on=["id", "attempt", "_nth"], how="left").drop("_nth")
+    return retried.join(failures, on=["id", "attempt", "_nth"], how="left").drop("_nth")
 
 
 def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
-    """Decisions to retry, with partition, offset, time and size of what lies on the target for each; null where nothing does."""
+    """Decisions to retry, with partition, offset, time and size of the record on the target topic; null where there is none."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
-    lying = sent.withColumnRenamed("topic", "target").repartition("id").dropDuplicates([*same, "partition", "offset"])
+    on_targets = sent.withColumnRenamed("topic", "target").repartition("id").dropDuplicates([*same, "partition", "offset"])
     by_due = Window.partitionBy(*same).orderBy(F.asc_nulls_first("due_ms"), "partition", "offset")
-    found = lying.select(
+    on_topic = on_targets.select(
         *same,
         F.row_number().over(by_due).alias("_nth"),
         F.col("partition").alias("sent_partition"),
@@ -75,12 +75,12 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
         "sent_ms",
         "bytes",
     )
-    return decided.join(found, on=[*same, "_nth"], how="left").drop("_nth")
+    return decided.join(on_topic, on=[*same, "_nth"], how="left").drop("_nth")
 
 
-def passed(lying: DataFrame, positions: DataFrame) -> DataFrame:
-    """`on_target` with `passed_ms`: when the group was first seen to have committed past the retry; null where it was not."""
-    place = ["group", "target", "sent_partition"]
+def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
+    """With `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
+    group_partition = ["group", "target", "sent_partition"]
     sampled = positions.select(
         "group",
         F.col("topic").alias("target"),
@@ -88,62 +88,46 @@ def passed(lying: DataFrame, positions: DataFrame) -> DataFrame:
         F.col("offset").alias("_committed"),
         F.col("at_ms").alias("_at_ms"),
     )
-    retries = lying.withColumns({
-        # A retry is passed by who has committed the offset after it.
+    retries = located.withColumns({
+        # A group has passed a retry when it has committed the offset after it.
         "_committed": F.col("sent_offset") + 1,
         "_at_ms": F.lit(None).cast("long"),
         "_retry": F.lit(True),
     })
     # No join: of samples there are as many as of retries. In one pass from the greatest offset down, the earliest time so far
     # is that of the first sample past where one stands.
-    from_above = Window.partitionBy(*place).orderBy(F.desc("_committed")).rangeBetween(Window.unboundedPreceding, 0)
-    together = retries.where("sent_offset is not null and group is not null").unionByName(sampled, allowMissingColumns=True)
-    seen = together.withColumn("passed_ms", F.min("_at_ms").over(from_above)).where("_retry")
+    from_above = Window.partitionBy(*group_partition).orderBy(F.desc("_committed")).rangeBetween(Window.unboundedPreceding, 0)
+    located_retries = retries.where("sent_offset is not null and group is not null")
+    together = located_retries.unionByName(sampled, allowMissingColumns=True)
+    sampled_retries = together.withColumn("passed_ms", F.min("_at_ms").over(from_above)).where("_retry")
     rest = retries.where("sent_offset is null or group is null").withColumn("passed_ms", F.lit(None).cast("long"))
-    return seen.unionByName(rest).drop("_committed", "_at_ms", "_retry")
+    return sampled_retries.unionByName(rest).drop("_committed", "_at_ms", "_retry")
 
 
-def known(lying: DataFrame, positions: DataFrame) -> DataFrame:
-    """With `assumed`: that nobody says what the group has committed."""
+def with_assumed(located: DataFrame, positions: DataFrame) -> DataFrame:
+    """With `assumed`: whether no sample says what the group has committed."""
     groups = positions.select("group", F.lit(False).alias("assumed")).distinct()
     # There are a few hundred groups at most.
-    return lying.join(F.broadcast(groups), on="group", how="left").fillna(True, ["assumed"])
+    return located.join(F.broadcast(groups), on="group", how="left").fillna(True, ["assumed"])
 
 
-def fates(lying: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
+def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
     """What became of each, in the columns of `ATTEMPT`."""
-    is_sent, came_back = F.col("sent_offset").isNotNull(), F.col("back_ms").isNotNull()
-    # Where the topic keeps the letter's own timestamp, nobody knows when it was sent: not before it was due.
+    is_sent, failed_again = F.col("sent_offset").isNotNull(), F.col("back_ms").isNotNull()
+    # Where the topic keeps the letter's own timestamp, the time of sending is unknown: it was not before the due time.
     sent_ms = F.coalesce("sent_ms", "due_ms")
     reached_ms = F.when(F.col("assumed"), sent_ms).when(F.col("passed_ms").isNotNull(), F.greatest("passed_ms", sent_ms))
     settled_ms = reached_ms + settle_ms
     settled = F.coalesce(is_sent & (settled_ms <= until_ms), F.lit(False))
-    fate = _first(("failed", came_back), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
-    ended_ms = F.when(came_back, F.col("back_ms")).when(settled, settled_ms).otherwise(until_ms)
+    fate = _first(("failed", failed_again), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
+    ended_ms = F.when(failed_again, F.col("back_ms")).when(settled, settled_ms).otherwise(until_ms)
     delay_ms = F.coalesce("delay_ms", F.col("due_ms") - F.col("failed_ms"))
-    return lying.withColumns({"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms}).select(*ATTEMPT.names)
+    return located.withColumns({"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms}).select(*ATTEMPT.names)
 
 
 def parked(letters: DataFrame) -> DataFrame:
     """Which letters were parked, and why, in the columns of `PARKED`."""
-    return (
-        distinct(letters).where("decision = 'park'").withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
-    )
-
-
-def lineages(letters: DataFrame, attempts: DataFrame) -> DataFrame:
-    """What became of each lineage, in the columns of `LINEAGE`: `parked`, `expired`, or what became of its newest retry."""
-    newest_first = Window.partitionBy("id").orderBy(F.desc("taken_ms"), F.desc("attempt"), F.desc("source"))
-    newest = distinct(letters).withColumn("_nth", F.row_number().over(newest_first)).where("_nth = 1")
-    of_retry = attempts.select(*_DECISION, F.col("fate").alias("_fate"), "ended_ms")
-    given_up = F.when(F.col("reason") == "max_age", "expired").otherwise("parked")
-    fate = F.when(F.col("decision") == "park", given_up).otherwise(F.col("_fate"))
-    ended_ms = F.when(F.col("decision") == "park", F.col("taken_ms")).otherwise(F.col("ended_ms"))
-    return (
-        newest.join(of_retry, on=list(_DECISION), how="left")
-        .withColumns({"fate": fate, "ended_ms": ended_ms})
-        .select(*LINEAGE.names)
-    )
+    return distinct_decisions(letters).where("decision = 'park'").withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 
 
 def _first(*cases: tuple[str, Column]) -> Column:

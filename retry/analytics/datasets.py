@@ -1,4 +1,4 @@
-"""The sets that analytics asks, read from Parquet or straight from Kafka: the same frames either way."""
+"""Reads letters, sent retries and committed offsets from Parquet or from Kafka: the same frames either way."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
-from retry.analytics import decode, kafka_source
+from retry.analytics import decode, folder_names, kafka_source
 from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
 from retry.errors import RetryError
 
@@ -19,54 +19,63 @@ LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positio
 _SCHEMAS = {LETTERS: LETTER, RETRIES: SENT, POSITIONS: POSITION, PUT_ASIDE: ASIDE}
 
 
-class Sets(NamedTuple):
-    """Everything that is known up to a time.
+class Datasets(NamedTuple):
+    """Everything that was recorded up to a time.
 
     Attributes:
-      letters, sent, positions: `LETTER`, `SENT` and `POSITION`.
+      letters, sent, positions, aside: `LETTER`, `SENT`, `POSITION` and `ASIDE`.
       until_ms: end of observation: every letter taken in before is there.
     """
 
     letters: DataFrame
     sent: DataFrame
     positions: DataFrame
+    aside: DataFrame
     until_ms: int
 
 
-def from_parquet(spark: SparkSession, data: str) -> Sets:
+def from_parquet(spark: SparkSession, data: str) -> Datasets:
     """What `retry analytics ingest` wrote to a folder.
 
     Raises:
       RetryError: nothing was ingested there yet.
     """
-    letters, sent, positions = (one(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
-    return Sets(letters, sent, positions, _until_ms(spark, data, letters))
+    letters, sent, positions, aside = (read_set(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS, PUT_ASIDE))
+    return Datasets(letters, sent, positions, aside, _until_ms(spark, data, letters))
 
 
-def one(spark: SparkSession, data: str, name: str) -> DataFrame:
+def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
     """One set in its columns; empty where none was written."""
     schema = _SCHEMAS[name]
-    written = _written(spark, f"{data}/{name}", StructType([*schema.fields, *DAY.fields]))
-    # A folder cannot be named after an empty text.
-    return (written.fillna("", ["team"]) if "team" in schema.names else written).select(*schema.names)
+    of_team = _columns_of_team(schema)
+    written = _written(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
+    return (folder_names.read_back(written) if of_team else written).select(*schema.names)
 
 
-def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Sets:
-    """What lies on Kafka now; retries are looked for where letters say, or on `retry_topics`.
+def _columns_of_team(schema: StructType) -> list[StructField]:
+    return [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
+
+
+def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Datasets:
+    """What is on Kafka now; retries are looked for where letters say, or on `retry_topics`.
 
     Raises:
       RetryError: the outcomes topic is missing or empty.
     """
     until_ms = clock.wall_ms()
-    outcomes = kafka_source.records(spark, options, [topic])
-    # Kept, because Spark would otherwise read Kafka again for every question, and find other records each time.
-    letters, positions = decode.letters(outcomes).persist(), decode.positions(outcomes).persist()
-    if letters.isEmpty():
+
+    def records(*topics: str) -> DataFrame:
+        return kafka_source.records(spark, options, topics)
+
+    # Persisted, because Spark would otherwise read Kafka again for every question, and find other records each time.
+    letters, positions = decode.letters(records(topic)).persist(), decode.positions(records(topic)).persist()
+    targets_of_letters = targets(letters)
+    if not targets_of_letters and letters.isEmpty():
         where = options["kafka.bootstrap.servers"]
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
-    wanted = list(retry_topics) or targets(letters)
-    sent = decode.sent(kafka_source.records(spark, options, wanted)).persist() if wanted else spark.createDataFrame([], SENT)
-    return Sets(letters, sent, positions, until_ms)
+    topics = list(retry_topics) or targets_of_letters
+    sent = decode.sent(records(*topics)).persist() if topics else spark.createDataFrame([], SENT)
+    return Datasets(letters, sent, positions, decode.aside(records(topic, *topics), topic), until_ms)
 
 
 def targets(letters: DataFrame) -> list[str]:
@@ -77,7 +86,7 @@ def targets(letters: DataFrame) -> list[str]:
 
 def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     try:
-        # A schema that is given: what older runs did not know is null, and team 7 stays a text.
+        # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
         # Old days may be deleted, though the list of a set names their files for ever.
         return spark.read.schema(schema).option("ignoreMissingFiles", "true").parquet(path)
     except AnalysisException as error:
@@ -89,7 +98,7 @@ def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
 def _until_ms(spark: SparkSession, data: str, letters: DataFrame) -> int:
     horizon = _written(spark, f"{data}/{HORIZON}", UNTIL).agg(F.max("until_ms")).collect()[0][0]
     if horizon is None:
-        # No pass has come to its end yet: nothing is known of the time after the newest letter.
+        # No pass has ended yet: nothing was observed after the newest letter.
         horizon = letters.agg(F.max("taken_ms")).collect()[0][0]
     if horizon is None:
         raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")

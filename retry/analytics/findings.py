@@ -1,83 +1,90 @@
-"""The answers to all questions, as plain values: what the page shows, and what `--json` prints."""
+"""The answers to every question of the report, as plain values: what the page and the text show, and what `--json` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retry.analytics import transforms
 from retry.analytics.decisions import Decisions
-from retry.analytics.questions import policies as comparison, fingerprints, recovery, retention, storms, survival, waste
+from retry.analytics.questions import fingerprints, policies, retention, storms, survival
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100
 _CURVES_MAX = 20
 _STEPS = 240
+_FINGERPRINT_STEPS = 60
 _MINUTE_MS = 60_000
+# For a few thousand letters most of the time is planning, and each question is planned by one thread.
+_QUESTIONS_AT_ONCE = 4
 Rows = list[dict[str, Any]]
 
 
-def findings(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int] | None = None) -> dict[str, Any]:
+def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Every answer by name, each a list of rows, the largest first; see `retry.analytics.questions` for their columns.
 
     Args:
-      retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where nobody knows.
+      retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
     """
-    lived = asked.histories
-    policies = _rows(comparison.compared(lived, "team", "policy").orderBy(F.desc("letters"), "team", "policy"))
-    teams = [row["team"] for row in _rows(lived.groupBy("team").count().orderBy(F.desc("count"), "team"), _CURVES_MAX)]
-    minutes = storms.per_minute(asked.attempts).persist()
-    period = asked.since_ms, asked.until_ms
-    top = fingerprints.top(asked.attempts, asked.parked, *period).persist()
-    return {
-        "period": {"since_ms": asked.since_ms, "until_ms": asked.until_ms},
-        "totals": _totals(lived),
-        # Recovered as far as anybody knows: nobody says what their consumer groups have committed.
-        "assumed": asked.attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
-        "survival_by_attempt": _curves(survival.by_attempt(asked.attempts, "team"), teams, "attempt"),
-        "survival_by_time": _curves(survival.by_time(lived, "team"), teams, "time_ms"),
-        "time_to_recovery": _rows(
-            recovery.time_to_recovery(lived, "team", "policy").orderBy(F.desc("recovered"), "team", "policy")
-        ),
-        "waste": _rows(waste.waste(lived, "team", "exception").orderBy(F.desc("wasted"), F.desc("retries"), "team", "exception")),
-        "comparison": policies,
-        "fingerprints": _rows(top),
-        "fingerprints_over_time": _over_time(asked, top),
-        "lateness": _rows(transforms.lateness(asked.attempts).orderBy(F.desc("p99_ms"), "team", "policy")),
-        "storms": _rows(storms.storms(minutes).orderBy(F.desc("times"), "team", "minute_ms")),
-        "retries_over_time": _busiest(minutes, asked, teams),
-        "near_retention": _near(spark, asked, retentions or {}),
-        "retention_known": bool(retentions),
+    attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
+    teams = [row["team"] for row in _rows(histories.groupBy("team").count().orderBy(F.desc("count"), "team"), _CURVES_MAX)]
+    minutes = storms.per_minute(attempts).persist()
+    top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).persist()
+    by_policy, by_kind = ("team", "policy"), ("team", "exception")
+    questions: dict[str, Callable[[], Any]] = {
+        "totals": lambda: _totals(histories),
+        # Counted as recovered, though no sample says what their consumer groups have committed.
+        "assumed": lambda: attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
+        "not_counted": lambda: _rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
+        "survival_by_attempt": lambda: _curves(survival.by_attempt(attempts, "team"), teams, "attempt"),
+        "survival_by_time": lambda: _curves(survival.by_time(histories, "team"), teams, "time_ms"),
+        "time_to_recovery": lambda: _largest(policies.time_to_recovery(histories, *by_policy), "recovered", *by_policy),
+        "waste": lambda: _largest(policies.waste(histories, *by_kind), "wasted", F.desc("retries"), *by_kind),
+        "comparison": lambda: _largest(policies.compared(histories, *by_policy), "letters", *by_policy),
+        "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
+        "fingerprints": lambda: _rows(top),
+        "fingerprints_over_time": lambda: _over_time(decisions, top),
+        "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
+        "storms": lambda: _largest(storms.storms(minutes), "times", "team", "minute_ms"),
+        "retries_over_time": lambda: _busiest(minutes, decisions, teams),
+        "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
     }
+    with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
+        answers = {name: pool.submit(question) for name, question in questions.items()}
+        return {
+            "period": {"since_ms": decisions.since_ms, "until_ms": decisions.until_ms},
+            **{name: answer.result() for name, answer in answers.items()},
+            "retention_known": bool(retentions),
+        }
 
 
-def _totals(lived: DataFrame) -> dict[str, Any]:
-    together: dict[str, Any] = {}
-    for frame in (comparison.compared(lived), waste.waste(lived)):
-        together |= frame.collect()[0].asDict()
-    times = _rows(recovery.time_to_recovery(lived.withColumn("all", F.lit(True)), "all"))
-    return together | {name: times[0][name] if times else None for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
+def _totals(histories: DataFrame) -> dict[str, Any]:
+    totals: dict[str, Any] = {}
+    for frame in (policies.compared(histories), policies.waste(histories)):
+        totals |= frame.collect()[0].asDict()
+    times = _rows(policies.time_to_recovery(histories.withColumn("all", F.lit(True)), "all"))
+    return totals | {name: times[0][name] if times else None for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
 
 
 def _curves(frame: DataFrame, teams: list[str], order: str) -> Rows:
-    found = _rows(frame.where(F.col("team").isin(teams)).orderBy("team", order), _CURVES_MAX * 1_000)
-    return sorted(found, key=lambda row: teams.index(row["team"]))
+    rows = _rows(frame.where(F.col("team").isin(teams)).orderBy("team", order), _CURVES_MAX * 1_000)
+    return sorted(rows, key=lambda row: teams.index(row["team"]))
 
 
-def _over_time(asked: Decisions, top: DataFrame) -> Rows:
-    steps, period = 60, (asked.since_ms, asked.until_ms)
-    step_ms = -(-(asked.until_ms - asked.since_ms + 1) // steps)
-    found = fingerprints.over_time(asked.attempts, asked.parked, top, *period, steps)
-    rows = _rows(found.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * steps)
+def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
+    since_ms, until_ms = decisions.since_ms, decisions.until_ms
+    step_ms = -(-(until_ms - since_ms + 1) // _FINGERPRINT_STEPS)
+    frame = fingerprints.over_time(decisions.attempts, decisions.parked, top, since_ms, until_ms, _FINGERPRINT_STEPS)
+    rows = _rows(frame.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * _FINGERPRINT_STEPS)
     return [{**row, "until_ms": row["at_ms"] + step_ms} for row in rows]
 
 
-def _busiest(minutes: DataFrame, asked: Decisions, teams: list[str]) -> Rows:
+def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows:
     """Of each team the busiest minute of each step, so that a storm of one minute is seen in a month."""
-    step_ms = max(_MINUTE_MS, -(-(asked.until_ms - asked.since_ms) // _STEPS // _MINUTE_MS) * _MINUTE_MS)
+    step_ms = max(_MINUTE_MS, -(-(decisions.until_ms - decisions.since_ms) // _STEPS // _MINUTE_MS) * _MINUTE_MS)
     step = F.expr(f"minute_ms - pmod(minute_ms, {step_ms})")
     busiest = (
         minutes.where(F.col("team").isin(teams))
@@ -88,11 +95,18 @@ def _busiest(minutes: DataFrame, asked: Decisions, teams: list[str]) -> Rows:
     return _rows(busiest.orderBy("team", "minute_ms"), _CURVES_MAX * (_STEPS + 2))
 
 
-def _near(spark: SparkSession, asked: Decisions, retentions: Mapping[str, int]) -> Rows:
+def _near_retention(spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int]) -> Rows:
     if not retentions:
         return []
-    kept = spark.createDataFrame(list(retentions.items()), "topic string, retention_ms long")
-    return _rows(retention.near(asked.attempts, asked.parked, kept, asked.until_ms).orderBy("left_ms", "team", "topic", "kind"))
+    # Not `createDataFrame`, which starts a Python process for each core.
+    by_topic = F.map_from_arrays(F.lit(list(retentions)), F.lit(list(retentions.values())).cast("array<long>"))
+    topics = spark.range(1).select(F.explode(by_topic).alias("topic", "retention_ms"))
+    expiring = retention.near(decisions.attempts, decisions.parked, topics, decisions.until_ms)
+    return _rows(expiring.orderBy("left_ms", "team", "topic", "kind"))
+
+
+def _largest(frame: DataFrame, column: str, *then: Any) -> Rows:
+    return _rows(frame.orderBy(F.desc(column), *then))
 
 
 def _rows(frame: DataFrame, most: int = _ROWS_MAX) -> Rows:

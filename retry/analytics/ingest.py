@@ -4,11 +4,11 @@ A pass is four streams one after another, each with a checkpoint and a Parquet s
 
 1. positions, from the outcomes topic
 2. letters, from the outcomes topic
-3. retries, from the topics that all letters so far name as their targets, or from those that are told
+3. retries, from the topics that all letters so far name as their targets, or from those that the operator names
 4. aside, from all of them: records that ought to be one of these and cannot be read
 
-and then writes down when the second began. Up to that time the letters are complete, and no position is newer: who asks for what
-did not come back asks up to there. That is why passes are repeated, and the streams do not run on beside each other.
+and then writes down when the second began: the end of observation. Up to that time the letters are complete, and no position is
+newer. That is why passes are repeated, and the streams do not run at the same time.
 
 Exactly once is Spark's: a batch is a range of offsets that is written down before it is read, and its files count when they are
 listed in the set's `_spark_metadata`. A batch that was begun and not listed is written again, its old files are never read.
@@ -16,26 +16,23 @@ listed in the set's `_spark_metadata`. A batch that was begun and not listed is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry import clock
-from retry.analytics import decode, datasets
-from retry.analytics.report import cause
+from retry.analytics import datasets, decode
+from retry.analytics.folder_names import laid_out
 from retry.analytics.kafka_source import pattern
-from retry.errors import RetryError
+from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
-_LOOK_S = 1
+_STOP_CHECK_S = 1
 
 
 class Stopped(Exception):
-    """A pass was told to end before its end; the next goes on where it stopped."""
+    """A pass was stopped before its end; the next goes on where it stopped."""
 
 
 class Ingest:
@@ -44,9 +41,9 @@ class Ingest:
     Args:
       options: see `retry.analytics.spark_kafka_options`.
       topic: the outcomes topic.
-      retry_topics: where retries are looked for; none for wherever letters say.
+      retry_topics: where retries are looked for; none for the targets that letters name.
       batch_records: records in one batch, at most.
-      stopping: asked every second whether to end.
+      stopping: called every second; true ends the pass.
     """
 
     def __init__(
@@ -62,14 +59,14 @@ class Ingest:
 
         Raises:
           RetryError: Kafka cannot be read, the folder cannot be written, or another ingest writes to it.
-          Stopped: it was told to end.
+          Stopped: `stopping` said so.
         """
-        with _told(self._topic):
+        with failing_as(f"{self._topic} cannot be ingested"):
             outcomes = [self._topic]
             self._pass(datasets.POSITIONS, decode.positions(self._stream(outcomes)), "at_ms", ["day"])
             until_ms = clock.wall_ms()
             self._pass(datasets.LETTERS, decode.letters(self._stream(outcomes)), "taken_ms", ["day", "team"])
-            retried = self._retry_topics or datasets.targets(datasets.one(self._spark, self._data, datasets.LETTERS))
+            retried = self._retry_topics or datasets.targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
             if retried:
                 when_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
                 self._pass(datasets.RETRIES, decode.sent(self._stream(retried)), when_ms, ["day", "team"])
@@ -78,7 +75,7 @@ class Ingest:
             horizon = self._spark.range(1).select(F.lit(until_ms).alias("until_ms"))
             horizon.write.mode("overwrite").parquet(f"{self._data}/{datasets.HORIZON}")
             return {
-                name: datasets.one(self._spark, self._data, name).count()
+                name: datasets.read_set(self._spark, self._data, name).count()
                 for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
@@ -90,7 +87,7 @@ class Ingest:
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
             .option("maxOffsetsPerTrigger", self._batch_records)
-            # Retention may have deleted what was not read yet; what is left is read all the same.
+            # Retention may have deleted records that were not read yet; the rest is still read.
             .option("failOnDataLoss", "false")
             .load()
         )
@@ -98,7 +95,7 @@ class Ingest:
     def _pass(self, name: str, rows: DataFrame, when_ms: str | Column, folders: list[str]) -> None:
         """Write what is new of one set, to its end."""
         # One file for each folder and batch, not one for each of Kafka's partitions.
-        dated = rows.withColumn("day", decode.day(when_ms)).repartition(*folders)
+        dated = laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
         query = (
             dated.writeStream.format("parquet")
             .queryName(name)
@@ -109,16 +106,8 @@ class Ingest:
             .start()
         )
         try:
-            while not query.awaitTermination(_LOOK_S):
+            while not query.awaitTermination(_STOP_CHECK_S):
                 if self._stopping():
                     raise Stopped
         finally:
             query.stop()
-
-
-@contextmanager
-def _told(topic: str) -> Iterator[None]:
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise RetryError(f"{topic} cannot be ingested: {cause(error)}") from None

@@ -1,8 +1,9 @@
-"""Columns of the Parquet sets, and of the frames that are made of them. Times are epoch milliseconds, sizes bytes.
+"""Columns of outcome records, of the Parquet sets, and of the frames made of them. Times are epoch milliseconds, sizes bytes.
 
 | frame | one row is |
 | --- | --- |
-| `LETTER` | an outcome record, of version 1 or 2, and its place in Kafka; what version 1 does not tell is null |
+| `OUTCOME` | the value of an outcome record as `retry.telemetry.outcomes` writes it; a test keeps the two equal |
+| `LETTER` | an outcome, of version 1 or 2, and the location of its record; what version 1 does not have is null |
 | `SENT` | a retry that lies on its target topic |
 | `POSITION` | a sample of what a consumer group has committed on one partition |
 | `ASIDE` | a record that cannot be read as one of these, and why |
@@ -26,8 +27,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from retry.analytics.schema import OUTCOME
-
 _KINDS: dict[str, DataType] = {
     "text": StringType(),
     "number": LongType(),
@@ -43,16 +42,21 @@ def _columns(**kinds: str) -> StructType:
     return StructType([StructField(name, _KINDS[kind.rstrip("?")], kind.endswith("?")) for name, kind in kinds.items()])
 
 
-PLACE = _columns(kafka_topic="text", kafka_partition="number", kafka_offset="number")
-LETTER = StructType([*OUTCOME.fields, *PLACE.fields])
+OUTCOME = _columns(
+    v="number", id="text", source="text", team="text", topic="text", policy="text", attempt="number", exception="text?",
+    first_failed_ms="number", failed_ms="number", taken_ms="number", decision="text", reason="text?", due_ms="number?",
+    target="text", cause="text?", fingerprint="text?", group="text?", delay_ms="number?",
+)  # fmt: skip
+RECORD_LOCATION = _columns(kafka_topic="text", kafka_partition="number", kafka_offset="number")
+LETTER = StructType([*OUTCOME.fields, *RECORD_LOCATION.fields])
 SENT = _columns(
     topic="text", partition="number", offset="number", id="text", attempt="number", due_ms="number?", sent_ms="number?",
     timestamp_ms="number", bytes="number", team="text",
 )  # fmt: skip
 SAMPLE = _columns(v="number", kind="text", group="text", topic="text", partition="number", offset="number", at_ms="number")
-POSITION = StructType([*SAMPLE.fields, *PLACE.fields])
+POSITION = StructType([*SAMPLE.fields, *RECORD_LOCATION.fields])
 ASIDE = StructType([
-    *PLACE.fields,
+    *RECORD_LOCATION.fields,
     *_columns(timestamp_ms="number", why="text", key="bytes?", value="bytes?", headers="headers?").fields,
 ])  # fmt: skip
 DAY = _columns(day="date")
@@ -69,6 +73,3 @@ PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?",
 )  # fmt: skip
-LINEAGE = _columns(
-    team="text", policy="text", id="text", attempt="number", first_failed_ms="number", fate="text", ended_ms="number"
-)

@@ -1,4 +1,4 @@
-"""One Spark session: what `spark-submit` says, else a local one, quiet and small, with Kafka's source from the pinned jars."""
+"""Starts a Spark session: the one of `spark-submit`, else a local one with Kafka's source from the pinned jars."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
+from retry.errors import RetryError
 from retry.jars import jars
 from retry.settings import submitted
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A report is over before the second compiler has earned its keep: without it the first answer comes a third sooner.
-_QUICK_START = "-XX:TieredStopAtLevel=1"
+# What Spark generates fills the smaller code cache that goes with it, and then nothing more is compiled: hence the size.
+# A collector that works beside the program costs more threads than it saves.
+_QUICK_START = " ".join((
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:+UseParallelGC",
+))
 # The outcomes of a day fit in memory many times over; more spills to disk.
 _DRIVER_MEMORY = "1g"
+_REASON_CHARS_MAX = 300
 
 
 @contextmanager
@@ -43,6 +53,28 @@ def session(name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: 
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def failing_as(failure: str) -> Iterator[None]:
+    """Turns what Spark raises into one line that begins with `failure`.
+
+    Raises:
+      RetryError: Spark failed.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise RetryError(f"{failure}: {_innermost_reason(error)}") from None
+
+
+def _innermost_reason(error: Exception) -> str:
+    """One line: a stack trace tells an operator nothing, and may tell others too much."""
+    inner = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while inner is not None and inner.getCause() is not None:
+        inner = inner.getCause()
+    text = str(inner.getMessage() or inner.getClass().getName()) if inner is not None else str(error)
+    return text.partition("\n")[0][:_REASON_CHARS_MAX]
 
 
 def _configured(builder: SparkSession.Builder, config: Mapping[str, str]) -> SparkSession.Builder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,29 +12,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from retry.cli.output import say_json
 from retry.cli.policies import Duration
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retry.analytics.datasets import Sets
+    from retry.analytics.datasets import Datasets
     from retry.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MEMORY = click.option(
-    "--memory", default="2g", show_default=True, help="Of the local Java process; a cluster is told by spark-submit."
+    "--memory", default="2g", show_default=True, help="Memory of the local Java process. With spark-submit, set it there."
 )
-_RETRY_TOPIC = click.option("--retry-topic", multiple=True, help="Look for retries here, not where letters say; repeatable.")
+_RETRY_TOPIC = click.option(
+    "--retry-topic", multiple=True, help="Read retries from this topic, not from those that the letters name."
+)
 
 
-def asks(command: _Command) -> _Command:
-    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `asked`."""
-    data = click.option("--data", metavar="DIR", help="Ask what `ingest` wrote there; else Kafka is read.")
+def dataset_options(command: _Command) -> _Command:
+    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `open_datasets`."""
+    data = click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka.")
     settle = click.option(
         "--settle", "settle_ms", type=Duration(), default="10m", show_default=True,
-        help="How long after its consumer group has passed it a retry can still fail.",
+        help="How long after its consumer group has committed past it a retry can still fail.",
     )  # fmt: skip
     for option in (_MEMORY, settle, _RETRY_TOPIC, data):
         command = option(command)
@@ -44,20 +46,20 @@ def asks(command: _Command) -> _Command:
 
 @click.group()
 def analytics() -> None:
-    """What became of every letter, over weeks: Parquet sets, and questions to them or to Kafka itself."""
+    """Find out what became of every letter, from Kafka itself or from Parquet files that are kept for longer."""
 
 
 @analytics.command()
 @click.argument("data", metavar="DIR")
-@click.option("--continuous", is_flag=True, help="Go on until told to stop, a pass every --every.")
-@click.option("--every", "every_ms", type=Duration(), default="10m", show_default=True, help="From one pass to the next.")
+@click.option("--continuous", is_flag=True, help="Run until stopped, with a pass every --every.")
+@click.option("--every", "every_ms", type=Duration(), default="10m", show_default=True, help="Time from one pass to the next.")
 @click.option(
-    "--batch", "batch_records", type=click.IntRange(1), default=1_000_000, show_default=True, help="Records in a batch, at most."
+    "--batch", "batch_records", type=click.IntRange(1), default=1_000_000, show_default=True, help="Most records in one batch."
 )
 @_RETRY_TOPIC
 @_MEMORY
 def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry_topic: tuple[str, ...], memory: str) -> None:
-    """Write what is new on Kafka to the Parquet sets in DIR: letters, retries and positions, each record once.
+    """Write what is new on Kafka to Parquet files in DIR: letters, retries and committed offsets, each record once.
 
     It can be ended at any time, and goes on where it stopped. DIR may be a URL of any file system that Spark knows.
     """
@@ -68,17 +70,19 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         from retry.clock import Deadline
         from retry.kafka.topics import names
 
+        demand_right_to_outcomes(settings)
         # Only now: Spark has a handler of its own. Whoever left in the midst of a call to Java left its answer to the next.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         job = Ingest(
-            session, spark_kafka_options.options(settings.bootstrap_servers, settings.kafka), names(settings.app_id).outcomes, place(data),
+            session, spark_kafka_options.options(settings.bootstrap_servers, settings.kafka),
+            names(settings.app_id).outcomes, absolute(data),
             retry_topics=retry_topic, batch_records=batch_records, stopping=stop.is_set,
         )  # fmt: skip
         while not stop.is_set():
             next_pass = Deadline(every_ms / 1_000)
             try:
-                click.echo(json.dumps(job.run()))
+                say_json(json.dumps(job.run()))
             except Stopped:
                 break
             if not continuous:
@@ -87,40 +91,65 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
 
 
 @contextmanager
-def asked(name: str, data: str | None, retry_topic: tuple[str, ...], memory: str) -> Iterator[tuple[SparkSession, Sets]]:
-    """A session and the sets that the options of `asks` name. What goes wrong is said in a line, and ends the process with 1."""
+def open_datasets(
+    name: str, data: str | None, retry_topic: tuple[str, ...], memory: str
+) -> Iterator[tuple[SparkSession, Datasets]]:
+    """A Spark session, and what the options of `dataset_options` name.
+
+    Raises:
+      RetryError: they cannot be read, now or when they are asked.
+    """
     with spark(name, memory) as (session, settings):
-        from retry.analytics import spark_kafka_options, datasets
+        from retry.analytics import datasets, spark_kafka_options
+        from retry.analytics.spark_session import failing_as
         from retry.kafka.topics import names
 
-        if data is not None:
-            yield session, datasets.from_parquet(session, place(data))
-        else:
-            options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
-            yield session, datasets.from_kafka(session, options, names(settings.app_id).outcomes, retry_topic)
+        outcomes = names(settings.app_id).outcomes
+        with failing_as(f"{data or outcomes} cannot be read"):
+            if data is not None:
+                yield session, datasets.from_parquet(session, absolute(data))
+            else:
+                demand_right_to_outcomes(settings)
+                options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
+                yield session, datasets.from_kafka(session, options, outcomes, retry_topic)
+
+
+def demand_right_to_outcomes(settings: Settings) -> None:
+    """Ask whether this user may read what is going to be read: Spark takes a topic that it may not see for one that is not there.
+
+    Raises:
+      BrokersUnreachable, PolicyFileInvalid: nobody can tell.
+      RightMissing: not the outcomes.
+    """
+    from retry.kafka import client_config
+    from retry.policies.policy_file import load
+    from retry.policies.registry import Registry
+    from retry.worker import acls
+
+    registry = load(settings.policies) if settings.policies else Registry()
+    acls.demand(client_config.admin(settings), acls.ANALYTICS, acls.names(settings.app_id, registry))
 
 
 @contextmanager
 def spark(name: str, memory: str = "1g", *, quick: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
-    """A session, and the settings of the environment. What goes wrong is said in a line, and ends the process with 1."""
+    """A Spark session, and the settings of the environment.
+
+    Raises:
+      RetryError: Spark is not installed, or a setting is wrong.
+    """
     try:
         # Spark is an extra, and loading it takes a second that no other command should wait.
         from retry.analytics.spark_session import session
     except ModuleNotFoundError as missing:
-        click.echo(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'", err=True)
-        sys.exit(1)
+        raise RetryError(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'") from None
     from retry import settings as environment
 
-    try:
-        settings = environment.from_environment()
-        with session(name, memory=memory, quick=quick) as made:
-            yield made, settings
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+    settings = environment.from_environment()
+    with session(name, memory=memory, quick=quick) as started:
+        yield started, settings
 
 
-def place(data: str) -> str:
+def absolute(data: str) -> str:
     """A folder as Spark's own process finds it, whose working directory is another; on a cluster, as it was told."""
     from retry.settings import submitted
 

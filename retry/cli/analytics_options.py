@@ -1,4 +1,4 @@
-"""What `retry analytics report`, `advise` and `what-if` have in common: the period that they ask of, and counts of it."""
+"""What `retry analytics report`, `advise` and `what-if` have in common: the period that they are about, and counts of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from retry.cli.analytics import asked, asks
+from retry.cli.analytics import dataset_options, open_datasets
 from retry.cli.entries import Moment
-from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +24,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-class Sources(NamedTuple):
-    """What the options of `period` say."""
+class PeriodOptions(NamedTuple):
+    """The values of the options that `period` adds."""
 
     data: str | None
     retry_topic: tuple[str, ...]
@@ -36,45 +35,46 @@ class Sources(NamedTuple):
 
 
 def period(command: _Command) -> _Command:
-    """The options of `asks`, and `--since`; see `Sources`."""
+    """The options of `dataset_options`, and `--since`; see `PeriodOptions`."""
     since = click.option(
         "--since", "since_ms", type=Moment(ago=True), default="0",
-        help="Only letters that failed first since: ISO time, epoch ms, or 7d ago.",
+        help="Only letters whose first failure is since: ISO time, epoch ms, or 7d for seven days ago.",
     )  # fmt: skip
-    return asks(since(command))
+    return dataset_options(since(command))
 
 
 @contextmanager
-def decided(name: str, sources: Sources) -> Iterator[tuple[SparkSession, Decisions]]:
-    """A session and the frames of the period. What goes wrong is said in a line, and ends the process with 1."""
-    with asked(name, sources.data, sources.retry_topic, sources.memory) as (spark, sets):
+def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
+    """A Spark session and the frames of the period."""
+    with open_datasets(name, options.data, options.retry_topic, options.memory) as (spark, datasets):
         from retry.analytics.decisions import decisions
 
-        yield spark, decisions(sets, settle_ms=sources.settle_ms, since_ms=sources.since_ms)
+        yield spark, decisions(datasets, settle_ms=options.settle_ms, since_ms=options.since_ms)
 
 
-def counted(decisions: Decisions) -> dict[Kind, Evidence]:
-    """What is known of each kind of failure."""
+def count_by_kind(decisions: Decisions) -> dict[Kind, Evidence]:
+    """How the retries of each kind of failure ended."""
     from retry.analytics.advice.evidence import Cell, Evidence, Kind
     from retry.analytics.questions import cells
 
-    found: dict[Kind, list[Cell]] = {}
+    by_kind: dict[Kind, list[Cell]] = {}
     for row in cells.cells(decisions.attempts).collect():
         cell = Cell(*(row[name] for name in Cell._fields))
-        found.setdefault(Kind(row["team"], row["exception"]), []).append(cell)
-    return {kind: Evidence.of(each) for kind, each in found.items()}
+        by_kind.setdefault(Kind(row["team"], row["exception"]), []).append(cell)
+    return {kind: Evidence.of(each) for kind, each in by_kind.items()}
 
 
-def places(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
+def origins_by_kind(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
     """The dead-letter topics of each kind, and whether its exception is always the root cause."""
     from retry.analytics.advice.evidence import Kind
     from retry.analytics.questions import cells
 
-    found: dict[Kind, list[tuple[str, bool]]] = {}
-    for row in cells.places(decisions.attempts).collect():
-        found.setdefault(Kind(row["team"], row["exception"]), []).append((row["topic"], row["is_cause"]))
+    by_kind: dict[Kind, list[tuple[str, bool]]] = {}
+    for row in cells.origins(decisions.attempts).collect():
+        by_kind.setdefault(Kind(row["team"], row["exception"]), []).append((row["topic"], row["is_cause"]))
     return {
-        kind: (tuple(sorted(topic for topic, _ in each)), all(is_cause for _, is_cause in each)) for kind, each in found.items()
+        kind: (tuple(sorted(topic for topic, _ in each)), all(is_cause for _, is_cause in each))
+        for kind, each in by_kind.items()
     }
 
 
@@ -84,15 +84,6 @@ def starts(decisions: Decisions) -> list[Start]:
     from retry.analytics.questions import cells
 
     return [Start(**row.asDict()) for row in cells.starts(decisions.histories).collect()]
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """What goes wrong before Spark is started is said in a line, and ends the process with 1."""
-    try:
-        yield
-    except RetryError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def write(file: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`retry analytics report`: what became of every retry, on one HTML page or as JSON."""
+"""`retry analytics report`: what became of every retry, on one HTML page, as text, or as JSON."""
 
 from __future__ import annotations
 
@@ -10,75 +10,89 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, Sources, counted, decided, period, told, write
+from retry.cli.analytics_options import JSON, PeriodOptions, count_by_kind, decisions_of, period, write
+from retry.cli.output import say, say_json
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from retry.analytics.decisions import Decisions
 
+_PAGE = Path("retry-report.html")
 
-@click.command("report")
+
+@click.command()
 @period
 @click.option(
-    "--html", "file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default=Path("retry-report.html"),
-    show_default=True, help="Where the page is written.",
+    "--html", "file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help=f"File to write the page to; {_PAGE} where neither --text nor --json is given.",
 )  # fmt: skip
+@click.option("--text", "as_text", is_flag=True, help="Print tables for a terminal. With --html the page is written as well.")
 @click.option(
     "--retention",
     metavar="TOPIC=7d",
     multiple=True,
-    help="How long a topic keeps records; repeatable. Kafka is asked where it is read.",
+    help="How long a topic keeps its records. By default Kafka is asked, unless --data is given.",
 )
 @JSON
-def page(file: Path, retention: Sequence[str], as_json: bool, **sources: Any) -> None:
-    """Write one HTML page: which retries are worth making, and what became of all of them. With --json print the same numbers
-    instead."""
-    from retry.analytics.advice.summary import judged, saving, worth
+def report(file: Path | None, as_text: bool, retention: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Write one HTML page: what became of all retries, and which of them are worth making.
 
-    with told():
-        kept = _told(retention)
-    with decided("retry-report", Sources(**sources)) as (spark, decisions):
+    With --text or --json the numbers are printed instead.
+    """
+    from retry.analytics.advice.summary import advice_by_kind, saving, worth
+
+
+    if as_text and as_json:
+        raise click.UsageError("give --text or --json, not both")
+    retentions = _parse_retentions(retention)
+    with decisions_of("retry-report", PeriodOptions(**options)) as (spark, decisions):
         from retry.analytics.findings import findings
 
-        kinds = counted(decisions)
-        advice = judged(kinds)
-        if sources["data"] is None:
-            kept = _asked(decisions) | kept
-        found = findings(spark, decisions, kept) | {"worth": worth(kinds, advice), "saving": saving(advice)}
+        kinds = count_by_kind(decisions)
+        advice = advice_by_kind(kinds)
+        if options["data"] is None:
+            retentions = _retentions_on_kafka(decisions) | retentions
+        answers = findings(spark, decisions, retentions) | {"worth": worth(kinds, advice), "saving": saving(advice)}
     if as_json:
-        click.echo(json.dumps(found))
-        return
-    from retry.analytics.html.render import page as rendered
+        say_json(json.dumps(answers))
+    if as_text:
+        from retry.analytics.text_report import lines
 
-    write(file, rendered(found))
-    click.echo(str(file.absolute()))
+        for line in lines(answers):
+            say(line)
+    if file is not None or not (as_json or as_text):
+        from retry.analytics.html.render import page
+
+        file = file or _PAGE
+        write(file, page(answers))
+        say(str(file.absolute()), err=as_json)
 
 
-def _told(retention: Sequence[str]) -> dict[str, int]:
-    """By topic, what the options say.
+def _parse_retentions(options: Sequence[str]) -> dict[str, int]:
+    """By topic, the milliseconds of options such as `TOPIC=7d`.
 
     Raises:
       RetryError: one cannot be read.
     """
-    found = {}
-    for each in retention:
-        topic, _, duration = each.partition("=")
+    retentions = {}
+    for option in options:
+        topic, _, duration = option.partition("=")
         try:
-            found[topic] = duration_ms(duration)
+            retentions[topic] = duration_ms(duration)
         except PolicyInvalid as invalid:
-            raise RetryError(f"--retention {each}: {invalid.reason}") from None
-    return found
+            raise RetryError(f"--retention {option}: {invalid.reason}") from None
+    return retentions
 
 
-def _asked(decisions: Decisions) -> dict[str, int]:
-    """By topic, what Kafka says of those that letters went to."""
+def _retentions_on_kafka(decisions: Decisions) -> dict[str, int]:
+    """By topic, how many milliseconds Kafka keeps records of those that letters went to; below 0 for ever."""
     from retry import settings as environment
     from retry.kafka import client_config, topics
 
     targets = decisions.attempts.select("target").union(decisions.parked.select("target")).distinct()
-    known = topics.describe(client_config.admin(environment.from_environment()), [row["target"] for row in targets.collect()])
+    admin, names = client_config.admin(environment.from_environment()), [row["target"] for row in targets.collect()]
     # A topic that is compacted alone keeps what is newest for ever.
     return {
         topic: int(about.config["retention.ms"]) if "delete" in about.config["cleanup.policy"] else -1
-        for topic, about in known.items()
-    }
+        for topic, about in topics.describe(admin, names, optional=True).items() if about.config
+    }  # fmt: skip

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from retry.cli.output import say, say_json
 from retry.clock import iso
+from retry.dead_letters import retry_headers
 
 if TYPE_CHECKING:
-    from retry.delay_queue.entry import Call, Entry, Source
-    from retry.delay_queue.recurrence import Plan
+    from retry.delay_queue.entry_keys import Source
+    from retry.delay_queue.envelopes import Call, Entry
+    from retry.delay_queue.recurrence import Recurrence
 
 
 class Moment(click.ParamType):
@@ -45,72 +48,63 @@ class Moment(click.ParamType):
 
 
 @click.group(invoke_without_command=True)
-@click.option("--due-before", type=Moment(), help="ISO date and time (UTC if it names no zone), epoch ms, or 10m from now.")
+@click.option("--due-before", type=Moment(), help="Only entries due before: ISO time, epoch ms, or 10m from now.")
 @click.option("--topic", help="Only letters from this dead-letter topic.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most entries to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.pass_context
 def entries(ctx: click.Context, due_before: int | None, topic: str | None, limit: int, as_json: bool) -> None:
-    """List what is waiting, soonest first, read from the changelog. No worker needs to run."""
+    """List the entries that wait, soonest first, as the changelog has them. No worker needs to run."""
     if ctx.invoked_subcommand is not None:
         return
     from retry import settings as environment
     from retry.operations import waiting_entries
-    from retry.errors import RetryError
 
-    try:
-        with waiting_entries.folded(environment.from_environment()) as table:
-            found = waiting_entries.entries(table, due_before, topic)
-            for where, entry in islice(found, limit):
-                click.echo(orjson.dumps(_row(where, entry)) if as_json else _line(where, entry))
-            click.echo(f"{table.waiting} waiting", err=True)
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+    with waiting_entries.folded(environment.from_environment()) as table:
+        waiting = waiting_entries.entries(table, due_before, topic)
+        for where, entry in islice(waiting, limit):
+            say_json(orjson.dumps(_row(where, entry))) if as_json else say(_line(where, entry))
+        say(f"{table.waiting} waiting", err=True)
 
 
 @entries.command()
 @click.argument("key")
 def show(key: str) -> None:
-    """Show one entry in full, as JSON; KEY is as `retry entries` prints it."""
+    """Show one entry in full, as JSON. `retry entries` prints the KEY."""
     from retry import settings as environment
+    from retry.delay_queue.entry_keys import source_from_text
     from retry.operations import waiting_entries
-    from retry.delay_queue.entry import source_from_text
-    from retry.errors import RetryError
 
     try:
         wanted = source_from_text(key)
         with waiting_entries.folded(environment.from_environment()) as table:
-            found = waiting_entries.find(table, wanted)
+            entry = waiting_entries.find(table, wanted)
     except ValueError:
         raise click.BadParameter(f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>", param_hint="KEY") from None
-    except RetryError as error:
-        click.echo(str(error), err=True)
+    if entry is None:
+        say(f"{key} is not waiting: it was delivered, or never was", err=True)
         sys.exit(1)
-    if found is None:
-        click.echo(f"{key} is not waiting: it was delivered, or never was", err=True)
-        sys.exit(1)
-    click.echo(orjson.dumps(_whole(wanted, found), option=orjson.OPT_INDENT_2))
+    say_json(orjson.dumps(_whole(wanted, entry), option=orjson.OPT_INDENT_2))
 
 
 def _row(where: Source, entry: Entry) -> dict[str, object]:
-    ours = {name: value for name, value in entry.headers if name.startswith("retry-") and value is not None}
-    told = {name[6:]: value.decode("utf-8", "replace") for name, value in ours.items()}
+    ours = {name: value for name, value in entry.headers if name in retry_headers.OURS and value is not None}
+    labels = {name[6:]: value.decode("utf-8", "replace") for name, value in ours.items()}
     size = len(entry.value or b"")
     return {
         "key": str(where),
         "due": iso(where.due_at_ms),
         "target": entry.destination,
         "team": entry.team,
-        "attempt": told.get("attempt"),
-        "policy": told.get("policy"),
-        "id": told.get("id"),
+        "attempt": labels.get("attempt"),
+        "policy": labels.get("policy"),
+        "id": labels.get("id"),
         "bytes": size,
     }
 
 
 def _line(where: Source, entry: Entry) -> str:
-    from retry.delay_queue.entry import Named
+    from retry.delay_queue.envelopes import Named
 
     row = _row(where, entry)
     if isinstance(entry, Named):
@@ -120,7 +114,7 @@ def _line(where: Source, entry: Entry) -> str:
 
 
 def _whole(where: Source, entry: Entry) -> dict[str, object]:
-    from retry.delay_queue.entry import Named
+    from retry.delay_queue.envelopes import Named
 
     named = {}
     if isinstance(entry, Named):
@@ -131,8 +125,8 @@ def _whole(where: Source, entry: Entry) -> dict[str, object]:
             "record_value": _base64(entry.value), "headers": headers, **named}  # fmt: skip
 
 
-def _fields(told: Plan | Call | None) -> dict[str, object] | None:
-    return None if told is None else {name: getattr(told, name) for name in told.__struct_fields__}
+def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:
+    return None if part is None else {name: getattr(part, name) for name in part.__struct_fields__}
 
 
 def _base64(raw: bytes | None) -> str | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-import click
-
+from retry.cli.output import say
 from retry.errors import PolicyFileInvalid
 from retry.kafka import topics
-from retry.policies.yaml_document import meant
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.policies.tasks import TEAM
+from retry.policies.yaml_document import meant
 from retry.settings import Settings
 
 
@@ -33,14 +32,14 @@ def check(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) 
     except PolicyFileInvalid as invalid:
         if not force:
             raise
-        click.echo(f"names are not checked: {invalid}", err=True)
+        say(f"names are not checked: {invalid}", err=True)
         return
     for scope, name in named:
-        known = _known(registry, settings)[scope]
-        if name not in known and not (scope == "topic" and (registry.reads(name) or registry.defines(name))):
-            click.echo(f"{settings.policies} knows no {_WORDS[scope]} {name}{meant(name, known)}", err=True)
+        names = _known(registry, settings)[scope]
+        if name not in names and not (scope == "topic" and (registry.reads(name) or registry.defines(name))):
+            say(f"{settings.policies} knows no {_WORDS[scope]} {name}{meant(name, names)}", err=True)
             if not force:
-                click.echo("nothing was done; --force does it all the same", err=True)
+                say("nothing was done; --force does it all the same", err=True)
                 sys.exit(1)
 
 

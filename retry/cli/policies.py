@@ -8,29 +8,30 @@ from typing import Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.record import Header
-from retry.errors import PolicyFileInvalid
+from retry.cli.output import say
 from retry.dead_letters.failure import Failure
+from retry.errors import PolicyFileInvalid
 from retry.policies.explain import explain as explain_lines
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.policies.rule import Case
+from retry.policies.route import MatchInput
+from retry.record import Header
 
 
 @click.group()
 def policies() -> None:
-    """Check a policy file, or ask what it decides."""
+    """Check a policy file, or ask what it decides. Works without a broker."""
 
 
 @policies.command()
 @click.argument("file")
 def check(file: str) -> None:
-    """Say whether FILE can be used; if not, the first mistake with its line, and exit code 1."""
+    """Say whether FILE can be used. If not, print its first mistake with the line, and end with exit code 1."""
     registry = _loaded(file)
     routes = registry.routes()
     teams, topics = len({route.team for route in routes}), len(routes)
     tasks = f", {_count(len(registry.tasks.topics), 'topic')} of tasks" if registry.tasks else ""
-    click.echo(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}{tasks}: OK")
+    say(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}{tasks}: OK")
 
 
 class Duration(click.ParamType):
@@ -65,34 +66,34 @@ class _Header(click.ParamType):
 @click.option("--exception", help="Full class name of the exception, as the letter's headers have it.")
 @click.option("--cause", help="Full class name of the root cause.")
 @click.option("--message", help="Message of the exception.")
-@click.option("--stage", help="Where in its framework's pipeline the record failed.")
-@click.option("--age", type=Duration(), default="0s", help="Since the first failure, like 2h30m.")
-@click.option("--header", "headers", type=_Header(), multiple=True, help="A header of the letter; may be repeated.")
+@click.option("--stage", help="Stage of its framework at which the record failed.")
+@click.option("--age", type=Duration(), default="0s", help="Time since the first failure, like 2h30m.")
+@click.option("--header", "headers", type=_Header(), multiple=True, help="A header of the letter.")
 @click.option("--group", help="The consumer group that failed.")
 @click.option("--origin", help="The topic that the record first came from.")
 @click.option("--null-value", is_flag=True, help="The letter has no value.")
 @click.option("--file", envvar="RETRY_POLICIES", required=True, help="The policy file.", show_envvar=True)
 def explain(
-    topic: str, attempt: int, age: int, headers: tuple[Header, ...], null_value: bool, file: str, **told: str | None
+    topic: str, attempt: int, age: int, headers: tuple[Header, ...], null_value: bool, file: str, **options: str | None
 ) -> None:
-    """Say in words what happens to a letter, by which rule and why, and how long this and the next retries wait."""
+    """Say in words what happens to a letter, by which rule and why, and how long this retry and the next ones wait."""
     failure = Failure(
-        origin_topic=told["origin"],
-        consumer_group=told["group"],
-        exception=told["exception"],
-        cause=told["cause"],
-        message=told["message"],
-        stage=told["stage"],
+        origin_topic=options["origin"],
+        consumer_group=options["group"],
+        exception=options["exception"],
+        cause=options["cause"],
+        message=options["message"],
+        stage=options["stage"],
     )
-    for line in explain_lines(_loaded(file), topic, Case(failure, attempt, age, headers, null_value)):
-        click.echo(line)
+    for line in explain_lines(_loaded(file), topic, MatchInput(failure, attempt, age, headers, null_value)):
+        say(line)
 
 
 def _loaded(file: str) -> Registry:
     try:
         return load(file)
     except PolicyFileInvalid as invalid:
-        click.echo(str(invalid), err=True)
+        say(str(invalid), err=True)
         sys.exit(1)
 
 

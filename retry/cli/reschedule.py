@@ -10,11 +10,12 @@ import click
 import orjson
 
 from retry import clock
-from retry.delay_queue import control_records
-from retry.clock import iso
+from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
+from retry.clock import iso
+from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Reschedule
-from retry.errors import RetryError, SettingsInvalid
+from retry.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from retry.delivery.redecide import Move
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--team", help="Only letters of this team.")
 @click.option("--topic", help="Only letters from this dead-letter topic.")
-@click.option("--dry-run", is_flag=True, help="Only say what would happen; so it is without --yes.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="For the workers to have done it.")
-@click.option("--force", is_flag=True, help="Even if the policy file does not know the name.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
+@click.option("--yes", is_flag=True, help="Have the workers do it.")
+@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
+@click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool) -> None:
-    """Decide anew on every letter that waits, by the policy file that RETRY_POLICIES names.
+    """Decide again on every letter that waits, by the policy file that RETRY_POLICIES names.
 
     Without --yes it only says what would become of them. With it the workers do it, those that have read the same file;
     what is delivered meanwhile is delivered as it was due.
@@ -42,19 +43,15 @@ def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wa
         raise click.UsageError("give --dry-run or --yes")
     from retry import settings as environment
     from retry.cli import name_check
-    from retry.policies.policy_file import load
+    from retry.worker.policy_reload import loaded
 
-    try:
-        settings = environment.from_environment()
-        if settings.policies is None:
-            raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
-        name_check.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
-        registry = load(settings.policies)
-        request = Reschedule(clock.wall_ms(), team, topic, registry.digest)
-        done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+    settings = environment.from_environment()
+    if settings.policies is None:
+        raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
+    name_check.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
+    registry = loaded(settings)
+    request = Reschedule(clock.wall_ms(), team, topic, registry.digest)
+    done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
     sys.exit(0 if done else 1)
 
 
@@ -63,41 +60,41 @@ def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_js
 
     judge = reschedule_dry_run.judge(settings, registry)
     with waiting_entries.folded(settings) as table:
-        found = reschedule_dry_run.rehearsed(table, judge, request)
+        rehearsal = reschedule_dry_run.rehearsed(table, judge, request)
     if as_json:
-        click.echo(orjson.dumps(_object(found, request)))
+        say_json(orjson.dumps(_object(rehearsal, request)))
         return True
-    for (team, policy), counts in sorted(found.counts.items()):
-        click.echo(f"{team}, {policy}: " + _counted(counts))
-    for move, examples in found.examples.items():
-        click.echo(f"{move.value}, for example:")
+    for (team, policy), counts in sorted(rehearsal.counts.items()):
+        say(f"{team}, {policy}: " + _counted(counts))
+    for move, examples in rehearsal.examples.items():
+        say(f"{move.value}, for example:")
         for example in examples:
-            click.echo(f"  {_line(example)}")
-    click.echo(f"all: {_counted(_sum(found)) or 'nothing waits'}; {found.left_alone} left alone", err=True)
-    click.echo("nothing was done; --yes does it", err=True)
+            say(f"  {_line(example)}")
+    say(f"all: {_counted(_sum(rehearsal)) or 'nothing waits'}; {rehearsal.left_alone} left alone", err=True)
+    say("nothing was done; --yes does it", err=True)
     return True
 
 
 def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) -> bool:
-    from retry.operations.control_requests import Shards
+    from retry.operations.control_requests import ShardNumbers
 
-    shards = Shards(settings)
+    shards = ShardNumbers(settings)
     key = control_records.reschedule_key(request.since_ms)
     answers = shards.answers(key)
     try:
         shards.ask(key, control_records.encode(request))
-        click.echo(f"asked of {shards.count} shards, policy file with sha256 {request.policies}", err=True)
+        say(f"asked of {shards.count} shards, policy file with sha256 {request.policies}", err=True)
         _await(answers, shards.count, wait_ms)
     finally:
         answers.close()
     done, missing = len(answers.done), sorted(set(range(shards.count)) - answers.done)
     if as_json:
-        told: dict[str, Any] = {"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}
-        click.echo(orjson.dumps(told))
+        summary: dict[str, Any] = {"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}
+        say_json(orjson.dumps(summary))
     elif not missing:
-        click.echo(f"rescheduled in {done} shards")
+        say(f"rescheduled in {done} shards")
     if missing:
-        click.echo(
+        say(
             f"not done yet in shards {', '.join(map(str, missing))}: a worker does it once it has read this policy file; "
             "its /health/ready says what it waits for", err=True,
         )  # fmt: skip
@@ -108,11 +105,11 @@ def _await(answers: Answers, count: int, wait_ms: int) -> None:
     deadline = clock.Deadline(wait_ms / 1_000)
     while len(answers.done) < count and not deadline.passed():
         if answers.look():
-            click.echo(f"{len(answers.done)} of {count} shards done", err=True)
+            say(f"{len(answers.done)} of {count} shards done", err=True)
 
 
-def _sum(found: Rehearsed) -> Counter[Move]:
-    return sum(found.counts.values(), Counter())
+def _sum(rehearsal: Rehearsed) -> Counter[Move]:
+    return sum(rehearsal.counts.values(), Counter())
 
 
 def _counted(counts: Counter[Move]) -> str:
@@ -124,15 +121,17 @@ def _line(example: Example) -> str:
     return f"{example.was}  due {iso(example.was.due_at_ms)} → {iso(example.due_at_ms)}  {to}"
 
 
-def _object(found: Rehearsed, request: Reschedule) -> dict[str, Any]:
+def _object(rehearsal: Rehearsed, request: Reschedule) -> dict[str, Any]:
     counts = [
         {"team": team, "policy": policy, **{move.name.lower(): number for move, number in counts.items()}}
-        for (team, policy), counts in sorted(found.counts.items())
+        for (team, policy), counts in sorted(rehearsal.counts.items())
     ]
     examples = [
         {"change": move.name.lower(), "key": str(e.was), "due": iso(e.was.due_at_ms), "new_due": iso(e.due_at_ms),
          "target": e.target, "reason": e.reason}
-        for move, some in found.examples.items() for e in some
+        for move, some in rehearsal.examples.items() for e in some
     ]  # fmt: skip
-    total = {move.name.lower(): number for move, number in _sum(found).items()}
-    return {"policies": request.policies, "counts": counts, "total": total, "left_alone": found.left_alone, "examples": examples}
+    total = {move.name.lower(): number for move, number in _sum(rehearsal).items()}
+    return {
+        "policies": request.policies, "counts": counts, "total": total, "left_alone": rehearsal.left_alone, "examples": examples,
+    }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 
@@ -12,25 +10,22 @@ import click
     "--adopt-empty-changelog",
     "adopt",
     is_flag=True,
-    help="Begin with a changelog that was deleted and made anew; what waited in the old one is gone. Once, not for good.",
+    help="Start although the changelog was deleted and created again: what waited in the old one is lost. Give it once.",
 )
-@click.option("--mini", is_flag=True, help="Without Kafka: three schedules in memory and the REST API, for tests that ask it.")
+@click.option("--mini", is_flag=True, help="Run without Kafka: three schedules in memory and the REST API, for tests.")
 def scheduler(*, adopt: bool, mini: bool) -> None:
-    """Send messages of schedules topics at their time, until told to stop. Settings come from the environment; see
-    docs/scheduler.md."""
-    from retry.worker import malloc_tuning
-    from retry.errors import RetryError
+    """Send messages of schedules topics at their time, until stopped.
+
+    Settings come from the environment; see docs/reference/scheduled-messages.md.
+    """
     from retry.scheduling.messages import mini as without_kafka
     from retry.scheduling.messages import run
     from retry.scheduling.messages.settings import from_environment
+    from retry.worker import process_tuning
 
-    try:
-        settings = from_environment()
-        if mini:
-            without_kafka.run(settings)
-        else:
-            malloc_tuning.settle()
-            run.run(settings, adopt=adopt)
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+    settings = from_environment()
+    if mini:
+        without_kafka.run(settings)
+    else:
+        process_tuning.tune()
+        run.run(settings, adopt=adopt)

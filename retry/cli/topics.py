@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from retry.errors import RetryError
+from retry.cli.output import say
 
 
 @click.group()
 def topics() -> None:
-    """The changelog, outcomes and parking topics."""
+    """Create or check the topics of the service."""
 
 
 @topics.command()
@@ -22,7 +20,7 @@ def create() -> None:
 
 @topics.command()
 def check() -> None:
-    """Say whether the topics are as a worker needs them, or what differs and what mends it."""
+    """Say whether the topics are as a worker needs them, or what differs and which command mends it."""
     _run(make=False)
 
 
@@ -30,16 +28,13 @@ def _run(*, make: bool) -> None:
     from retry import settings as environment
     from retry.kafka import client_config
     from retry.kafka import topics as kafka
-    from retry.policies.policy_file import load
+    from retry.worker.policy_reload import loaded
 
-    try:
-        settings = environment.from_environment()
-        parking = sorted(load(settings.policies).parking()) if settings.policies else []
-        admin = client_config.admin(settings)
-        for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
-            click.echo(f"created {topic}")
-        for topic, found in kafka.check(admin, settings.app_id, parking).items():
-            click.echo(f"ok {topic} ({found.partitions} partitions)")
-    except RetryError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
+    settings = environment.from_environment()
+    parking = sorted(loaded(settings).parking())
+    admin = client_config.admin(settings)
+    for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
+        say(f"created {topic}")
+    names = kafka.names(settings.app_id)
+    for topic, about in kafka.check(admin, settings.app_id, [names.calls, names.parked_timers, *parking]).items():
+        say(f"ok {topic} ({about.partitions} partitions)")

@@ -6,11 +6,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from retry.record import Header, Headers
-from retry.dead_letters.failure import Failure
+from retry.dead_letters import body_attempts
 from retry.dead_letters import retry_headers as names
+from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import KNOWN, Aliases, may_be, recognise, unknown
 from retry.dead_letters.retry_headers import OURS
+from retry.record import Header, Headers, Record
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -45,7 +46,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     """A dead letter as found, and what its headers say.
 
     Attributes:
-      kept: the headers that are not ours, in their order, duplicates and nulls included.
+      original_headers: the headers that are not ours, in their order, duplicates and nulls included.
       timestamp_ms: the record's own; None where it has none or one before 1970.
       stamped_ms: when the letter was written: its timestamp, or that of the pointer that it stands for; None where it has
         none, or one that its framework copied from the record that failed. A topic with LogAppendTime has its own.
@@ -58,6 +59,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       sent_at_ms: no later than this failure: the due time of the retry that failed. None for a first failure.
       retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
       policy: of the retry that failed, as the letter says.
+      counted: failed deliveries by the body, where the policy asks that; 0 where it does not say.
     """
 
     topic: str
@@ -65,7 +67,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     offset: int
     key: bytes | None
     value: bytes | None
-    kept: Headers
+    original_headers: Headers
     timestamp_ms: int | None
     stamped_ms: int | None
     source: bytes
@@ -76,10 +78,11 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     sent_at_ms: int | None
     retry_at_ms: int | None
     policy: bytes | None = None
+    counted: int = 0
 
     def copyable(self) -> bool:
         """Whether all of it can be written again; its headers may be beyond the client."""
-        return not self.kept or self.kept[0] is not _UNREADABLE[0]
+        return not self.original_headers or self.original_headers[0] is not _UNREADABLE[0]
 
     def is_pointer(self) -> bool:
         """Whether it has no payload because its framework wrote only where the payload lies: in the failure's origin."""
@@ -111,37 +114,41 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     ours: dict[str, bytes | None] = {}
-    told: Headers = []
-    kept: Headers = []
+    telling: Headers = []
+    original_headers: Headers = []
     try:
         headers = message.headers() or ()
     except SystemError:
-        # A name that is no UTF-8: the client can neither tell it nor write it again.
+        # A name that is no UTF-8, or too many: the client can neither tell nor write them again.
         headers = _UNREADABLE
     for header in headers:
         name = header[0]
         if name in OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
         else:
-            kept.append(header)
+            original_headers.append(header)
             if name in KNOWN:
-                told.append(header)
+                telling.append(header)
     if aliases or not ours.keys().isdisjoint(_SIGNS):
-        told = [*(kept if aliases else told), *ours.items()]
+        telling = [*(original_headers if aliases else telling), *ours.items()]
     value = message.value()
-    kind, said_ms = message.timestamp()
-    stamp_ms = said_ms if said_ms > 0 and kind in (_CREATE, _APPEND) else None
+    kind, timestamp_ms = message.timestamp()
+    stamp_ms = timestamp_ms if timestamp_ms > 0 and kind in (_CREATE, _APPEND) else None
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
     lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
     # What tells nothing is not asked any further: the letters of many clients are like that.
-    failure = recognise(told, topic, value, aliases) if told or may_be(value) else unknown(topic)
+    failure = recognise(telling, topic, value, aliases) if telling or may_be(value) else unknown(topic)
+    counted = body_attempts.counted(value, aliases.get("attempts", ())) if aliases else 0
+    if counted > failure.attempts:
+        failure = msgspec.structs.replace(failure, attempts=counted)
+    # By position, in the order of the attributes: by keyword, reading a letter takes 1.1 to 1.7 times as long.
     return Letter(
         topic,
         partition,
         offset,
         message.key(),
         value,
-        kept,
+        original_headers,
         stamp_ms,
         None if kind == _CREATE and failure.family in _COPYING else stamp_ms,
         source,
@@ -152,42 +159,29 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         due_ms,
         wish_ms,
         ours.get(names.POLICY),
+        counted,
     )
 
 
 def filled(pointer: Letter, record: Message | Any) -> Letter:
-    """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when."""
-    whole = read(_Filled(pointer, record))
-    return msgspec.structs.replace(whole, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
+    """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when.
+
+    Raises:
+      SystemError: the client cannot tell the headers of that record.
+    """
+    letter = read(_copied(pointer, record))
+    return msgspec.structs.replace(letter, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
 
 
-class Untold:
-    """A record whose headers the client could not tell; asked for once more, it tells rubbish or ends the process."""
-
-    def __init__(self, record: Message) -> None:
-        self.topic, self.partition, self.offset = record.topic, record.partition, record.offset
-        self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
-
-    def headers(self) -> Headers:
-        """Raises SystemError, as the client did."""
-        raise SystemError("headers that cannot be told")
-
-
-class _Filled:
+def _copied(pointer: Letter, record: Message | Any) -> Record:
     """A record as if its framework had copied it: its own headers, then the pointer's.
 
     What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
     """
-
-    def __init__(self, pointer: Letter, record: Message) -> None:
-        self.topic, self.partition, self.offset = (lambda: pointer.topic), (lambda: pointer.partition), (lambda: pointer.offset)
-        self.key, self.value, self.timestamp = record.key, record.value, record.timestamp
-        said = {name for name, _ in pointer.kept if name in KNOWN}
-        self._headers = [*(header for header in record.headers() or () if header[0] not in said), *pointer.kept]
-
-    def headers(self) -> Headers:
-        """All of them."""
-        return self._headers
+    replaced = {name for name, _ in pointer.original_headers if name in KNOWN}
+    headers = [*(header for header in record.headers() or () if header[0] not in replaced), *pointer.original_headers]
+    place = pointer.topic, pointer.partition, pointer.offset
+    return Record(place, record.key(), record.value(), headers, record.timestamp())
 
 
 def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:

@@ -1,6 +1,8 @@
-"""Header names of ours. The only place that spells them; those of the frameworks are in `retry.dead_letters.frameworks`."""
+"""The headers that the service writes: their names, and what it tells of a retry. Those of frameworks are in `frameworks`."""
 
 from __future__ import annotations
+
+from retry.record import Headers
 
 ID = "retry-id"
 ATTEMPT = "retry-attempt"
@@ -13,8 +15,38 @@ PARKED_FAULT = "retry-parked-fault"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"
+# Of calls by HTTP; the first is also that of Standard Webhooks.
+WEBHOOK_ID, WEBHOOK_URL, WEBHOOK_ERROR = "webhook-id", "webhook-url", "webhook-error"
 
 # Written by the service: replaced on every pass, never stacked. RETRY_AT_MS is a wish, and consumed.
 OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, PARKED_FAULT, RETRY_AT_MS})
 # What a record must keep for its attempts to be counted; the rest of ours is dropped where it would not fit otherwise.
 ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
+
+
+def of_retry(id_: bytes, attempt: bytes, source: bytes, due_ms: bytes, policy: bytes, first_failed_ms: bytes) -> Headers:
+    """What a retry carries beside the headers of the original record; they come last."""
+    return [
+        (ID, id_), (ATTEMPT, attempt), (SOURCE, source), (DUE_MS, due_ms), (POLICY, policy), (FIRST_FAILED_MS, first_failed_ms),
+    ]  # fmt: skip
+
+
+def of_parked_webhook(*, id_: str, reason: str | None, attempt: int, url: str, error: str | None) -> Headers:
+    """What a parked timer carries beside the headers that it was made with."""
+    ours = {WEBHOOK_ID: id_, PARKED_REASON: reason, ATTEMPT: attempt, WEBHOOK_URL: url, WEBHOOK_ERROR: error}
+    return [(name, str(value).encode()) for name, value in ours.items()]
+
+
+_WRITTEN = 6
+
+
+def labels_of_retry(headers: Headers) -> tuple[bytes, bytes] | None:
+    """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry.
+
+    A parked letter says why, and one that was too large for all of ours has no source.
+    """
+    ours = dict(headers[-_WRITTEN:])
+    policy, attempt = ours.get(POLICY), ours.get(ATTEMPT)
+    if policy is None or attempt is None or SOURCE not in ours or PARKED_REASON in ours:
+        return None
+    return policy, attempt

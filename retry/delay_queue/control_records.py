@@ -19,7 +19,7 @@ from retry.errors import EntryNewer, EntryUnreadable
 _KIND = b"\x10"
 _PAUSE, _RESCHEDULE = b"\x10pause/", b"\x10reschedule/"
 SCOPES = ("all", "team", "topic", "target")
-_KNOWN = (_RESCHEDULE, *(_PAUSE + f"{scope}/".encode() for scope in SCOPES))
+_PREFIXES = (_RESCHEDULE, *(_PAUSE + f"{scope}/".encode() for scope in SCOPES))
 _Control = TypeVar("_Control", "Pause", "Reschedule")
 
 
@@ -55,17 +55,17 @@ class _Versioned(msgspec.Struct):
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Look at the kind of a control and at its version, and at nothing else.
+    """Refuse a control of a kind or a version that this release does not know; nothing else of it is read.
 
     Raises:
       EntryNewer: a newer version asks for something that this one cannot do, which may be not to deliver.
     """
-    if not key.startswith(_KNOWN):
+    if not key.startswith(_PREFIXES):
         raise EntryNewer(format_versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
     try:
         version = msgspec.json.decode(value, type=_Versioned).v
     except msgspec.MsgspecError:
-        # No control at all, which is found out when it is asked for.
+        # No control at all: refused where its value is used.
         return
     if format_versions.CONTROL.newer(version):
         raise EntryNewer(format_versions.CONTROL.told(version))
@@ -86,21 +86,21 @@ def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str) 
     if not controls:
         return None
     for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):
-        found = controls.get(pause_key(scope, name))
-        if found is not None:
-            pause = _read(found, Pause)
+        value = controls.get(pause_key(scope, name))
+        if value is not None:
+            pause = _read(value, Pause)
             return f"paused by {scope} {name}".rstrip() + (f": {pause.reason}" if pause.reason else "")
     return None
 
 
 def pauses(controls: Mapping[bytes, bytes]) -> dict[tuple[str, str], Pause]:
     """What is paused, by scope and name."""
-    found = {}
+    by_scope = {}
     for key, value in controls.items():
         if key.startswith(_PAUSE):
             scope, _, name = key[len(_PAUSE) :].decode("utf-8", "replace").partition("/")
-            found[scope, name] = _read(value, Pause)
-    return found
+            by_scope[scope, name] = _read(value, Pause)
+    return by_scope
 
 
 def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:

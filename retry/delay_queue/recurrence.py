@@ -1,4 +1,4 @@
-"""When an entry comes again: what of a recurrence stands in the envelope. What it means is told by `backoff.recurrence`."""
+"""When a recurring entry is due again: its plan, as the envelope has it. The rules are those of `backoff.recurrence`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from backoff import PolicyInvalid, recurrence
 from backoff.recurrence import ONCE, Run, passed_over
 from retry.errors import EntryUnreadable
 
-__all__ = ["DUE_MS", "RUN", "Plan", "following", "passed_over", "told"]
+__all__ = ["DUE_MS", "RUN", "Recurrence", "following", "headers_of_run", "passed_over"]
 
 # Headers of what recurs: which run a record is, and when that was due.
 RUN, DUE_MS = "task-run", "task-due-ms"
 
 
-class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """See `backoff.recurrence.Plan`, field by field."""
+class Recurrence(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """See `backoff.recurrence.RecurrencePlan`, field by field."""
 
     run: int
     start_ms: int
@@ -30,13 +30,13 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
     catch_up_max: int = 1
 
 
-def told(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
-    """Headers that say which run it is, in the place of those that said so of another."""
+def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
+    """These headers, with those that say which run it is in the place of another run's."""
     own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
     return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
 
 
-def following(plan: Plan, due_ms: int, now_ms: int) -> Run | None:
+def following(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
     """Due time and number of the run after the one that waits, see `backoff.recurrence.following`.
 
     Raises:

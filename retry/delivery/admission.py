@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
-from retry.intake import entry_source
-from retry.delivery.circuit_breaker import Breakers
-from retry.intake.entry_source import Door
 from retry.delay_queue.lane import Lane
+from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
+from retry.intake import entry_source
+from retry.intake.entry_source import EntrySource
+from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.policies.registry import Registry
 from retry.telemetry.health import Reason
 
@@ -23,58 +24,62 @@ log = logging.getLogger(__name__)
 
 _SHARE_MIN = 0.001
 # Sweeps ask for every lane that has something due, many times in this time; one that none asks for has nothing more.
-_HELD_MS = 30_000
+_BLOCKED_MS, _DOUBTS_MS = 30_000, 60_000
 _USED_UP = "the limit is used up for now"
 
 Closed = Callable[[set[str]], dict[str, str]]
 
 
-class Gate:
+class Admission:
     """Asked by sweeps of several threads.
 
     Args:
       registry: whose allow-lists and limits count.
       parking: the service's own parking topic, which is open to everybody.
-      closed: asked which of some destinations cannot be written to now, and why.
+      closed: asked which of some destinations cannot be written to now, and why, before anything goes there.
+      look: the same, after something went wrong; asks the cluster.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
-      through: the doors; what came in by one goes where that one lets it.
+      through: the entry sources; what came in by one goes where that one lets it.
+      size_limits: which records are too large for their topics; without it, all are tried.
     """
 
     def __init__(
-        self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float], through: Sequence[Door] = ()
+        self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float], through: Sequence[EntrySource] = (),
+        look: Closed | None = None, size_limits: RecordSizeLimits | None = None,
     ) -> None:
-        self.known: dict[bytes, Lane] = {}
-        self._held: dict[Lane, tuple[Reason, str, int]] = {}
-        self._parking, self._closed, self._share = parking, closed, share
-        self._lock = threading.Lock()
+        self.lanes: dict[bytes, Lane] = {}
+        self.size_limits = size_limits or RecordSizeLimits()
+        self._blocked: dict[Lane, tuple[Reason, str, int]] = {}
+        self._parking, self._closed, self._share, self.look = parking, closed, share, look or closed
+        self._lock, self._doubts_until_ms = threading.Lock(), 0
         self.use(registry, through)
 
-    def use(self, registry: Registry, through: Sequence[Door] = ()) -> None:
+    def use(self, registry: Registry, through: Sequence[EntrySource] = ()) -> None:
         """Go by another registry from now on; limits begin anew."""
         with self._lock:
-            self._registry, self._doors = registry, through
+            self._registry, self._sources = registry, through
             self._parked = registry.parking() | {self._parking}
             self._teams = {team: [Bucket(limit) for limit in limits] for team, limits in registry.team_limits.items()}
             self._targets = {target: Bucket(limit) for target, limit in registry.target_limits.items()}
-            self.breakers = Breakers(registry.breakers)
+            self.breakers = TargetCircuitBreakers(registry.breakers)
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        """See `retry.delivery.due_batch.Gate`."""
+        """See `retry.delivery.due_batch.Admitting`."""
         refusal = self._refusal(lane, standing)
         if refusal:
-            self.hold(lane, *refusal, now_ms)
+            self.block(lane, *refusal, now_ms)
             return 0
         let_through, why = self.breakers.allowed(lane.destination, now_ms)
         allowed = min(wanted, let_through)
         if buckets := self._buckets(lane):
             allowed = self._taken(buckets, allowed, now_ms)
         if allowed:
-            self._held.pop(lane, None)
+            self._blocked.pop(lane, None)
         elif let_through:
             self.breakers.unsent(lane.destination)
-            self.hold(lane, Reason.LIMIT, _USED_UP, now_ms)
+            self.block(lane, Reason.RATE_LIMIT, _USED_UP, now_ms)
         else:
-            self.hold(lane, Reason.BREAKER, why, now_ms)
+            self.block(lane, Reason.CIRCUIT_BREAKER, why, now_ms)
         return allowed
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
@@ -86,7 +91,7 @@ class Gate:
         paused = control_records.paused(standing, *lane)
         if paused is not None:
             return Reason.PAUSED, paused
-        if lane.destination not in self._parked and not entry_source.permits(self._registry, self._doors, lane.team, lane.destination):
+        if not self._permitted(lane):
             why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
             return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
         if lane.calls:
@@ -94,27 +99,39 @@ class Gate:
         closed = self._closed({lane.destination}).get(lane.destination)
         return (Reason.REFUSED, closed) if closed else None
 
+    def _permitted(self, lane: Lane) -> bool:
+        to = lane.destination
+        return to in self._parked or entry_source.permits(self._registry, self._sources, lane.team, to)
+
     def give_back(self, lane: Lane, entries: int) -> None:
-        """See `retry.delivery.due_batch.Gate`."""
+        """See `retry.delivery.due_batch.Admitting`."""
         with self._lock:
             for bucket in self._buckets(lane):
                 bucket.give_back(entries)
         self.breakers.unsent(lane.destination)
 
-    def held(self, now_ms: int) -> dict[Lane, str]:
+    def blocked(self, now_ms: int) -> dict[Lane, str]:
         """Why lanes wait that have something due and may send none of it."""
-        return {lane: why for lane, (_, why, at_ms) in list(self._held.items()) if now_ms - at_ms < _HELD_MS}
+        return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
     def reasons(self, now_ms: int) -> Counter[Reason]:
-        """How many lanes are held, by reason."""
-        return Counter(reason for reason, _, at_ms in list(self._held.values()) if now_ms - at_ms < _HELD_MS)
+        """How many lanes are blocked, by reason."""
+        return Counter(reason for reason, _, at_ms in list(self._blocked.values()) if now_ms - at_ms < _BLOCKED_MS)
+
+    def doubt(self, now_ms: int) -> None:
+        """See `retry.delivery.due_batch.Admitting`."""
+        self._doubts_until_ms = now_ms + _DOUBTS_MS
+
+    def doubts(self, now_ms: int) -> bool:
+        """See `retry.delivery.due_batch.Admitting`."""
+        return now_ms < self._doubts_until_ms
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """See `retry.delivery.due_batch.Gate`."""
+        """See `retry.delivery.due_batch.Admitting`."""
         self.breakers.refused(destination, why, now_ms)
 
     def delivered(self, destinations: Iterable[str]) -> None:
-        """See `retry.delivery.due_batch.Gate`."""
+        """See `retry.delivery.due_batch.Admitting`."""
         for destination in destinations:
             self.breakers.delivered(destination)
 
@@ -136,11 +153,11 @@ class Gate:
                 bucket.give_back(taken - min(got))
         return min(got)
 
-    def hold(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
+    def block(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
         """Nothing of a lane goes just now, for a reason that the gate need not know."""
-        before = self._held.get(lane)
-        self._held[lane] = reason, why, now_ms
+        before = self._blocked.get(lane)
+        self._blocked[lane] = reason, why, now_ms
         if before is None or before[1] != why:
             # Every limit is used up again and again: that is what it is for.
-            level = logging.DEBUG if reason is Reason.LIMIT else logging.WARNING
+            level = logging.DEBUG if reason is Reason.RATE_LIMIT else logging.WARNING
             log.log(level, "%s: letters of %s for %s wait: %s", lane.team, lane.topic, lane.destination, why)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.table.interface import Table
+from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.lane import Lane
+from retry.delay_queue.table.interface import Table
+from retry.kafka.record_size_limits import RecordSizeLimits
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
 # that much sooner.
 _PARTS, _SOON_MS = 8, 1_000
 
-Row = tuple[bytes, bytes]
+DueRow = tuple[bytes, bytes]
 
 
-class Gate(Protocol):
+class Admitting(Protocol):
     """Says what may go just now; see `retry.delivery.admission`.
 
     Attributes:
-      known: whose each lane is, as far as anybody has looked.
+      lanes: by its prefix of keys, what each lane that has been read is.
+      size_limits: which records are too large for their topics.
     """
 
-    known: dict[bytes, Lane]
+    lanes: dict[bytes, Lane]
+    size_limits: RecordSizeLimits
 
     def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
@@ -32,6 +35,18 @@ class Gate(Protocol):
 
     def give_back(self, lane: Lane, entries: int) -> None:
         """So many of what was taken did not go."""
+        ...
+
+    def look(self, destinations: set[str]) -> dict[str, str]:
+        """Those that cannot be written to, and why, asked of the cluster just now."""
+        ...
+
+    def doubt(self, now_ms: int) -> None:
+        """A transaction failed so that its producer had to be given up, and nobody knows for whose fault."""
+        ...
+
+    def doubts(self, now_ms: int) -> bool:
+        """Whether that was not long ago."""
         ...
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
@@ -43,9 +58,9 @@ class Gate(Protocol):
         ...
 
 
-def gathered(
-    table: Table, gate: Gate, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False
-) -> list[Row]:
+def select_due_batch(
+    table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False
+) -> list[DueRow]:
     """The next batch: what the gate lets through of every lane, the teams in turn.
 
     Each team that has something due gets its part of rows and bytes, and one entry at least.
@@ -53,48 +68,51 @@ def gathered(
     Args:
       calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
     """
-    due = [lane for lane in table.due_lanes(now_ms) if lane != entries.LANELESS]
+    due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
         return []
-    soon = {whose.team for lane in table.due_lanes(now_ms + _SOON_MS) if (whose := whose_lane(table, gate, lane))}
+    coming = [prefix for prefix in table.due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
+    soon = {lane.team for prefix in coming if (lane := lane_at(table, gate, prefix))}
     lanes: dict[str, list[tuple[bytes, Lane]]] = {}
-    for lane in due:
-        if (whose := whose_lane(table, gate, lane)) is not None and whose.calls is calls:
-            lanes.setdefault(whose.team, []).append((lane, whose))
+    for prefix in due:
+        if (lane := lane_at(table, gate, prefix)) is not None and lane.calls is calls:
+            lanes.setdefault(lane.team, []).append((prefix, lane))
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
-    found: list[Row] = []
+    batch: list[DueRow] = []
     for of_team in lanes.values():
         rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
-        for lane, whose in of_team:
-            rows = _taken(table, gate, lane, whose, now_ms, rows_left, bytes_left) if rows_left > 0 and bytes_left > 0 else []
-            found += rows
+        for prefix, lane in of_team:
+            if rows_left <= 0 or bytes_left <= 0:
+                break
+            rows = _admitted(table, gate, prefix, lane, now_ms, rows_left, bytes_left)
+            batch += rows
             rows_left -= len(rows)
             bytes_left -= sum(len(envelope) for _, envelope in rows)
-    return found
+    return batch
 
 
-def _taken(
-    table: Table, gate: Gate, lane: bytes, whose: Lane, now_ms: int, rows_max: int, bytes_max: int
-) -> list[Row]:
-    allowed = gate.take(whose, rows_max, now_ms, table.controls)
-    rows = table.due(now_ms, allowed, bytes_max, lane) if allowed else []
+def _admitted(
+    table: Table, gate: Admitting, prefix: bytes, lane: Lane, now_ms: int, rows_max: int, bytes_max: int
+) -> list[DueRow]:
+    allowed = gate.take(lane, rows_max, now_ms, table.controls)
+    rows = table.due(now_ms, allowed, bytes_max, prefix) if allowed else []
     if len(rows) < allowed:
-        gate.give_back(whose, allowed - len(rows))
+        gate.give_back(lane, allowed - len(rows))
     return rows
 
 
-def whose_lane(table: Table, gate: Gate, lane: bytes) -> Lane | None:
-    """What the first entry of a lane says of all; None where it has none."""
-    known = gate.known.get(lane)
-    if known is None:
-        for key, envelope in table.page(lane, 1):
-            if entries.lane_of(key) == lane:
-                entry = entries.decode(envelope)
-                known = gate.known[lane] = Lane(entry.team, entries.source(key).topic, entry.destination)
-    return known
+def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
+    """The lane whose keys begin with a prefix, as its first entry tells; None where it has none."""
+    lane = gate.lanes.get(prefix)
+    if lane is None:
+        for key, envelope in table.page(prefix, 1):
+            if entry_keys.lane_of(key) == prefix:
+                entry = envelopes.decode(envelope)
+                lane = gate.lanes[prefix] = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
+    return lane
 
 
-def give_back(gate: Gate, rows: list[Row]) -> None:
+def give_back(gate: Admitting, rows: list[DueRow]) -> None:
     """What the gate let through and did not go is let through again."""
-    for lane, count in Counter(entries.lane_of(key) for key, _ in rows).items():
-        gate.give_back(gate.known[lane], count)
+    for prefix, count in Counter(entry_keys.lane_of(key) for key, _ in rows).items():
+        gate.give_back(gate.lanes[prefix], count)

@@ -13,13 +13,13 @@ each costs:
 
 from __future__ import annotations
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import DUE_MS_MAX, LANELESS
-from retry.delivery.sweep import Changelog, Writer
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import DUE_MS_MAX, LANELESS
 from retry.delay_queue.table.interface import Table
+from retry.delivery.sweep import ChangelogPartition, SweepWriter
 
 
-def step(table: Table, writer: Writer, changelog: Changelog, rows_max: int, bytes_max: int) -> int:
+def step(table: Table, writer: SweepWriter, changelog: ChangelogPartition, rows_max: int, bytes_max: int) -> int:
     """Move one batch, and say how many that were; 0 where there is nothing left.
 
     Raises:
@@ -31,9 +31,9 @@ def step(table: Table, writer: Writer, changelog: Changelog, rows_max: int, byte
         return 0
     told: list[dict[str, bytes | None]] = []
     for key, envelope in rows:
-        old, entry = entries.without_lane(key), entries.decode(envelope)
-        lane = entries.lane(entry.team, entries.source(key).topic, entry.destination)
-        told += [{"key": entries.with_lane(old, lane), "value": envelope}, {"key": old, "value": None}]
+        old, entry = entry_keys.without_lane(key), envelopes.decode(envelope)
+        lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination)
+        told += [{"key": entry_keys.with_lane(old, lane), "value": envelope}, {"key": old, "value": None}]
     writer.begin()
     writer.write(changelog.topic, changelog.partition, told)
     writer.commit()

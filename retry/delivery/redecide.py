@@ -6,24 +6,24 @@ when it first failed in ours. Its own wish for a time was used up when it was ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from retry.delay_queue import entry as entries
-from retry.intake import attempts
-from retry.delay_queue.control_records import Reschedule
-from retry.intake.decide import decide
-from retry.delay_queue.entry import NAMED, Entry, Source
-from retry.record import Headers
-from retry.intake.build_entry import Packed, Packer
-from retry.policies.registry import Registry
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
-from retry.intake.attempts.attempt_counter import Trace
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.control_records import Reschedule
+from retry.delay_queue.entry_keys import NAMED, Source
+from retry.delay_queue.envelopes import Entry
+from retry.intake import attempts
+from retry.intake.attempts.attempt_counter import LetterHistory
+from retry.intake.build_entry import BuiltEntry, EntryBuilder
+from retry.intake.decide import CANCELLED, decide
+from retry.policies.registry import Registry
+from retry.record import CREATE_TIME, Record
 
 _ATTEMPT_DIGITS_MAX = 10
-_CREATE_TIME = 1
 
 
 class Move(Enum):
@@ -37,34 +37,37 @@ class Move(Enum):
     REGROUPED = "other team or order"
 
 
-class Anew(NamedTuple):
+class Redecision(NamedTuple):
     """An entry and its new decision.
 
     Attributes:
+      history: the letter's past, as it was known when it was taken in.
       packed: what it is to be replaced by; the same key where nothing changes.
       policy: by which plan, as the header `retry-policy` has it.
     """
 
     key: bytes
     entry: Entry
-    packed: Packed
+    history: LetterHistory
+    packed: BuiltEntry
     policy: str
     move: Move
 
 
-class Judge:
+class Redecider:
     """Decides entries anew by one policy file.
 
     Args:
       registry: what the file says; its digest is compared with what a request asks for.
       packer: makes entries.
+      lineages: partitions that the record of lineages is kept in, for whoever moves what was decided.
     """
 
-    def __init__(self, registry: Registry, packer: Packer) -> None:
-        self.digest = registry.digest
+    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: Sequence[tuple[str, int]]) -> None:
+        self.digest, self.lineages = registry.digest, lineages
         self._registry, self._packer = registry, packer
 
-    def decided(self, key: bytes, envelope: bytes, request: Reschedule) -> Anew | None:
+    def decided(self, key: bytes, envelope: bytes, request: Reschedule) -> Redecision | None:
         """What becomes of one entry; None where it is not asked for, is parked already, or failed after the request.
 
         Raises:
@@ -73,63 +76,67 @@ class Judge:
         if key[0] == NAMED:
             # No policy has made it; whoever asked for it may ask anew.
             return None
-        where = entries.source(key)
+        where = entry_keys.source(key)
         if request.topic not in (None, where.topic):
             return None
-        entry = entries.decode(envelope)
-        if request.team not in (None, entry.team):
+        entry = envelopes.decode(envelope)
+        if request.team not in (None, entry.team) or (trace := _retried(entry)) is None:
             return None
-        ours = {name: value for name, value in entry.headers if name in names.OURS}
-        trace = _trace(ours)
-        if trace is None or names.PARKED_REASON in ours:
+        if _failed_at_ms(entry, trace) > request.since_ms:
             return None
-        failed_at_ms = _failed_at_ms(entry, trace)
-        if failed_at_ms > request.since_ms:
-            return None
+        return self._anew(key, entry, trace, request.since_ms)
+
+    def cancelled(self, key: bytes, envelope: bytes, now_ms: int) -> Redecision | None:
+        """An entry as one that parks because a later null cancels it; None where it parks already.
+
+        Raises:
+          EntryUnreadable: not an entry that this version can read.
+        """
+        entry = envelopes.decode(envelope)
+        trace = _retried(entry)
+        return None if trace is None else self._anew(key, entry, trace, now_ms, CANCELLED)
+
+    def _anew(self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None = None) -> Redecision:
+        where = entry_keys.source(key)
         route = self._registry.route(where.topic)
-        letter = read(_Stored(where, entry), route.aliases)
-        case = decide(route, letter, trace, request.since_ms, failed_at_ms=failed_at_ms)
+        letter = read(_letter(where, entry), route.aliases)
+        case = decide(route, letter, trace, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
         packed = self._packer.pack(case)
-        return Anew(key, entry, packed, case.plan.name, _move(key, entry, packed))
+        return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed))
 
 
-class _Stored:
+def _letter(where: Source, entry: Entry) -> Record:
     """The dead letter that an entry was made from, as a consumer would have it; without headers of ours."""
-
-    def __init__(self, where: Source, entry: Entry) -> None:
-        self.topic, self.partition, self.offset = (lambda: where.topic), (lambda: where.partition), (lambda: where.offset)
-        self.key, self.value = (lambda: entry.key), (lambda: entry.value)
-        stamp = (_CREATE_TIME, entry.timestamp_ms or 0)
-        self.timestamp: Callable[[], tuple[int, int]] = lambda: stamp
-        self._headers = [header for header in entry.headers if header[0] not in names.OURS]
-
-    def headers(self) -> Headers:
-        """Those of the letter."""
-        return self._headers
+    headers = [header for header in entry.headers if header[0] not in names.OURS]
+    place = where.topic, where.partition, where.offset
+    return Record(place, entry.key, entry.value, headers, (CREATE_TIME, entry.timestamp_ms or 0))
 
 
-def _trace(ours: dict[str, bytes | None]) -> Trace | None:
-    """The letter's past, as it was known when it was taken in; None where the entry does not tell."""
+def _retried(entry: Entry) -> LetterHistory | None:
+    """The letter's past, as it was known when it was taken in; None where the entry does not tell, or parks."""
+    ours = {name: value for name, value in entry.headers if name in names.OURS}
+    if names.PARKED_REASON in ours:
+        return None
     id_, attempt = ours.get(names.ID), integer(ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
     if id_ is None or not attempt:
         return None
-    return Trace(id_, attempts.from_header(id_), 0, attempt - 1, moment(ours.get(names.FIRST_FAILED_MS)), False)
+    return LetterHistory(id_, attempts.from_header(id_), 0, attempt - 1, moment(ours.get(names.FIRST_FAILED_MS)), False)
 
 
-def _failed_at_ms(entry: Entry, trace: Trace) -> int:
+def _failed_at_ms(entry: Entry, trace: LetterHistory) -> int:
     if entry.failed_at_ms is not None:
         return entry.failed_at_ms
     return max(trace.first_failed_ms or 0, entry.timestamp_ms or 0)
 
 
-def _move(key: bytes, entry: Entry, packed: Packed) -> Move:
+def _move(key: bytes, entry: Entry, packed: BuiltEntry) -> Move:
     if packed.key == key:
         return Move.UNCHANGED
     if packed.reason is not None:
         return Move.PARKED
     if packed.destination != entry.destination:
         return Move.RETARGETED
-    was_ms, due_ms = entries.due_at_ms(key), entries.due_at_ms(packed.key)
+    was_ms, due_ms = entry_keys.due_at_ms(key), entry_keys.due_at_ms(packed.key)
     if due_ms != was_ms:
         return Move.EARLIER if due_ms < was_ms else Move.LATER
     return Move.REGROUPED

@@ -4,8 +4,9 @@ The effects of one batch, in their order, and what a crash after each costs:
 
 1. read the next entries and decide each anew                      nothing
 2. begin a transaction                                             nothing
-3. put each that moves under its new key, then a null for the old  nothing: both are undone
-4. commit                                                          nothing: both stand; the next owner begins anew, and
+3. put each that moves under its new key, then a null for the old
+   one, and the new times into the record of lineages              nothing: all are undone
+4. commit                                                          nothing: all stand; the next owner begins anew, and
                                                                    finds that what was moved is where it should be
 5. drop the old rows from the table, before anything is swept      nothing: the fold finds the same nulls
 
@@ -18,15 +19,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from retry.delay_queue import control_records
-from retry.delivery.redecide import Anew, Judge, Move
 from retry.delay_queue.control_records import Reschedule
-from retry.delivery.sweep import Changelog, Writer
-from retry.delay_queue.table.interface import Row, Table
+from retry.delay_queue.table.interface import Table
+from retry.delivery import move_entries
+from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.delivery.sweep import ChangelogPartition, SweepWriter
 
 _PAGE = 64
 
 
-class Request(NamedTuple):
+class RescheduleStep(NamedTuple):
     """A request that stands: the key of its record, what it asks for, and the keys of older ones that it stands in for."""
 
     key: bytes
@@ -42,7 +44,12 @@ class Rescheduling:
         self._request, self._cursor, self._in_front = b"", b"", False
         self._done: set[bytes] = set()
 
-    def about(self, table: Table, judge: Judge) -> str | None:
+    @property
+    def is_moving(self) -> bool:
+        """Whether the last step was part of a request."""
+        return self._request != b""
+
+    def about(self, table: Table, judge: Redecider) -> str | None:
         """For health: what is being done, or why it is not; None where nothing is asked for."""
         standing = self._standing(table)
         if not standing:
@@ -57,7 +64,7 @@ class Rescheduling:
         return f"{self.seen} entries looked at, {self.moved} moved"
 
     def step(
-        self, table: Table, writer: Writer, changelog: Changelog, judge: Judge, rows_max: int, bytes_max: int
+        self, table: Table, writer: SweepWriter, changelog: ChangelogPartition, judge: Redecider, rows_max: int, bytes_max: int
     ) -> bool:
         """Do one batch of what is asked for, and say whether that ended a request.
 
@@ -74,18 +81,18 @@ class Rescheduling:
             self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0
         moves, seen, cursor = self._batch(table, judge, request.asked, rows_max, bytes_max)
         ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
-        self._commit(table, writer, changelog, moves, ended)
+        self._commit(table, writer, changelog, judge, moves, ended)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
         self._done |= ended
         return bool(ended)
 
-    def _next(self, table: Table, judge: Judge) -> Request | None:
+    def _next(self, table: Table, judge: Redecider) -> RescheduleStep | None:
         """The oldest request that asks for this policy file; older ones that ask for another will never be done."""
         older: list[bytes] = []
         for key, asked in self._standing(table).items():
             if asked.policies == judge.digest:
-                return Request(key, asked, older)
+                return RescheduleStep(key, asked, older)
             older.append(key)
         return None
 
@@ -94,10 +101,10 @@ class Rescheduling:
         return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
 
     def _batch(
-        self, table: Table, judge: Judge, asked: Reschedule, rows_max: int, bytes_max: int
-    ) -> tuple[list[Anew], int, bytes | None]:
+        self, table: Table, judge: Redecider, asked: Reschedule, rows_max: int, bytes_max: int
+    ) -> tuple[list[Redecision], int, bytes | None]:
         """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
-        moves: list[Anew] = []
+        moves: list[Redecision] = []
         seen, at = 0, self._cursor
         while page := _page(table, at, self._in_front, min(_PAGE, rows_max - seen)):
             for at, key, envelope in page:
@@ -111,18 +118,17 @@ class Rescheduling:
         return moves, seen, None
 
     def _commit(
-        self, table: Table, writer: Writer, changelog: Changelog, moves: list[Anew], ended: set[bytes]
+        self,
+        table: Table,
+        writer: SweepWriter,
+        changelog: ChangelogPartition,
+        judge: Redecider,
+        moves: list[Redecision],
+        ended: set[bytes],
     ) -> None:
         if not moves and not ended:
             return
-        rows: list[Row] = []
-        for each in moves:
-            # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
-            rows += [(each.packed.key, each.packed.envelope), (each.key, None)]
-        rows += [(key, None) for key in sorted(ended)]
-        writer.begin()
-        writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in rows])
-        writer.commit()
+        move_entries.commit(writer, changelog, judge, moves, [(key, None) for key in sorted(ended)])
         table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
 
 

@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, Message
-
 from retry.errors import TransactionAborted
-from retry.intake.settled import Settled
+from retry.intake import attempts
+from retry.kafka.interface import KafkaException, Message
+from retry.telemetry.recovery_ratio import Retry
+
+ProducerRows = list[dict[str, Any]]
 
 
-class Batch(NamedTuple):
+class BatchResult:
+    """What to write and count for one batch of letters.
+
+    Attributes:
+      entries: changelog rows by shard, of those shards that have any.
+      outcomes: one row a letter.
+      traces: what is to be remembered of each letter, until they are packed.
+      lineages: rows for the topic of lineages, once they are.
+      decided: letters by (team, decision).
+      families: letters by who wrote them.
+      failures: letters by (team, exception or None, number of the retry that failed; 0 where it failed first).
+      back: letters that had been retried, by that retry.
+      parked: letters that are given up, by (team, policy, reason).
+      came_back: letters that had been retried, by the topic that they had been sent to.
+    """
+
+    __slots__ = ("back", "came_back", "decided", "entries", "failures", "families", "lineages", "outcomes", "parked", "traces")
+
+    def __init__(self) -> None:
+        self.entries: defaultdict[int, ProducerRows] = defaultdict(list)
+        self.outcomes: ProducerRows = []
+        self.traces: list[attempts.LineageFields] = []
+        self.lineages: ProducerRows = []
+        self.decided: Counter[tuple[str, str]] = Counter()
+        self.families: Counter[str] = Counter()
+        self.failures: Counter[tuple[str, str | None, int]] = Counter()
+        self.back: Counter[Retry] = Counter()
+        self.parked: Counter[tuple[str, str, str]] = Counter()
+        self.came_back: Counter[str] = Counter()
+
+    def pack(self) -> None:
+        """Put all that is to be remembered into few records."""
+        self.lineages += attempts.records(self.traces)
+        self.traces.clear()
+
+
+class LetterBatch(NamedTuple):
     """Letters in the order in which they were read, and where reading goes on after them.
 
     Attributes:
       epoch: how often reading had begun anew by then.
-      made_anew: tells which of their topics were deleted and made again before the letters were read; see `Member.ask_anew`.
+      recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
     """
 
     epoch: int
     messages: list[Message]
     positions: list[Any]
     topics: frozenset[str]
-    made_anew: Callable[[], list[str]]
+    recreated: Callable[[], list[str]]
 
     def confirm(self) -> None:
         """See that the letters are of the topics that are there now.
@@ -32,11 +71,11 @@ class Batch(NamedTuple):
           TransactionAborted: they are not, or nobody can tell.
         """
         try:
-            others = self.made_anew()
+            recreated = self.recreated()
         except (KafkaException, TimeoutError) as error:
             raise TransactionAborted(f"cannot ask whether topics are still the same: {error}") from error
-        if others:
-            raise TransactionAborted(f"deleted and made again: {', '.join(others)}")
+        if recreated:
+            raise TransactionAborted(f"deleted and made again: {', '.join(recreated)}")
 
     def handed_over(self) -> Iterator[Message]:
         """The messages, of which none is kept: what was just read is at hand, and later costs far more to touch and let go."""
@@ -45,8 +84,8 @@ class Batch(NamedTuple):
             yield self.messages.pop()
 
 
-class Decided(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch and what is to be written for it."""
 
-    batch: Batch
-    settled: Settled
+    batch: LetterBatch
+    result: BatchResult

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from retry.delay_queue import entry as entries
-from retry.intake.decide import Case
-from retry.delay_queue.entry import Entry
-from retry.record import Headers
 from retry.dead_letters import retry_headers as names
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry
+from retry.intake.decide import DecidedLetter
+from retry.record import Headers
 
 _RECORD_BYTES = 1_048_588 - 256
 _REFERENCE_KEY_BYTES_MAX = 1_024
+# An envelope has three bytes at least for each header: one of this size has no more than may be written.
+_FEW_HEADERS_BYTES = 3 * HEADERS_MAX
 
 
-class Packed(msgspec.Struct, frozen=True, gc=False):
+class BuiltEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry ready to be written; `reason` is why it parks, which its size may have decided."""
 
     key: bytes
@@ -25,7 +27,7 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     reason: str | None
 
 
-class Packer:
+class EntryBuilder:
     """Makes entries.
 
     Args:
@@ -33,65 +35,68 @@ class Packer:
       bytes_max: by topic, the largest record that it takes; the changelog's is among them.
 
     Attributes:
-      safe_bytes: every topic takes an entry of this size.
+      safe_bytes: every topic takes an entry of this size, whatever headers it has.
     """
 
     def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int]) -> None:
         self._changelog, self._parked, self._bytes_max = changelog, parked, bytes_max
         # Nearly every letter is smaller than what any topic takes, and needs no closer look.
-        self.safe_bytes = min([_RECORD_BYTES, *bytes_max.values()])
+        self.safe_bytes = min([_FEW_HEADERS_BYTES, _RECORD_BYTES, *bytes_max.values()])
 
-    def pack(self, case: Case) -> Packed:
+    def pack(self, case: DecidedLetter) -> BuiltEntry:
         """The entry; by reference, without payload, where the whole of it fits nowhere."""
         letter = case.letter
         if not letter.copyable():
             return self._reference(case)
         ours, target = _ours(case), case.target or self._parked
-        headers = letter.kept + ours
-        whole = Entry(
+        headers = letter.original_headers + ours
+        full_entry = Entry(
             target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
         )
-        envelope = entries.encode(whole)
-        if len(envelope) <= self.safe_bytes or len(envelope) <= self._limit(target):
-            return Packed(_key(case, target), envelope, target, case.reason)
-        essential = [header for header in ours if header[0] in names.ESSENTIAL]
-        envelope = entries.encode(msgspec.structs.replace(whole, headers=letter.kept + essential))
-        if len(envelope) <= self._limit(target):
-            return Packed(_key(case, target), envelope, target, case.reason)
+        envelope = envelopes.encode(full_entry)
+        if len(envelope) <= self.safe_bytes or self._fits(envelope, headers, target):
+            return BuiltEntry(_key(case, target), envelope, target, case.reason)
+        headers = letter.original_headers + [header for header in ours if header[0] in names.ESSENTIAL]
+        envelope = envelopes.encode(msgspec.structs.replace(full_entry, headers=headers))
+        if self._fits(envelope, headers, target):
+            return BuiltEntry(_key(case, target), envelope, target, case.reason)
         if case.reason is None:
             case = msgspec.structs.replace(case, reason="too_large", target=case.plan.park_to)
         return self._reference(case)
 
-    def _reference(self, case: Case) -> Packed:
+    def _reference(self, case: DecidedLetter) -> BuiltEntry:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
         letter, target = case.letter, case.target or self._parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
         reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        return Packed(_key(case, target), entries.encode(reference), target, case.reason)
+        return BuiltEntry(_key(case, target), envelopes.encode(reference), target, case.reason)
 
-    def _limit(self, topic: str) -> int:
-        return min(self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES))
+    def _fits(self, envelope: bytes, headers: Headers, topic: str) -> bool:
+        limits = self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES)
+        return len(envelope) <= min(limits) and len(headers) <= HEADERS_MAX
 
 
-def _ours(case: Case) -> Headers:
+def _ours(case: DecidedLetter) -> Headers:
     letter = case.letter
-    ours: Headers = [
-        (names.ID, case.trace.id),
-        (names.ATTEMPT, b"%d" % (case.attempt - 1 if case.reason else case.attempt)),
-        (names.SOURCE, letter.source),
-        (names.DUE_MS, b"%d" % case.due_at_ms),
-        (names.POLICY, case.plan.name.encode()),
-        (names.FIRST_FAILED_MS, b"%d" % case.first_failed_at_ms),
-    ]
+    ours = names.of_retry(
+        case.trace.id,
+        b"%d" % (case.attempt - 1 if case.reason else case.attempt),
+        letter.source,
+        b"%d" % case.due_at_ms,
+        case.plan.name.encode(),
+        b"%d" % case.first_failed_at_ms,
+    )
     if case.reason:
         ours.append((names.PARKED_REASON, case.reason.encode()))
     return ours
 
 
-def _key(case: Case, target: str) -> bytes:
+def _key(case: DecidedLetter, target: str) -> bytes:
     letter, team = case.letter, case.route.team
-    stem = entries.key_stem(letter.topic, letter.partition)
+    stem = entry_keys.key_stem(letter.topic, letter.partition)
+    if case.cancels:
+        return entry_keys.key(case.due_at_ms, stem, letter.offset, entry_keys.NULLS)
     ordered = case.ordered
     if ordered and letter.key is not None:
-        stem = entries.order(team, letter.topic, letter.key) + stem
-    return entries.key(case.due_at_ms, stem, letter.offset, entries.lane(team, letter.topic, target, ordered))
+        stem = entry_keys.order(team, letter.topic, letter.key) + stem
+    return entry_keys.key(case.due_at_ms, stem, letter.offset, entry_keys.lane(team, letter.topic, target, ordered))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
+from itertools import compress
 from typing import Any
 
-from confluent_kafka import KafkaException
-
 from retry import clock
-from retry.intake.batch import Batch, Decided
 from retry.errors import RetryError, TransactionAborted, TransactionFailed
+from retry.intake.batch import LetterBatch, PreparedBatch
 from retry.intake.intake import Intake
-from retry.kafka.interface import Log, Partition, Writer
-from retry.telemetry.health import Part
+from retry.intake.partition_cursor import Arrival, PartitionCursor
+from retry.kafka.interface import KafkaException, Log, Partition, TransactionalProducer
+from retry.telemetry.health import HealthProbe
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +27,11 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.05
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
-_LOOK_EVERY_S = 4.0
+_CHECK_EVERY_S = 4.0
 
 
-class Letters:
-    """Reads batches (`read`), then takes them in (`settle`, `commit`); each from one thread at a time.
+class LetterConsumer:
+    """Reads batches (`read`), then takes them in (`prepare`, `commit`); each from one thread at a time.
 
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
@@ -57,15 +58,10 @@ class Letters:
         self._epoch = self._read_epoch = 0
         self.stopped = ""
         self._closing = threading.Event()
-        # Where reading goes on, by partition: what comes from before that was read already.
-        self._reached: dict[Partition, int] = {}
-        # From where partitions came again; from the same place twice, and they are believed.
-        self._again: dict[Partition, int] = {}
-        # What this member committed last, with the id of the topic: only what has moved since is told again.
-        self._committed: dict[Partition, tuple[int, str]] = {}
+        self._cursors: defaultdict[Partition, PartitionCursor] = defaultdict(PartitionCursor)
         self._reads = self._tries = self._commits = 0
         self._failing = ""
-        self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
+        self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
         self._committing = threading.Lock()
         self._writer = self._opened()
@@ -75,7 +71,7 @@ class Letters:
         """Decide by another intake from the next batch on, and read what it reads."""
         self._former, self._intake, self._subscription = self._intake, intake, subscription
 
-    def read(self) -> Batch | None:
+    def read(self) -> LetterBatch | None:
         """The next batch, or None if there is none within some milliseconds."""
         self._reads += 1
         if self.stopped:
@@ -84,7 +80,7 @@ class Letters:
             self._member.read(1, _AGAIN_S)
             return None
         self._member.subscribe(self._subscription)
-        self._look()
+        self._check_topics()
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._records, _AGAIN_S)
@@ -95,74 +91,67 @@ class Letters:
                 # Whatever failed, nothing is left to do.
                 self._failing = ""
             return None
+        try:
+            messages = self._member.mark_unreadable(messages)
+        except (KafkaException, TimeoutError) as error:
+            self._start_over(str(error))
+            return None
         first: dict[Any, int] = {(m.topic(), m.partition()): m.offset() or 0 for m in reversed(messages)}
         positions = self._member.positions()
         if self._went_back(first, {(p.topic, p.partition): p.metadata for p in positions}):
             self._start_over("letters came twice")
             return None
-        self._reached |= {(p.topic, p.partition): p.offset for p in positions}
+        for p in positions:
+            self._cursors[p.topic, p.partition].read_to = p.offset
         # Bytes are bounded by counting records: as many as would have fitted, had all been like these.
         size = sum(map(len, messages)) // len(messages) + 1
         self._records = max(1, min(self._records_max, self._bytes_max // size))
         with self._changed:
             self._under_way += 1
         topics = frozenset(topic for topic, _ in first)
-        # Answered while the batch is settled.
-        return Batch(self._read_epoch, messages, positions, topics, self._member.ask_anew(topics))
+        # Answered while the batch is prepared.
+        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics))
 
     def _went_back(self, first: dict[Partition, int], ids: dict[Partition, str | None]) -> bool:
-        """Whether the consumer went back by itself, as it may when the answer to an old question overrides a seek.
+        """Whether the consumer went back by itself; see `retry.intake.partition_cursor`."""
+        arrivals = [self._cursors[partition].arrives(offset, ids.get(partition)) for partition, offset in first.items()]
+        return Arrival.WENT_BACK in arrivals
 
-        What this member has committed stays read, whatever is answered. Only a partition that goes back to the same place once
-        more, after all were rewound, has lost its end: it is read again.
-        """
-        back = {}
-        for place, offset in first.items():
-            committed, topic_id = self._committed.get(place, (0, ""))
-            floor = max(self._reached.get(place, 0), committed if topic_id == ids.get(place) else 0)
-            if offset >= floor:
-                self._again.pop(place, None)
-            elif self._again.get(place) != offset:
-                back[place] = offset
-            else:
-                self._committed.pop(place, None)
-        self._again |= back
-        return bool(back)
-
-    def _look(self) -> None:
-        """Now and then; a topic that was made anew and has no more letters than were read of it says nothing by itself."""
-        if clock.monotonic_s() >= self._look_at_s:
-            self._look_at_s = clock.monotonic_s() + _LOOK_EVERY_S
+    def _check_topics(self) -> None:
+        """See now and then whether a topic was recreated: one with no more letters than were read of it shows nothing."""
+        if clock.monotonic_s() >= self._check_at_s:
+            self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
             try:
-                others = self._member.ask_anew()()
+                recreated = self._member.ask_recreated()()
             except (KafkaException, TimeoutError):
                 return
-            if others:
-                self._start_over(f"deleted and made again: {', '.join(others)}")
+            if recreated:
+                self._start_over(f"deleted and made again: {', '.join(recreated)}")
 
     def _gained(self, gained: list[Partition]) -> None:
         for partition in gained:
-            for known in (self._reached, self._committed, self._again):
-                known.pop(partition, None)
+            self._cursors.pop(partition, None)
 
     def closing(self) -> bool:
-        """Whether it is being closed: what was not settled by then is read again by whoever comes next."""
+        """Whether it is being closed: what was not committed by then is read again by whoever comes next."""
         return self._closing.is_set()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HealthProbe]:
         """What must go on here; nothing, once it is being closed. Takes no lock, since whoever hangs may hold it."""
         if self._closing.is_set():
             return []
-        found = [
-            Part("reading letters", self._reads, busy=True),
-            Part("taking letters in", self._tries, self._under_way > 0),
-            Part("committing letters", self._commits, trouble=self._failing),
+        probes = [
+            HealthProbe("reading letters", self._reads, busy=True),
+            HealthProbe("taking letters in", self._tries, self._under_way > 0),
+            HealthProbe("committing letters", self._commits, trouble=self._failing),
         ]
-        committed, ended = self._committed, self._member.ended
-        for place in list(self._member.owned):
-            done = committed.get(place, (0, ""))[0], ended.get(place, 0)
-            found.append(Part(f"letters of {place[0]}/{place[1]}", done, place=place, offset=max(done)))
-        return found
+        ended = self._member.ended
+        for partition in list(self._member.owned):
+            cursor = self._cursors.get(partition)
+            done = (cursor.committed or (0, ""))[0] if cursor else 0, ended.get(partition, 0)
+            name = f"letters of {partition[0]}/{partition[1]}"
+            probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
+        return probes
 
     def stop(self, why: str) -> None:
         """Take in nothing more, not even what was read already; it stays on its topics."""
@@ -171,7 +160,7 @@ class Letters:
             self.stopped = why
             self._epoch += 1
 
-    def settle(self, batch: Batch, now_ms: int | None = None) -> Decided | None:
+    def prepare(self, batch: LetterBatch, now_ms: int | None = None) -> PreparedBatch | None:
         """What to write for a batch; None if it was dropped, to be read again.
 
         Args:
@@ -179,11 +168,11 @@ class Letters:
         """
         if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
-            return Decided(batch, self._deciding(batch).settle(batch.handed_over(), now_ms))
+            return PreparedBatch(batch, self._deciding(batch).prepare(batch.handed_over(), now_ms))
         self._done()
         return None
 
-    def _deciding(self, batch: Batch) -> Intake:
+    def _deciding(self, batch: LetterBatch) -> Intake:
         """The intake in use, or the one before it where the batch has letters of a topic that is given up just now.
 
         They were read while the old policy file had their topic; the new one knows nothing to do with them.
@@ -194,7 +183,7 @@ class Letters:
         gone = any(former.reads(topic) and not intake.reads(topic) for topic in batch.topics)
         return former if gone else intake
 
-    def commit(self, decided: Decided) -> bool:
+    def commit(self, decided: PreparedBatch) -> bool:
         """Write it; False if it was dropped or undone, to be read again."""
         try:
             with self._committing:
@@ -202,8 +191,11 @@ class Letters:
         finally:
             self._done()
 
-    def _commit(self, decided: Decided) -> bool:
-        positions = [p for p in decided.batch.positions if self._committed.get((p.topic, p.partition)) != (p.offset, p.metadata)]
+    def _commit(self, decided: PreparedBatch) -> bool:
+        # Only what has moved since.
+        cursors = [self._cursors[p.topic, p.partition] for p in decided.batch.positions]
+        moved = [c.committed != (p.offset, p.metadata) for c, p in zip(cursors, decided.batch.positions, strict=True)]
+        positions = list(compress(decided.batch.positions, moved))
         try:
             member = self._member.metadata()
             # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
@@ -212,7 +204,7 @@ class Letters:
             if not all((p.topic, p.partition) in owned for p in positions):
                 raise TransactionAborted("partitions were given up")
             decided.batch.confirm()
-            self._intake.commit(decided.settled, positions, member, self._writer)
+            self._intake.commit(decided.result, positions, member, self._writer)
         except TransactionAborted as error:
             self._start_over(str(error))
             return False
@@ -221,7 +213,8 @@ class Letters:
             self._writer.close()
             self._writer = self._opened()
             return False
-        self._committed |= {(p.topic, p.partition): (p.offset, p.metadata) for p in positions}
+        for p in positions:
+            self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
         self._commits, self._failing = self._commits + 1, ""
         return True
 
@@ -239,14 +232,16 @@ class Letters:
     def _rewound(self) -> bool:
         epoch = self._epoch
         try:
-            self._reached = self._member.rewind()
+            starts = self._member.rewind()
         except (KafkaException, TimeoutError) as error:
             logger.warning("cannot learn the committed offsets yet: %s", error)
             return False
+        for partition in {*self._cursors, *starts}:
+            self._cursors[partition].read_to = starts.get(partition, 0)
         self._read_epoch = epoch
         return True
 
-    def _opened(self) -> Writer:
+    def _opened(self) -> TransactionalProducer:
         """A producer that has fenced its own past, however long the brokers take to answer."""
         while True:
             writer = self._log.writer(self._name)

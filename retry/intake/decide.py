@@ -7,15 +7,17 @@ import zlib
 import msgspec
 
 from backoff import RetryAt
-from retry.policies.route import Plan, Route
-from retry.policies.target import ORIGIN
 from retry.dead_letters.dead_letter import NO_TIME, Letter
-from retry.intake.attempts.attempt_counter import Trace
+from retry.intake.attempts.attempt_counter import LetterHistory
+from retry.policies.route import RetryPlan, Route
+from retry.policies.target import ORIGIN
 
 DRAWS = 1 << 32
+# Reasons to park under `null_value: cancel`: the null, one without a key, and what it cancels.
+NULL_VALUE, NO_KEY, CANCELLED = "null_value", "no_key", "cancelled"
 
 
-class Case(msgspec.Struct, frozen=True, gc=False):
+class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
     """A letter and what was decided.
 
     Attributes:
@@ -27,9 +29,9 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     """
 
     letter: Letter
-    trace: Trace
+    trace: LetterHistory
     route: Route
-    plan: Plan
+    plan: RetryPlan
     attempt: int
     reason: str | None
     target: str | None
@@ -42,15 +44,20 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         """Whether it waits for earlier letters of its key; what parks waits for nobody."""
         return self.plan.ordered and self.reason is None and self.letter.key is not None
 
+    @property
+    def cancels(self) -> bool:
+        """Whether it is a null that ends what waits under its record key."""
+        return self.reason == NULL_VALUE
+
 
 def decide(
     route: Route,
     letter: Letter,
-    trace: Trace,
+    trace: LetterHistory,
     now_ms: int,
     unfit: str | None = None,
     failed_at_ms: int | None = None,
-) -> Case:
+) -> DecidedLetter:
     """What becomes of a letter.
 
     Args:
@@ -65,7 +72,7 @@ def decide(
         letter.failure,
         attempt=attempt,
         age_ms=max(0, now_ms - first_ms),
-        headers=letter.kept,
+        headers=letter.original_headers,
         null_value=letter.value is None,
     )
     target = None if plan.park else plan.target(letter.failure, letter.topic)
@@ -80,9 +87,9 @@ def decide(
             retry_at_ms=letter.retry_at_ms,
         )
         if isinstance(decision, RetryAt):
-            return Case(letter, trace, route, plan, attempt, None, target, decision.due_at_ms, failed_at_ms, first_ms)
+            return DecidedLetter(letter, trace, route, plan, attempt, None, target, decision.due_at_ms, failed_at_ms, first_ms)
         reason = decision.reason
-    return Case(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms)
+    return DecidedLetter(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms)
 
 
 def draw(source: bytes) -> float:
@@ -90,12 +97,14 @@ def draw(source: bytes) -> float:
     return zlib.crc32(source) / DRAWS
 
 
-def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str | None) -> str | None:
+def _refusal(letter: Letter, trace: LetterHistory, route: Route, plan: RetryPlan, target: str | None) -> str | None:
     """Why this letter must not be retried, whatever its number and age; None where it may."""
     if not letter.copyable():
         return "unreadable_headers"
     if plan.park:
         return "rule"
+    if plan.null_cancels and letter.value is None:
+        return NO_KEY if letter.key is None else NULL_VALUE
     if trace.made is None:
         return "bad_attempt"
     if letter.retry_at_ms == NO_TIME and plan.policy.honour_retry_at:
@@ -104,6 +113,6 @@ def _refusal(letter: Letter, trace: Trace, route: Route, plan: Plan, target: str
         return "no_policy"
     if target is None and (plan.retry_to != ORIGIN or letter.failure.origin_topic is None):
         return "no_origin" if plan.retry_to == ORIGIN else "no_target"
-    if plan.template is not None and target not in (route.allowed_targets or ()):
+    if plan.template is not None and not route.completes(target):
         return "target_not_allowed"
     return None

@@ -1,6 +1,8 @@
-"""Doors: what comes in that is no dead letter. A door turns messages of its topics into named entries, without any I/O.
+"""Entry sources: what comes in that is no dead letter.
 
-Everything else is the engine's: a batch of a door's messages is taken in as one of letters is, exactly once, and what it made
+An entry source turns messages of its topics into named entries, without any I/O.
+
+Everything else is the engine's: a batch of its messages is taken in as one of letters is, exactly once, and what it made
 waits, is delivered and ends as every entry does. See `retry.intake.intake` and `retry.delay_queue.table.named_entries`.
 """
 
@@ -9,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from retry.intake.batch import BatchResult
 from retry.policies.registry import Registry
-from retry.intake.settled import Settled
 
 
-class Door(Protocol):
+class EntrySource(Protocol):
     """Turns messages into entries. Replaced as a whole when the policy file is.
 
     Attributes:
@@ -27,39 +29,39 @@ class Door(Protocol):
         """Whether messages of this topic are its own."""
         ...
 
-    def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
+    def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """Put down what a batch comes to: changelog rows, `{"key": …, "value": …}`, by shard in `into.entries`.
 
         Total: a message that makes no sense is passed over and counted, since one that raises would be read for ever.
-        A row must fit into the changelog, see `Place.bytes_max`.
+        A row must fit into the changelog, see `QueueLimits.bytes_max`.
         """
         ...
 
     def permits(self, team: str, destination: str) -> bool:
-        """Whether entries that a team has from this door may go to a topic; asked again before each is sent."""
+        """Whether entries that a team has from this entry source may go to a topic; asked again before each is sent."""
         ...
 
 
-class Place(NamedTuple):
-    """Where doors put entries: into how many shards, and how large a record of theirs may be, envelope, key and all."""
+class QueueLimits(NamedTuple):
+    """Where entry sources put entries: into how many shards, and how large a record of theirs may be, envelope, key and all."""
 
     shards: int
     bytes_max: int
 
 
-Opened = Callable[[Registry, Place], Sequence[Door]]
+MakeSources = Callable[[Registry, QueueLimits], Sequence[EntrySource]]
 
 
-def none(_registry: Registry, _place: Place) -> Sequence[Door]:
-    """No door but that of dead letters."""
+def none(_registry: Registry, _place: QueueLimits) -> Sequence[EntrySource]:
+    """No entry source but that of dead letters."""
     return ()
 
 
-def subscription(registry: Registry, doors: Sequence[Door]) -> list[str]:
-    """What a worker reads: dead letters, and what comes in by the doors."""
-    return [*registry.subscription(), *(topic for door in doors for topic in door.topics)]
+def subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str]:
+    """What a worker reads: dead letters, and what comes in by the entry sources."""
+    return [*registry.subscription(), *(topic for source in sources for topic in source.topics)]
 
 
-def permits(registry: Registry, doors: Sequence[Door], team: str, destination: str) -> bool:
+def permits(registry: Registry, sources: Sequence[EntrySource], team: str, destination: str) -> bool:
     """Whether anybody lets entries of a team go there."""
-    return registry.permits(team, destination) or any(door.permits(team, destination) for door in doors)
+    return registry.permits(team, destination) or any(source.permits(team, destination) for source in sources)

@@ -11,7 +11,7 @@ The effects of one batch, in their order, and what a crash after each costs:
 A letter that must not be retried becomes an entry too, due at once, with the parking topic as its destination: what
 leaves the service leaves it by one way. Nothing here reads a clock or draws a number.
 
-Messages of a door's topics go to that door, and what it puts down goes the same way.
+Messages of an entry source's topics go to that source, and what it puts down goes the same way.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from retry.intake import attempts
-from retry.intake.decide import Case, decide
-from retry.intake.entry_source import Door
-from retry.intake.pointer_letters import Fetch, fill
-from retry.intake.build_entry import Packed, Packer
-from retry.policies.registry import Registry
-from retry.intake.settled import Settled
 from retry.dead_letters.dead_letter import Letter, read
+from retry.intake import attempts
+from retry.intake.attempts.attempt_counter import AttemptCounter
+from retry.intake.batch import BatchResult
+from retry.intake.build_entry import BuiltEntry, EntryBuilder
+from retry.intake.decide import DecidedLetter, decide
+from retry.intake.entry_source import EntrySource
+from retry.intake.fast_path import FastPath
+from retry.intake.pointer_letters import Fetch, fill
+from retry.policies.registry import Registry
 from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import VERSION, Outcome, to_json
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
-from retry.intake.attempts.attempt_counter import Tracer
-from retry.intake.fast_path import Usual
 
 _TOGETHER = 512
 
 
-class Writer(Protocol):
+class IntakeWriter(Protocol):
     """The part of a transaction that intake uses; see `retry.kafka.transactional_producer`."""
 
     def begin(self) -> None: ...
@@ -57,57 +57,57 @@ class Intake:
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.names`.
       partitions: how many each of these topics has.
-      doors: what is read besides dead letters.
+      sources: what is read besides dead letters.
     """
 
     def __init__(
-        self, registry: Registry, tracer: Tracer, packer: Packer, fetch: Fetch | None, names: Any,
-        partitions: Mapping[str, int], doors: Sequence[Door] = (),
+        self, registry: Registry, tracer: AttemptCounter, packer: EntryBuilder, fetch: Fetch | None, names: Any,
+        partitions: Mapping[str, int], sources: Sequence[EntrySource] = (),
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
-        self._usual = Usual(registry, tracer, packer, self._shards)
+        self._fast_path = FastPath(registry, tracer, packer, self._shards)
         self._policies: dict[bytes | None, str] = {
             plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
         }
-        self._doors, self._door_of = doors, dict[str, Door | None]()
+        self._sources, self._source_of = sources, dict[str, EntrySource | None]()
 
     def reads(self, topic: str) -> bool:
-        """Whether its registry has policies for this topic, or a door reads it."""
-        return self._registry.reads(topic) or any(door.reads(topic) for door in self._doors)
+        """Whether its registry has policies for this topic, or an entry source reads it."""
+        return self._registry.reads(topic) or any(source.reads(topic) for source in self._sources)
 
-    def settle(self, messages: Iterable[Any], now_ms: int) -> Settled:
+    def prepare(self, messages: Iterable[Any], now_ms: int) -> BatchResult:
         """What to write for a batch of letters; nothing is written yet."""
-        settled, waiting = Settled(), iter(messages)
+        result, waiting = BatchResult(), iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
-            if self._doors:
-                some = self._by_doors(some, now_ms, settled)
-            others = self._usual.settle(some, now_ms, settled)
+            if self._sources:
+                some = self._by_sources(some, now_ms, result)
+            others = self._fast_path.prepare(some, now_ms, result)
             some.clear()
             for case, packed in self._decided(others, now_ms):
-                self._add(case, packed, now_ms, settled)
-        settled.pack()
-        return settled
+                self._add(case, packed, now_ms, result)
+        result.pack()
+        return result
 
-    def _by_doors(self, some: list[Any], now_ms: int, into: Settled) -> list[Any]:
-        """Give doors what is theirs; the letters, in their order."""
-        of_door: dict[int, tuple[Door, list[Any]]] = {}
+    def _by_sources(self, some: list[Any], now_ms: int, into: BatchResult) -> list[Any]:
+        """Give entry sources what is theirs; the letters, in their order."""
+        of_source: dict[int, tuple[EntrySource, list[Any]]] = {}
         letters = []
         for message in some:
             topic = message.topic()
-            if topic not in self._door_of:
-                self._door_of[topic] = next((door for door in self._doors if door.reads(topic)), None)
-            door = self._door_of[topic]
-            if door is None:
+            if topic not in self._source_of:
+                self._source_of[topic] = next((source for source in self._sources if source.reads(topic)), None)
+            source = self._source_of[topic]
+            if source is None:
                 letters.append(message)
             else:
-                of_door.setdefault(id(door), (door, []))[1].append(message)
-        for door, messages in of_door.values():
-            door.settle(messages, now_ms, into)
+                of_source.setdefault(id(source), (source, []))[1].append(message)
+        for source, messages in of_source.values():
+            source.prepare(messages, now_ms, into)
         return letters
 
-    def _add(self, case: Case, packed: Packed, now_ms: int, to: Settled) -> None:
+    def _add(self, case: DecidedLetter, packed: BuiltEntry, now_ms: int, to: BatchResult) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
         to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
         to.outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
@@ -125,14 +125,14 @@ class Intake:
         if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
 
-    def _failed(self, case: Case, attempt: int) -> Retry:
+    def _failed(self, case: DecidedLetter, attempt: int) -> Retry:
         """The retry that failed, as far as the letter says and the policy file knows of it."""
         letter = case.letter
         sent_ms = case.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
         policy = self._policies.get(letter.policy, case.plan.name)
         return Retry(case.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
-    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
 
         A few hundred letters go through one step together: its code and their data stay at hand, which saves a tenth.
@@ -142,13 +142,13 @@ class Intake:
         while some := list(islice(waiting, _TOGETHER)):
             yield from self._decided(some, now_ms)
 
-    def _decided(self, some: list[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+    def _decided(self, some: list[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         trace = self._tracer.trace
         routes = [self._registry.route(message.topic()) for message in some]
         letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
         some.clear()
         unfit = fill(letters, routes, self._fetch)
-        windows = [route.usual.policy.max_age_ms for route in routes]
+        windows = [route.default_plan.policy.max_age_ms for route in routes]
         pasts = [trace(letter, now_ms, window) for letter, window in zip(letters, windows, strict=True)]
         cases = [
             decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
@@ -156,7 +156,7 @@ class Intake:
         ]
         return zip(cases, map(self._packer.pack, cases), strict=True)
 
-    def commit(self, settled: Settled, positions: list[Any], member: object, writer: Writer) -> None:
+    def commit(self, result: BatchResult, positions: list[Any], member: object, writer: IntakeWriter) -> None:
         """Write it; the steps are those of the module's docstring.
 
         Args:
@@ -167,13 +167,13 @@ class Intake:
           TransactionFailed: nothing was taken in; the letters must be read again.
         """
         writer.begin()
-        for shard, entries_of_shard in settled.entries.items():
+        for shard, entries_of_shard in result.entries.items():
             writer.write(self._names.changelog, shard, entries_of_shard)
             # Copied by now, and still at hand: to touch it later, only to let it go, costs far more.
             entries_of_shard.clear()
         # In one partition each: every partition that a transaction touches costs the brokers more than a hundred records.
-        draw = zlib.crc32(settled.outcomes[0]["value"]) if settled.outcomes else 0
-        for topic, rows in ((self._names.outcomes, settled.outcomes), (self._names.lineage, settled.lineages)):
+        draw = zlib.crc32(result.outcomes[0]["value"]) if result.outcomes else 0
+        for topic, rows in ((self._names.outcomes, result.outcomes), (self._names.lineage, result.lineages)):
             writer.write(topic, draw % self._partitions[topic], rows)
             rows.clear()
         writer.read_to(positions, member)
@@ -184,7 +184,7 @@ class Intake:
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
 
 
-def _outcome(case: Case, target: str, reason: str | None, now_ms: int) -> Outcome:
+def _outcome(case: DecidedLetter, target: str, reason: str | None, now_ms: int) -> Outcome:
     letter, failure = case.letter, case.letter.failure
     return {
         "v": VERSION,

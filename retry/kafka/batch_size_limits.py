@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
 
 
-class Portions:
-    """By topic, how many bytes of records go together: without limit, until so many were refused."""
+class BatchSizeLimits:
+    """By topic, how many bytes of records go together: without limit, until so many were refused.
 
-    def __init__(self) -> None:
+    Args:
+      compressed: whether records are on their way, so that a larger one may be taken where a smaller one was not.
+    """
+
+    def __init__(self, *, compressed: bool = False) -> None:
+        self.compressed = compressed
         self._bytes_max: dict[str, int] = {}
         self._queued: dict[str, int] = {}
 

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from retry.kafka import client_config
 from retry.kafka.client_config import Config
 
 _ANSWER_S = 4.0
@@ -31,15 +32,15 @@ class BrokerClock:
         Raises:
           KafkaException, TimeoutError: no broker took the record within 4 s.
         """
-        self._producer = self._producer or Producer(self._config)
-        told: Future[int] = Future()
+        self._producer = self._producer or client_config.producer(self._config)
+        timestamp_ms: Future[int] = Future()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                told.set_result(message.timestamp()[1])
+                timestamp_ms.set_result(message.timestamp()[1])
             else:
-                told.set_exception(KafkaException(error))
+                timestamp_ms.set_exception(KafkaException(error))
 
         self._producer.produce(self._topic, None, _KEY, 0, delivered)
         self._producer.flush(_ANSWER_S)
-        return told.result(0)
+        return timestamp_ms.result(0)

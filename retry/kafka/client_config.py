@@ -6,34 +6,47 @@ The operator's `RETRY_KAFKA_*` properties come after our preferences and before 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import monotonic_s
-from retry.errors import BrokersUnreachable
+from retry.errors import BrokersUnreachable, SettingsInvalid
+from retry.kafka.asked_again import until_answered
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
-_SAY_AGAIN_S = 5.0
+_LOG_AGAIN_S = 5.0
 
 
-class _Sparing(logging.Filter):
-    """Lets one line about a lost connection through every few seconds; ten clients say it twenty times a second each."""
+# A connection is lost, the transaction coordinator refuses a partition or a producer, a transaction can only be undone.
+_OFTEN = ("FAIL", "ADDPARTS", "TXNERR", "GETPID")
 
-    _quiet_until_s = 0.0
+
+class Sparing(logging.Filter):
+    """Lets one line of each of some kinds through every few seconds; ten clients, say, log it twenty times a second each.
+
+    Args:
+      kinds: the first words of their lines.
+    """
+
+    def __init__(self, *kinds: str) -> None:
+        super().__init__()
+        self._quiet_until_s = dict.fromkeys(kinds, 0.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.getMessage().startswith("FAIL "):
+        kind = record.getMessage().partition(" ")[0]
+        if kind not in self._quiet_until_s:
             return True
-        said = monotonic_s() >= self._quiet_until_s
-        if said:
-            self._quiet_until_s = monotonic_s() + _SAY_AGAIN_S
-        return said
+        passes = monotonic_s() >= self._quiet_until_s[kind]
+        if passes:
+            self._quiet_until_s[kind] = monotonic_s() + _LOG_AGAIN_S
+        return passes
 
 
-log.addFilter(_Sparing())
+log.addFilter(Sparing(*_OFTEN))
 
 # The shortest that brokers accept by default. No transaction may outlive it: an open one holds back every
 # read_committed reader of the partitions that it touched.
@@ -53,20 +66,48 @@ _FETCHING = {
 }
 
 Config = dict[str, Any]
+_Client = TypeVar("_Client")
 
 
-def admin(settings: Settings) -> AdminClient:
+def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
     """A client for topics and configurations, connected.
 
     Raises:
-      BrokersUnreachable: nobody answered within 10 seconds.
+      BrokersUnreachable: nobody answered in that time.
+      SettingsInvalid: as `consumer`.
     """
-    client = AdminClient({**_common(settings), **settings.kafka})
+    client = _made(AdminClient, {**_common(settings), **settings.kafka})
     try:
-        client.list_topics(timeout=_REACH_S)
+        until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
         raise BrokersUnreachable(settings.bootstrap_servers, error.args[0].str()) from error
     return client
+
+
+def consumer(config: Config) -> Consumer:
+    """A consumer, not connected.
+
+    Raises:
+      SettingsInvalid: a property is unknown, or cannot be used as it is.
+    """
+    return _made(Consumer, config)
+
+
+def producer(config: Config) -> Producer:
+    """A producer, not connected; raises as `consumer`."""
+    return _made(Producer, config)
+
+
+def _made(client: Callable[[Config], _Client], config: Config) -> _Client:
+    try:
+        return client(config)
+    except (KafkaException, TypeError, ValueError, AttributeError) as error:
+        reason = (error.args[0].str() if isinstance(error, KafkaException) else str(error)).strip()
+        named = max((name for name in config if name in reason), key=len, default="")
+        if named.endswith(".location"):
+            reason += f" (is {config[named]} a file that this user can read?)"
+        variable = f"RETRY_KAFKA_{named.replace('.', '_').upper() or '*'}"
+        raise SettingsInvalid(variable, f"{reason}; correct it or unset it, here or in the file of a scheduler") from None
 
 
 def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
@@ -111,10 +152,14 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed") -
     return {**_common(settings), **_FETCHING, **settings.kafka, **settings.kafka_consumer, **demanded}
 
 
-def producer_config(settings: Settings, transactional_id: str) -> Config:
-    """A transactional producer that partitions keys as the Java client does, unless it is told otherwise."""
+def producer_config(settings: Settings, transactional_id: str, compression: str = "none") -> Config:
+    """A transactional producer that partitions keys as the Java client does, unless it is told otherwise.
+
+    Args:
+      compression: of all that it writes: none, where teams read any of it, since stock KafkaJS and aiokafka cannot read lz4.
+    """
     preferred = {
-        "compression.type": "lz4",
+        "compression.type": compression,
         "linger.ms": 5,
         "batch.size": 1_000_000,
         "queue.buffering.max.messages": 200_000,
@@ -135,6 +180,11 @@ def producer_config(settings: Settings, transactional_id: str) -> Config:
         "acks": "all",
     }
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
+
+
+def compresses(config: Config) -> bool:
+    """Whether a producer with this configuration compresses, so that the size of a record says nothing of what is sent."""
+    return any(config.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))
 
 
 def records_config(settings: Settings) -> Config:

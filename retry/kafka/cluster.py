@@ -7,16 +7,17 @@ from collections.abc import Iterable
 from confluent_kafka.admin import AdminClient
 
 from retry.kafka import client_config, offset_ranges
-from retry.kafka.partition_reader import Follower
-from retry.kafka.topic_ids import Changelog, Identities
-from retry.kafka.interface import Bounds, Partition, Told
-from retry.kafka.group_member import Member
-from retry.kafka.unassigned_partitions import Orphans
-from retry.kafka.transactional_producer import Transactions
+from retry.kafka.group_member import KafkaGroupMember
+from retry.kafka.interface import OffsetBounds, OnAssigned, Partition
+from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.topic_ids import ChangelogIdentity, TopicIds
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.kafka.unassigned_partitions import UnassignedPartitions
 from retry.settings import Settings
 
 
-class Brokers:
+class KafkaCluster:
     """See `retry.kafka.interface.Log`.
 
     Args:
@@ -24,31 +25,38 @@ class Brokers:
       changelog: the one that it began with.
     """
 
-    def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: Changelog) -> None:
+    def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
 
-    def writer(self, name: str) -> Transactions:
+    def writer(self, name: str) -> KafkaTransactionalProducer:
         """See `Log.writer`."""
-        return Transactions(client_config.producer_config(self._settings, f"{self._settings.app_id}-{name}"))
+        # Intake writes to the service's own topics alone.
+        compression = "lz4" if name.startswith("intake-") else "none"
+        return KafkaTransactionalProducer(
+            client_config.producer_config(self._settings, f"{self._settings.app_id}-{name}", compression)
+        )
 
-    def follower(self) -> Follower:
+    def follower(self) -> KafkaPartitionReader:
         """See `Log.follower`."""
-        return Follower(client_config.reader_config(self._settings))
+        return KafkaPartitionReader(client_config.reader_config(self._settings))
 
-    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
+    def member(
+        self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
+    ) -> KafkaGroupMember:
         """See `Log.member`."""
         config = client_config.consumer_config(self._settings, group, self._instance)
-        orphans = Orphans(self._admin, config, subscription)
-        return Member(config, subscription, orphans, gained, leaving, Identities(self._admin), reads=reads)
+        orphans = UnassignedPartitions(self._admin, config, subscription)
+        refused = RefusedHeaders(client_config.reader_config(self._settings))
+        return KafkaGroupMember(config, subscription, orphans, gained, leaving, TopicIds(self._admin), refused, reads=reads)
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""
         # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
         self._changelog.confirm()
-        asked = list(partitions)
-        starts, ends = offset_ranges.starts(self._admin, topic, asked), offset_ranges.ends(self._admin, topic, asked)
-        return {n: Bounds(starts[n], ends[n]) for n in asked}
+        numbers = list(partitions)
+        starts, ends = offset_ranges.starts(self._admin, topic, numbers), offset_ranges.ends(self._admin, topic, numbers)
+        return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
 
-    def readable(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where readers of committed records end now; without what no broker answered for within a few seconds."""
-        return offset_ranges.readable(self._admin, places)
+        return offset_ranges.readable(self._admin, partitions)

@@ -1,4 +1,4 @@
-"""What a consumer group is at, asked from outside."""
+"""Asks brokers what offsets consumer groups have committed, and how many members they have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline
+from retry.kafka import authorization
+from retry.kafka.asked_again import until_answered
+from retry.kafka.authorization import Right
 from retry.kafka.interface import Partition
 
 _ASK_S = 20.0
@@ -19,22 +22,27 @@ _EXPIRES_S = 180.0
 
 def position(admin: AdminClient, group: str, topic: str, partition: int) -> int | None:
     """Where a group goes on reading a partition; None where it has committed nothing."""
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-    return _committed(admin, asked).get((topic, partition))
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+    return _committed(admin, request).get((topic, partition))
 
 
-def positions(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
     """By topic and partition, where a group goes on reading; empty where there is no such group."""
     return _committed(admin, ConsumerGroupTopicPartitions(group))
 
 
-def _committed(admin: AdminClient, asked: ConsumerGroupTopicPartitions) -> dict[tuple[str, int], int]:
-    group = asked.group_id
+def _committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
+    def ask(within_s: float) -> dict[Partition, int]:
+        answers = admin.list_consumer_group_offsets([request], request_timeout=_EXPIRES_S)
+        return _offsets(answers[request.group_id].result(within_s))
+
     try:
-        return _offsets(admin.list_consumer_group_offsets([asked], request_timeout=_ASK_S)[group].result(_ASK_S))
+        return until_answered(ask, _ASK_S)
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}
+        if authorization.refused(error):
+            raise authorization.lacking(Right(authorization.GROUP, request.group_id, authorization.DESCRIBE)) from error
         raise
 
 
@@ -43,40 +51,48 @@ class Committed:
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-        self._asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
+        self._pending: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
 
     def __call__(self, groups: Iterable[str], wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
         """What groups have committed, nothing where there is no such group, and why some could not be asked."""
         groups, deadline = list(groups), Deadline(wait_s)
-        self._asked = {group: self._asked.get(group) or self._ask(group) for group in groups}
-        found: dict[str, dict[Partition, int]] = {}
+        self._pending = {group: self._pending.get(group) or self._ask(group) for group in groups}
+        committed: dict[str, dict[Partition, int]] = {}
         failed: dict[str, str] = {}
         for group in groups:
             try:
-                found[group] = _offsets(self._asked[group].result(deadline.remaining_s()))
+                committed[group] = _offsets(self._pending[group].result(deadline.remaining_s()))
             except TimeoutError:
                 failed[group] = "no answer in time"
                 continue
             except KafkaException as error:
                 if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
-                    found[group] = {}
+                    committed[group] = {}
                 else:
-                    failed[group] = error.args[0].str()
-            del self._asked[group]
-        return found, failed
+                    failed[group] = authorization.advice(error.args[0], authorization.DESCRIBE, group=group)
+            del self._pending[group]
+        return committed, failed
 
     def _ask(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
-        asked = ConsumerGroupTopicPartitions(group)
+        request = ConsumerGroupTopicPartitions(group)
         answer: Future[ConsumerGroupTopicPartitions]
-        answer = self._admin.list_consumer_group_offsets([asked], request_timeout=_EXPIRES_S)[group]
+        answer = self._admin.list_consumer_group_offsets([request], request_timeout=_EXPIRES_S)[group]
         return answer
 
 
-def _offsets(told: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
-    return {(place.topic, place.partition): place.offset for place in told.topic_partitions or () if place.offset >= 0}
+def _offsets(answer: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
+    return {(p.topic, p.partition): p.offset for p in answer.topic_partitions or () if p.offset >= 0}
 
 
-def members(admin: AdminClient, group: str) -> int:
-    """How many members a group has; 0 where there is no such group."""
-    about = admin.describe_consumer_groups([group], request_timeout=_ASK_S)[group].result(_ASK_S)
-    return len(about.members)
+def members(admin: AdminClient, group: str) -> int | None:
+    """How many members a group has; 0 where there is no such group, None where this user may not know."""
+
+    def ask(within_s: float) -> int:
+        return len(admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s).members)
+
+    try:
+        return until_answered(ask, _ASK_S)
+    except KafkaException as error:
+        if authorization.refused(error):
+            return None
+        raise

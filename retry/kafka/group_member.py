@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
+from retry.kafka import client_config
 from retry.kafka.client_config import Config
-from retry.kafka.partition_reader import Complaints
-from retry.kafka.topic_ids import Identities
-from retry.kafka.interface import Partition, Told
-from retry.kafka.unassigned_partitions import Orphans
+from retry.kafka.interface import OnAssigned, Partition
+from retry.kafka.reading_loop import ErrorLog, ReadingLoop, is_end
+from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.topic_ids import TopicIds
+from retry.kafka.unassigned_partitions import UnassignedPartitions
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +26,12 @@ _AGAIN_S = 1.0
 _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 
 
-class Member:
+def _decides(error: KafkaError) -> bool:
+    # A consumer hands its fatal errors on under one code, without the flag.
+    return is_end(error) or error.fatal() or error.code() == KafkaError._FATAL
+
+
+class KafkaGroupMember:
     """A consumer and the partitions that it owns. All methods but `metadata` belong to one thread.
 
     Only that thread touches the consumer: any other would wait until it is neither reading nor being told of partitions
@@ -35,6 +43,7 @@ class Member:
     Args:
       gained: told of partitions that are ours from now on.
       leaving: told of partitions before they are given up; it may finish what is under way.
+      refused: tells what was read and shows no headers though it has some.
       reads: whether records are wanted too, and not only to know what is ours.
     """
 
@@ -42,10 +51,11 @@ class Member:
         self,
         config: Config,
         subscription: Sequence[str],
-        orphans: Orphans,
-        gained: Told,
-        leaving: Told,
-        identities: Identities,
+        orphans: UnassignedPartitions,
+        gained: OnAssigned,
+        leaving: OnAssigned,
+        identities: TopicIds,
+        refused: RefusedHeaders,
         *,
         reads: bool = True,
     ) -> None:
@@ -53,24 +63,25 @@ class Member:
         self.ended: dict[Partition, int] = {}
         self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
-        self._reads, self._complaints = reads, Complaints()
+        self._reads, self._errors = reads, ErrorLog(config["group.id"])
         self._identities, self._ids = identities, dict[str, str]()
+        self._refused = refused
         self._gave_up = False
         self._metadata: object | None = None
         self._fatal_at_s: list[float] = []
-        self._consumer = self._joined()
+        self._join()
 
-    def _joined(self) -> Consumer:
-        consumer = Consumer(self._config)
-        self._subscribe(consumer)
-        return consumer
+    def _join(self) -> None:
+        self._consumer = client_config.consumer(self._config)
+        self._loop = ReadingLoop(self._consumer, self._errors, _decides)
+        self._subscribe()
 
-    def _subscribe(self, consumer: Consumer) -> None:
+    def _subscribe(self) -> None:
         if self._subscription:
-            told = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
-            consumer.subscribe(self._subscription, **told)
+            callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+            self._consumer.subscribe(self._subscription, **callbacks)
         else:
-            consumer.unsubscribe()
+            self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
         """The next records, only of partitions that are owned.
@@ -80,21 +91,15 @@ class Member:
         """
         self._orphans.look()
         self._gave_up = False
-        messages = self._consumer.consume(records_max, wait_s)
+        messages = self._loop.read(records_max, wait_s)
         self._metadata = self._consumer.consumer_group_metadata()
-        for message in messages:
-            error = message.error()
-            if error is None:
-                continue
-            # A consumer hands its fatal errors on under one code, without the flag.
-            if error.fatal() or error.code() == KafkaError._FATAL:
+        answers = [m for m in messages if m.error() is not None]
+        for message in answers:
+            if not is_end(error := cast(KafkaError, message.error())):
                 self._join_again(error)
                 return []
-            if error.code() == KafkaError._PARTITION_EOF:
-                self.ended[message.topic() or "", message.partition() or 0] = message.offset() or 0
-            else:
-                self._complaints.tell(error)
-        usable = [m for m in messages if m.error() is None]
+            self.ended[message.topic() or "", message.partition() or 0] = message.offset() or 0
+        usable = [m for m in messages if m.error() is None] if answers else messages
         # Partitions may have been given up while the batch was being gathered.
         return [m for m in usable if (m.topic(), m.partition()) in self.owned] if self._gave_up else usable
 
@@ -104,7 +109,7 @@ class Member:
             log.info("reading %s", ", ".join(subscription) or "nothing")
             self._subscription = list(subscription)
             self._orphans.watch(subscription)
-            self._subscribe(self._consumer)
+            self._subscribe()
 
     def _join_again(self, fatal: KafkaError) -> None:
         """Give everything up and begin as a new consumer; this one is of no more use."""
@@ -115,7 +120,7 @@ class Member:
         log.warning("joining the group again: %s", fatal)
         self.close()
         clock.pause(_AGAIN_S)
-        self._consumer = self._joined()
+        self._join()
 
     def positions(self) -> list[TopicPartition]:
         """Where reading goes on, of all owned partitions from which something was read."""
@@ -137,6 +142,10 @@ class Member:
             raise TransactionAborted("no member of the group")
         return metadata
 
+    def mark_unreadable(self, messages: list[Any]) -> list[Any]:
+        """The same records; those whose headers the client cannot read as `UnreadableHeaders`."""
+        return self._refused.mark_unreadable(messages)
+
     def rewind(self) -> dict[Partition, int]:
         """Read on from the committed offsets; waits for transactions that are about to commit some.
 
@@ -151,30 +160,31 @@ class Member:
         ids = self._identities.now(topic for topic, _ in self.owned)
         starts: dict[Partition, int] = {}
         for partition in self._consumer.committed(owned, _COMMITTED_S) if owned else ():
-            made_anew = partition.metadata and partition.metadata != ids.get(partition.topic, partition.metadata)
-            start = OFFSET_BEGINNING if partition.offset < 0 or made_anew else partition.offset
+            recreated = partition.metadata and partition.metadata != ids.get(partition.topic, partition.metadata)
+            start = OFFSET_BEGINNING if partition.offset < 0 or recreated else partition.offset
             self._consumer.seek(TopicPartition(partition.topic, partition.partition, start))
             starts[partition.topic, partition.partition] = max(0, start)
         self._ids = ids
         return starts
 
-    def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
-        """Ask which of some topics, or of all that are read, are no longer what they were when reading of them began.
+    def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
+        """Ask which of some topics, or of all that are read, were deleted and made again since reading of them began.
 
         A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
         What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread. The answer comes while other things are done, and is told when it is wanted.
+        Safe in any thread. The answer comes while other things are done; what is returned waits for it.
 
-        Being told raises:
+        Waiting raises:
           KafkaException, TimeoutError: nobody answered.
         """
-        known = self._ids
-        told = self._identities.ask(topics or known)
-        return lambda: sorted(topic for topic, topic_id in told().items() if topic_id != known.get(topic))
+        ids_before = self._ids
+        ids_now = self._identities.ask(topics or ids_before)
+        return lambda: sorted(topic for topic, topic_id in ids_now().items() if topic_id != ids_before.get(topic))
 
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""
         self._consumer.close()
+        self._refused.close()
         self._metadata = None
         if self.owned:
             self._give_up(list(self.owned))
@@ -212,5 +222,5 @@ class Member:
     def _give_up(self, given_up: list[Partition]) -> None:
         self._leaving(given_up)
         self.owned -= set(given_up)
-        self.ended = {place: offset for place, offset in self.ended.items() if place in self.owned}
+        self.ended = {partition: offset for partition, offset in self.ended.items() if partition in self.owned}
         self._gave_up = True

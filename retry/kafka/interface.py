@@ -1,42 +1,50 @@
-"""What a worker's core asks of the brokers. Real ones stand behind `brokers`; `memory` keeps a log without any."""
+"""What the other rooms ask of Kafka. `kafka.cluster` answers with real brokers, `retry.testing.kafka` without any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+# Under their own names: what other rooms need of the client library comes through here.
+from confluent_kafka import KafkaError as KafkaError
+from confluent_kafka import KafkaException as KafkaException
+from confluent_kafka import Message as Message
+from confluent_kafka import TopicPartition as TopicPartition
+from confluent_kafka.admin import AdminClient as AdminClient
 
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
+from retry.kafka.refused_records import Anchor
 
 Partition = tuple[str, int]
-Told = Callable[[list[Partition]], None]
+OnAssigned = Callable[[list[Partition]], None]
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Offset of the first record of a partition, and the one behind the last, undecided records included."""
 
     start: int
     end: int
 
 
-class Writer(Protocol):
+class TransactionalProducer(Protocol):
     """Transactions of one `transactional.id`; see `retry.kafka.transactional_producer` for what each method does and raises."""
 
-    def open(self) -> None: ...
+    def open(self, within_s: float = ...) -> None: ...
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def publish(self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None: ...
+    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None: ...
     def rehearse(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]: ...
     def read_to(self, positions: list[TopicPartition], member: object) -> None: ...
+    def arrived(self, within_s: float) -> bool: ...
+    def is_silent(self) -> bool: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...
 
 
-class Follower(Protocol):
+class PartitionReader(Protocol):
     """Committed records of partitions, from given offsets on; see `retry.kafka.partition_reader`."""
 
     def begin(self, topic: str, partition: int, offset: int) -> None: ...
@@ -45,7 +53,7 @@ class Follower(Protocol):
     def close(self) -> None: ...
 
 
-class Member(Protocol):
+class GroupMember(Protocol):
     """One member of a consumer group; see `retry.kafka.group_member`."""
 
     @property
@@ -53,26 +61,29 @@ class Member(Protocol):
     @property
     def ended(self) -> dict[Partition, int]: ...
     def read(self, records_max: int, wait_s: float) -> list[Message]: ...
+    def mark_unreadable(self, messages: list[Any]) -> list[Any]: ...
     def subscribe(self, subscription: list[str]) -> None: ...
     def positions(self) -> list[TopicPartition]: ...
     def metadata(self) -> object: ...
     def rewind(self) -> dict[Partition, int]: ...
-    def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]: ...
+    def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]: ...
     def close(self) -> None: ...
 
 
 class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
-    def writer(self, name: str) -> Writer:
+    def writer(self, name: str) -> TransactionalProducer:
         """A producer of this deployment whose transactional id ends in `name`; not opened yet."""
         ...
 
-    def follower(self) -> Follower:
+    def follower(self) -> PartitionReader:
         """A reader outside every group."""
         ...
 
-    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> Member:
+    def member(
+        self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
+    ) -> GroupMember:
         """This worker's member of a group.
 
         Args:
@@ -82,6 +93,6 @@ class Log(Protocol):
         """
         ...
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Where partitions begin and end now."""
         ...

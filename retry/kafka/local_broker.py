@@ -14,6 +14,7 @@ from types import TracebackType
 from retry.clock import Deadline, pause
 from retry.errors import BrokerNotStarted
 from retry.jars import jars
+from retry.kafka.child_process import Tethered
 
 HOST = "127.0.0.1"
 # Seconds where there is nothing else to do; much more where a machine is busy.
@@ -46,13 +47,19 @@ broker.heartbeat.interval.ms=500
 message.max.bytes=10485760
 replica.fetch.max.bytes=10485760
 """
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port on loopback that nobody listens on just now; never the same one twice in a process."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port = int(probe.getsockname()[1])
+        # The system may offer again what nobody listens on yet.
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def new_cluster_id() -> str:
@@ -88,7 +95,7 @@ class LocalBroker:
         self.log_file = self.data_dir / "broker.log"
         self._heap_mb, self._overrides = heap_mb, list(overrides)
         self._jvm = _BRIEF if brief else _LASTING
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Tethered | None = None
 
     def start(self) -> LocalBroker:
         """Start it and return when it answers clients.
@@ -118,14 +125,11 @@ class LocalBroker:
         file.write_text(text + "".join(f"{line}\n" for line in self._overrides))
         return str(file)
 
-    def _java(self, classpath: str, heap_mb: int, *arguments: str) -> subprocess.Popen[bytes]:
+    def _java(self, classpath: str, heap_mb: int, *arguments: str) -> Tethered:
         java = shutil.which("java") or "java"
         options = [f"-Xmx{heap_mb}m", *self._jvm, *_LOGGING]
         with self.log_file.open("ab") as log:
-            return subprocess.Popen(  # noqa: S603
-                [java, *options, "-cp", classpath, *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            return Tethered([java, *options, "-cp", classpath, *arguments], log, own_session=True)
 
     def await_ready(self, timeout_s: float = _START_S) -> None:
         """Return when it answers clients; raises `BrokerNotStarted` as `start` does."""

@@ -1,9 +1,9 @@
-"""Parts of topics, read once from one offset to another, outside every group."""
+"""Where partitions begin and end, and the records between two offsets, read once and outside every group."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -11,7 +11,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry.clock import Deadline
 from retry.errors import TopicsInvalid
+from retry.kafka import authorization, client_config
+from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
+from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
+from retry.kafka.interface import Partition
+from retry.kafka.reading_loop import MISSING_TOPIC, ErrorLog, ReadingLoop, is_end
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +26,6 @@ _SILENCE_S = 30.0
 _WAIT_S = 0.2
 # Records beyond this wait in the client's own queue, whose bytes are bounded.
 _BATCH = 500
-_REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
-             KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
 
 
 class Span(NamedTuple):
@@ -34,16 +37,33 @@ class Span(NamedTuple):
     stop: int
 
 
-def whole(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
+def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: float) -> list[Partition]:
+    """The partitions of all topics that `reads` says yes to.
+
+    Raises:
+      KafkaException: nobody answered, or not for one of these: a topic of unknown partitions is not one without any.
+    """
+
+    def ask(left_s: float) -> list[Partition]:
+        topics = {name: about for name, about in admin.list_topics(timeout=left_s).topics.items() if reads(name)}
+        for name, about in topics.items():
+            if about.error is not None:
+                raise KafkaException(KafkaError(about.error.code(), f"{name}: {about.error.str()}"))
+        return [(name, n) for name, about in topics.items() for n in about.partitions]
+
+    return until_answered(ask, within_s)
+
+
+def readable_spans(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
     """By partition, from the first record to where a read_committed reader ends now."""
-    asked = list(partitions)
-    first, last = (_offsets(admin, topic, asked, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
-    return {n: Span(topic, n, first[n], last[n]) for n in asked}
+    numbers = list(partitions)
+    first, last = (_offsets(admin, topic, numbers, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+    return {n: Span(topic, n, first[n], last[n]) for n in numbers}
 
 
 def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int) -> list[Span]:
     """Of each partition, from the first record whose timestamp is `at_ms` or later to the end."""
-    ends = whole(admin, topic, partitions)
+    ends = readable_spans(admin, topic, partitions)
     starts = _offsets(admin, topic, ends, OffsetSpec.for_timestamp(max(0, at_ms)))
     return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
 
@@ -58,16 +78,11 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
     return _offsets(admin, topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
 
-def end(admin: AdminClient, topic: str, partition: int) -> int:
-    """The same of one partition."""
-    return ends(admin, topic, [partition])[partition]
-
-
-def readable(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """The offsets at which readers of committed records end now; without those that no broker told within a few seconds."""
-    found, deadline = {}, Deadline(_LOOK_S)
-    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
-    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_LOOK_S)
+def readable(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
+    ends, deadline = {}, Deadline(_LOOK_S)
+    request = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}
+    answers = admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_LOOK_S)
     for place, answer in answers.items():
         try:
             offset = answer.result(deadline.remaining_s() + _LATE_S).offset
@@ -76,8 +91,8 @@ def readable(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tupl
             log.debug("%s/%d: %s", place.topic, place.partition, error)
             continue
         if offset >= 0:
-            found[place.topic, place.partition] = offset
-    return found
+            ends[place.topic, place.partition] = offset
+    return ends
 
 
 def _offsets(
@@ -87,9 +102,14 @@ def _offsets(
     spec: OffsetSpec,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[int, int]:
-    asked = {TopicPartition(topic, n): spec for n in partitions}
-    answers = admin.list_offsets(asked, isolation_level=isolation_level, request_timeout=_ASK_S) if asked else {}
-    return {place.partition: answer.result(_ASK_S).offset for place, answer in answers.items()}
+    request = {TopicPartition(topic, n): spec for n in partitions}
+
+    def ask(within_s: float) -> dict[int, int]:
+        answers = admin.list_offsets(request, isolation_level=isolation_level, request_timeout=within_s)
+        return {place.partition: answer.result(within_s).offset for place, answer in answers.items()}
+
+    # Whoever asks where partitions end has been told how many there are.
+    return until_answered(ask, _ASK_S, NOT_KNOWN_YET) if request else {}
 
 
 def batches(config: Config, spans: Collection[Span], deadline: Deadline | None = None) -> Iterator[list[Message]]:
@@ -102,32 +122,37 @@ def batches(config: Config, spans: Collection[Span], deadline: Deadline | None =
       TopicsInvalid: a topic cannot be read, or nothing came for 30 s.
     """
     stops = {(span.topic, span.partition): span.stop for span in spans if span.start < span.stop}
-    consumer = Consumer(config)
+    consumer = client_config.consumer(config)
     try:
         consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in spans if span.start < span.stop])
-        silence = Deadline(_SILENCE_S)
-        while stops and not (deadline and deadline.passed()):
-            messages = consumer.consume(_BATCH, _WAIT_S)
+        loop, silence = ReadingLoop(consumer, ErrorLog(), _decides), Deadline(_SILENCE_S)
+        for messages in loop.until(lambda: _BATCH if stops else 0, _WAIT_S, deadline):
             if messages:
                 silence = Deadline(_SILENCE_S)
             elif silence.passed():
                 topics = ", ".join(sorted({topic for topic, _ in stops}))
                 raise TopicsInvalid([f"{topics}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
-            if found := [message for message in messages if _is_within(message, consumer, stops)]:
-                yield found
+            if records := [message for message in messages if _is_within(message, consumer, stops)]:
+                yield records
     finally:
         consumer.close()
 
 
-def _is_within(message: Message, consumer: Consumer, stops: dict[tuple[str, int], int]) -> bool:
+def _decides(error: KafkaError) -> bool:
+    return is_end(error) or error.code() in (*MISSING_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _is_within(message: Message, consumer: Consumer, stops: dict[Partition, int]) -> bool:
     """Whether it is a record of a span that is still read. A span ends with its last record, or where its partition does."""
-    error, place, offset = message.error(), (message.topic() or "", message.partition() or 0), message.offset() or 0
-    if error is not None and error.code() in _REFUSALS:
-        raise TopicsInvalid([f"{place[0]}: {error.str()}"], "look at the topic's name and at this user's rights")
-    stop = stops.get(place)
-    if stop is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+    error, partition = message.error(), (message.topic() or "", message.partition() or 0)
+    if error is not None and not is_end(error):
+        if authorization.refused(KafkaException(error)):
+            raise authorization.lacking(Right(authorization.TOPIC, partition[0], authorization.READ))
+        raise TopicsInvalid([f"{partition[0]}: {error.str()}"], "look at the topic's name")
+    stop, offset = stops.get(partition), message.offset() or 0
+    if stop is None:
         return False
     if offset >= stop - (error is None):
-        del stops[place]
-        consumer.pause([TopicPartition(*place)])
+        del stops[partition]
+        consumer.pause([TopicPartition(*partition)])
     return error is None and offset < stop

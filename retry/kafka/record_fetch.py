@@ -8,16 +8,93 @@ wanted, or fails.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from retry.clock import Deadline
+from retry.kafka import client_config
+from retry.kafka.asked_again import until_answered
 from retry.kafka.client_config import Config
-from retry.kafka.partition_reader import Complaints
-from retry.kafka.runs import GONE, Found, Run, runs
+from retry.kafka.reading_loop import MISSING_TOPIC, ErrorLog, ReadingLoop, is_end
+from retry.kafka.refused_headers import RefusedHeaders
+from retry.record import RecordLocation
 
-Place = tuple[str, int, int]
+FetchedRecords = dict[int, Message | str]
+
+GONE = "source_gone"
+# Rather read over so many records than ask the broker anew.
+_HOLE_RECORDS = 200
+_RECORDS_MAX = 1_000
+
+
+@dataclass
+class OffsetRun:
+    """Offsets of one partition that are wanted and lie close together, lowest first.
+
+    Attributes:
+      decided: the first offset that was not committed when the bounds were asked for.
+      missing: what reading has not come to yet.
+      results: what it has: the record, or why there is none.
+    """
+
+    topic: str
+    partition: int
+    decided: int
+    missing: deque[int]
+    results: FetchedRecords
+
+    def begin(self) -> TopicPartition:
+        """Where reading begins, or goes on."""
+        return TopicPartition(self.topic, self.partition, self.missing[0])
+
+    def records_max(self) -> int:
+        """How many records may come at once: no more than lie between what is missing."""
+        return min(_RECORDS_MAX, self.missing[-1] - self.missing[0] + 1) if self.missing else 0
+
+    def take(self, message: Message) -> None:
+        """Reading has come to this record, so what is wanted before it is not there."""
+        offset = message.offset() or 0
+        self._pass(offset)
+        if self.missing and self.missing[0] == offset:
+            self.results[self.missing.popleft()] = message
+
+    def end(self, offset: int, end: int) -> None:
+        """Reading has come to the end of what is committed; behind it nobody knows yet, up to the end of all there is."""
+        self._pass(offset)
+        self.results.update({late: GONE for late in self.missing if late >= end})
+        self.missing.clear()
+
+    def refuse(self) -> None:
+        """The next offset is outside what is there: deleted just now, or beyond the end, where all that follow are too."""
+        while self.missing:
+            offset = self.missing.popleft()
+            self.results[offset] = GONE
+            if offset < self.decided:
+                return
+
+    def _pass(self, offset: int) -> None:
+        while self.missing and self.missing[0] < offset:
+            self.results[self.missing.popleft()] = GONE
+
+
+def runs(offsets: list[int]) -> Iterator[list[int]]:
+    """Sorted offsets, cut at large holes.
+
+    >>> list(runs([1, 2, 100, 5_000]))
+    [[1, 2, 100], [5000]]
+    """
+    run: list[int] = []
+    for offset in offsets:
+        if run and offset - run[-1] > _HOLE_RECORDS:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run
+
 
 UNREADABLE = "source_unreadable"
 
@@ -31,17 +108,10 @@ _DEMANDED = {
 # The client waits for as many records as it is asked for, though an end or an error lies ready.
 _WAIT_S = 0.02
 _ASK_S = 5.0
-_RECORDS_MAX = 1_000
-_NOT_THERE = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError.TOPIC_EXCEPTION,
-)
-_NOT_OURS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+_NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-class Pointers:
+class RecordFetcher:
     """Reads single records; for one thread. The client is made when it is first needed, and kept.
 
     Args:
@@ -51,92 +121,99 @@ class Pointers:
     def __init__(self, config: Config) -> None:
         self._config = {**config, **_DEMANDED}
         self._client: Consumer | None = None
-        self._complaints = Complaints()
+        self._errors, self._refused = ErrorLog(), RefusedHeaders(config)
 
-    def fetch(self, wanted: Collection[Place], deadline_s: float = 10.0) -> dict[Place, Message | str]:
+    def fetch(self, wanted: Collection[RecordLocation], deadline_s: float = 10.0) -> dict[RecordLocation, Message | str]:
         """The record at each (topic, partition, offset), or the word that says why there is none.
 
         `source_gone`: deleted, compacted away, undone, beyond the end, or its topic is missing. `source_unreadable`: no
         right to read it, not committed yet, or no answer by the deadline. All records are held at once: ask for as many as
-        fit into memory.
+        fit into memory. Those with more headers than the client can read are `UnreadableHeaders`.
         """
         deadline = Deadline(deadline_s)
-        found: dict[Place, Message | str] = dict.fromkeys(wanted, UNREADABLE)
+        results: dict[RecordLocation, Message | str] = dict.fromkeys(wanted, UNREADABLE)
         partitions: dict[tuple[str, int], list[int]] = {}
-        for topic, partition, offset in sorted(found):
+        for topic, partition, offset in sorted(results):
             partitions.setdefault((topic, partition), []).append(offset)
         for (topic, partition), offsets in partitions.items():
-            for offset, what in self._fetch_from(topic, partition, offsets, deadline).items():
-                found[topic, partition, offset] = what
-        return found
+            for offset, result in self._fetch_from(topic, partition, offsets, deadline).items():
+                results[topic, partition, offset] = result
+        records = {place: result for place, result in results.items() if not isinstance(result, str)}
+        try:
+            return results | dict(zip(records, self._refused.mark_unreadable(list(records.values())), strict=True))
+        except TimeoutError:
+            return results | dict.fromkeys(records, UNREADABLE)
 
     def close(self) -> None:
         """Let go of the client."""
+        self._refused.close()
         if self._client:
             self._client.close()
             self._client = None
 
     def _consumer(self) -> Consumer:
-        self._client = self._client or Consumer(self._config)
+        self._client = self._client or client_config.consumer(self._config)
         return self._client
 
-    def _fetch_from(self, topic: str, partition: int, offsets: list[int], deadline: Deadline) -> Found:
+    def _fetch_from(self, topic: str, partition: int, offsets: list[int], deadline: Deadline) -> FetchedRecords:
         try:
-            low, decided = self._bounds(topic, partition, deadline)
+            ask = partial(self._bounds, topic, partition)
+            low, decided = until_answered(ask, min(deadline.remaining_s(), _ASK_S))
         except KafkaException as error:
-            return dict.fromkeys(offsets, self._reason(error.args[0]) or UNREADABLE)
-        found: Found = {offset: GONE for offset in offsets if offset < low}
-        for run in runs([offset for offset in offsets if offset not in found]):
+            return dict.fromkeys(offsets, self._reason(error.args[0]))
+        results: FetchedRecords = {offset: GONE for offset in offsets if offset < low}
+        for run in runs([offset for offset in offsets if offset not in results]):
             try:
-                self._read(Run(topic, partition, decided, deque(run), found), deadline)
+                self._read(OffsetRun(topic, partition, decided, deque(run), results), deadline)
             finally:
                 self._consumer().unassign()
-        return found
+        return results
 
-    def _bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
+    def _bounds(self, topic: str, partition: int, within_s: float) -> tuple[int, int]:
         """The first offset that is there, and the first that is not committed."""
-        about = self._consumer().list_topics(topic, timeout=_some_of(deadline, _ASK_S)).topics[topic]
+        about = self._consumer().list_topics(topic, timeout=within_s).topics[topic]
         if about.error:
             raise KafkaException(about.error)
         if partition not in about.partitions:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         place = TopicPartition(topic, partition)
-        bounds = self._consumer().get_watermark_offsets(place, timeout=_some_of(deadline, _ASK_S))
+        bounds = self._consumer().get_watermark_offsets(place, timeout=within_s)
         if bounds is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return bounds
 
-    def _read(self, run: Run, deadline: Deadline) -> None:
+    def _read(self, run: OffsetRun, deadline: Deadline) -> None:
         """Read through a run; what is not found afterwards was not answered."""
         consumer = self._consumer()
         consumer.assign([run.begin()])
-        while run.missing and not deadline.passed():
-            records_max = min(_RECORDS_MAX, run.missing[-1] - run.missing[0] + 1)
-            for message in consumer.consume(records_max, _some_of(deadline, _WAIT_S)):
+        for messages in ReadingLoop(consumer, self._errors, _decides).until(run.records_max, _WAIT_S, deadline):
+            for message in messages:
                 self._note(message, run)
 
-    def _note(self, message: Message, run: Run) -> None:
+    def _note(self, message: Message, run: OffsetRun) -> None:
         """Take in one answer: a record, an end, or an error."""
         error, consumer = message.error(), self._consumer()
         if error is None:
             run.take(message)
-        elif error.code() == KafkaError._PARTITION_EOF and run.missing:
+        elif not run.missing:
+            return
+        elif is_end(error):
             run.end(message.offset() or 0, consumer.get_watermark_offsets(run.begin(), cached=True)[1])
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET and run.missing:
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             run.refuse()
             if run.missing:
                 consumer.assign([run.begin()])
-        elif reason := self._reason(error):
-            run.found.update(dict.fromkeys(run.missing, reason))
+        else:
+            run.results.update(dict.fromkeys(run.missing, self._reason(error)))
             run.missing.clear()
 
-    def _reason(self, error: KafkaError) -> str | None:
-        """Why there will be no record; None where there still may be one."""
-        if error.code() in _NOT_THERE:
+    def _reason(self, error: KafkaError) -> str:
+        """Why there is no record."""
+        if error.code() in MISSING_TOPIC:
             return GONE
-        self._complaints.tell(error)
-        return UNREADABLE if error.code() in _NOT_OURS else None
+        self._errors.report(error)
+        return UNREADABLE
 
 
-def _some_of(deadline: Deadline, seconds_max: float) -> float:
-    return min(deadline.remaining_s(), seconds_max)
+def _decides(error: KafkaError) -> bool:
+    return is_end(error) or error.code() in (KafkaError._AUTO_OFFSET_RESET, *MISSING_TOPIC, *_NOT_ALLOWED)

@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from retry.clock import monotonic_s
 from retry.errors import SchemaUnavailable, SettingsInvalid
 
-_USUAL: dict[str, Any] = {"timeout": 3, "max.retries": 1, "retries.wait.ms": 200}
+_DEFAULTS: dict[str, Any] = {"timeout": 3, "max.retries": 1, "retries.wait.ms": 200}
 _NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
 # Everything else that is taken in waits meanwhile: in each ten seconds no more than five are spent on asking, but for one answer.
 _AGAIN_S, _PATIENCE_S = 10.0, 5.0
@@ -42,8 +42,8 @@ class Schemas:
         self._window_s = self._waited_s = 0.0
         if config:
             try:
-                whole = _USUAL | {name: int(text) if name in _NUMBERS else text for name, text in config.items()}
-                self._client = SchemaRegistryClient(whole)
+                properties = _DEFAULTS | {name: int(text) if name in _NUMBERS else text for name, text in config.items()}
+                self._client = SchemaRegistryClient(properties)
             except (ValueError, TypeError, OSError) as error:
                 raise SettingsInvalid("RETRY_REGISTRY_*", str(error)) from None
 
@@ -61,25 +61,25 @@ class Schemas:
         if now_s < self._silent_until_s:
             raise SchemaUnavailable(f"schema {number}: {self._silence}")
         try:
-            return self._asked(self._client, number)
+            return self._fetch(self._client, number)
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
                 self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s}
                 self._missing[number] = now_s + _AGAIN_S
                 raise SchemaUnavailable(f"the registry has no schema {number}: {error.error_message:.200}") from error
-            raise self._quiet(number, error) from error
+            raise self._keep_quiet(number, error) from error
         except Exception as error:  # whatever the client's own client meets on the way
-            raise self._quiet(number, error) from error
+            raise self._keep_quiet(number, error) from error
         finally:
-            self._tell_waited(now_s)
+            self._add_wait(now_s)
 
-    def _asked(self, client: SchemaRegistryClient, number: int) -> Written:
+    def _fetch(self, client: SchemaRegistryClient, number: int) -> Written:
         schema = client.get_schema(number)
         texts: dict[tuple[str, int], str] = {}
         self._refer(client, schema, texts, monotonic_s() + _PATIENCE_S)
         return schema.schema_type or "AVRO", (*texts.values(), schema.schema_str or "")
 
-    def _tell_waited(self, began_s: float) -> None:
+    def _add_wait(self, began_s: float) -> None:
         now_s = monotonic_s()
         if now_s >= self._window_s:
             self._window_s, self._waited_s = now_s + _AGAIN_S, 0.0
@@ -87,7 +87,7 @@ class Schemas:
         if self._waited_s >= _PATIENCE_S:
             self._silence, self._silent_until_s = "the registry is too slow", self._window_s
 
-    def _quiet(self, number: int, error: Exception) -> SchemaUnavailable:
+    def _keep_quiet(self, number: int, error: Exception) -> SchemaUnavailable:
         self._silence = f"the registry did not answer: {error!r:.200}"
         self._silent_until_s = monotonic_s() + _AGAIN_S
         return SchemaUnavailable(f"schema {number}: {self._silence}")
@@ -95,13 +95,13 @@ class Schemas:
     def _refer(self, client: SchemaRegistryClient, schema: Any, into: dict[tuple[str, int], str], until_s: float) -> None:
         """The texts of all that a schema refers to, each after what it refers to itself."""
         for each in schema.references or ():
-            place = (each.subject, each.version)
-            if place in into or len(into) >= _REFERENCES_MAX:
+            version = each.subject, each.version
+            if version in into or len(into) >= _REFERENCES_MAX:
                 continue
             if monotonic_s() > until_s:
                 raise TimeoutError("too slow for so many references")
-            found = client.get_version(each.subject, each.version).schema
-            into[place] = ""  # one that refers back to itself ends here, and is no schema afterwards
-            self._refer(client, found, into, until_s)
-            del into[place]
-            into[place] = found.schema_str or ""
+            referred = client.get_version(each.subject, each.version).schema
+            into[version] = ""  # one that refers back to itself ends here, and is no schema afterwards
+            self._refer(client, referred, into, until_s)
+            del into[version]
+            into[version] = referred.schema_str or ""

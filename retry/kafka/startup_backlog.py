@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from retry import clock
+from retry.clock import Interval
 from retry.errors import TopicsInvalid
-from retry.kafka import offset_ranges
+from retry.kafka import client_config, offset_ranges
 from retry.kafka.client_config import Config
 from retry.kafka.offset_ranges import Span
 
@@ -21,7 +21,7 @@ _AGAIN_S = 0.5
 _SAY_EVERY_S = 10.0
 
 
-class Backlog:
+class StartupBacklog:
     """Holds back every shard until the group has taken in what was there, and the shard has folded it.
 
     Args:
@@ -36,8 +36,7 @@ class Backlog:
         self._left: dict[tuple[str, int], int] | None = None
         # By shard, up to where it has to be folded; None until that is known.
         self._folded: dict[int, int] | None = None
-        self._next_s = 0.0
-        self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
+        self._asking, self._logging = Interval(_AGAIN_S, at_once=True), Interval(_SAY_EVERY_S)
 
     def holds(self, partition: int, next_offset: int) -> bool:
         """Whether nothing may be sent yet of this partition of the changelog, which is folded up to an offset."""
@@ -48,8 +47,8 @@ class Backlog:
         self._folded.pop(partition, None)
         return False
 
-    def told(self) -> str:
-        """What is waited for; empty where nothing is."""
+    def message(self) -> str:
+        """What is waited for, as health shows it; empty where nothing is."""
         if self._folded is not None:
             return ""
         left = "asking how far that is" if self._left is None else f"{len(self._left)} partitions left"
@@ -57,13 +56,13 @@ class Backlog:
 
     def look(self) -> None:
         """See how far it has come, every half second."""
-        if self._folded is not None or clock.monotonic_s() < self._next_s:
+        if self._folded is not None or not self._asking.is_due():
             return
         try:
             self._look()
         except (KafkaException, TimeoutError, TopicsInvalid) as error:
             log.warning("cannot learn yet what is to be taken in first: %s", error)
-        self._next_s = clock.monotonic_s() + _AGAIN_S
+        self._asking.restart()
 
     def _look(self) -> None:
         if self._left is None:
@@ -71,29 +70,27 @@ class Backlog:
         behind = self._behind(self._left)
         self._left = {(span.topic, span.partition): span.stop for span in behind}
         if not behind:
-            shards = len(self._admin.list_topics(self._changelog, timeout=_ASK_S).topics[self._changelog].partitions)
-            self._folded = offset_ranges.ends(self._admin, self._changelog, range(shards))
+            shards = offset_ranges.partitions_of(self._admin, lambda topic: topic == self._changelog, _ASK_S)
+            self._folded = offset_ranges.ends(self._admin, self._changelog, (n for _, n in shards))
             log.info("what was there is taken in")
-        elif clock.monotonic_s() >= self._say_at_s:
-            self._say_at_s = clock.monotonic_s() + _SAY_EVERY_S
-            log.info(self.told())
+        elif self._logging.is_due():
+            log.info(self.message())
 
     def _there(self) -> dict[tuple[str, int], int]:
         """By partition, where committed records end."""
-        topics = self._admin.list_topics(timeout=_ASK_S).topics
-        places = [(topic, n) for topic in topics if self._reads(topic) for n in topics[topic].partitions]
-        ends = offset_ranges.readable(self._admin, places) if places else {}
-        if len(ends) < len(places):
-            raise TimeoutError(f"no broker tells the ends of {sorted(set(places) - ends.keys())}")
-        return {place: end for place, end in ends.items() if end > 0}
+        partitions = offset_ranges.partitions_of(self._admin, self._reads, _ASK_S)
+        ends = offset_ranges.readable(self._admin, partitions) if partitions else {}
+        if len(ends) < len(partitions):
+            raise TimeoutError(f"no broker tells the ends of {sorted(set(partitions) - ends.keys())}")
+        return {partition: end for partition, end in ends.items() if end > 0}
 
     def _behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
         """What the group has not taken in yet; empty where nothing of that is a record."""
         if not ends:
             return []
-        consumer = Consumer(self._member)
+        consumer = client_config.consumer(self._member)
         try:
-            committed = consumer.committed([TopicPartition(*place) for place in ends], _ASK_S)
+            committed = consumer.committed([TopicPartition(*partition) for partition in ends], _ASK_S)
         finally:
             consumer.close()
         stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]

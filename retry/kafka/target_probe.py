@@ -2,43 +2,100 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType, TopicDescription
 
 from retry.clock import monotonic_s
 
-_ASK_S = 5.0
-_OPEN_FOR_S = 30.0
-_CLOSED_FOR_S = 5.0
-_REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
+# No longer than a sweep may wait for it, whose transaction lives for six seconds.
+_ASK_S = 2.0
+_FORGET_S = 600.0
+# Of the time, at most this part is spent on asking.
+_REST = 20
+_FORBIDDEN = "no {} right for this principal; grant it, see `retry acls`"
+_REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
 
-class Targets:
-    """Asks the cluster whether a topic is there, and remembers the answer for a while."""
+class TargetProbe:
+    """Asks the cluster whether topics are there, whether they may be written to, and whether all partitions have a leader.
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-        self._known: dict[str, tuple[float, str | None]] = {}
+    Answers are remembered; whoever calls `refresh` now and then keeps them fresh. For several threads.
+
+    Args:
+      writes: whether this user is the one who writes; of what others may do its own rights say nothing.
+    """
+
+    def __init__(self, admin: AdminClient, *, writes: bool = True) -> None:
+        self._admin, self._writes = admin, writes
+        self._refusals: dict[str, str | None] = {}
+        self._wanted_at_s: dict[str, float] = {}
+        self._next_s = 0.0
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
-        """Those of `destinations` that cannot be written to, and why."""
-        return {topic: why for topic in destinations if (why := self._refusal(topic)) is not None}
+        """Those of `destinations` that cannot be written to, and why, as far as it is known; asks for what is new."""
+        self._wanted_at_s |= dict.fromkeys(destinations, monotonic_s())
+        if new := destinations - self._refusals.keys():
+            self._ask(new)
+        return {topic: f"{topic}: {why}" for topic in destinations if (why := self._refusals.get(topic))}
 
-    def _refusal(self, topic: str) -> str | None:
-        until_s, why = self._known.get(topic, (0.0, None))
-        if monotonic_s() >= until_s:
-            why = self._ask(topic)
-            self._known[topic] = (monotonic_s() + (_CLOSED_FOR_S if why else _OPEN_FOR_S), why)
-        return why
+    def look(self, destinations: set[str]) -> dict[str, str]:
+        """The same, asked anew."""
+        self._ask(destinations)
+        return self.closed(destinations)
 
-    def _ask(self, topic: str) -> str | None:
-        answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_S)[topic]
-        try:
-            answer.result(_ASK_S)
-        except TimeoutError:
-            return None
-        except KafkaException as error:
-            known = error.args[0]
-            # Anything else is said of the cluster, not of the topic: the transaction will tell.
-            return f"{topic}: {known.str()}" if known.code() in _REFUSALS else None
-        return None
+    def refresh(self) -> None:
+        """Ask anew for all that anybody asked for in the last ten minutes, and forget the others."""
+        began_s = monotonic_s()
+        if began_s < self._next_s:
+            return
+        wanted = {topic for topic, at_s in list(self._wanted_at_s.items()) if began_s - at_s < _FORGET_S}
+        for topic in self._wanted_at_s.keys() - wanted:
+            self._wanted_at_s.pop(topic, None)
+            self._refusals.pop(topic, None)
+        self._ask(wanted)
+        self._next_s = began_s + _REST * (monotonic_s() - began_s)
+
+    def bytes_max(self, topics: set[str]) -> dict[str, int]:
+        """The `max.message.bytes` of those topics of which brokers tell it just now."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
+        bytes_max: dict[str, int] = {}
+        for resource, answer in self._admin.describe_configs(resources, request_timeout=_ASK_S).items() if resources else ():
+            # Whoever may not ask, or is not answered, finds out by trying.
+            with suppress(KafkaException, TimeoutError):
+                bytes_max[resource.name] = int(answer.result(_ASK_S)["max.message.bytes"].value)
+        return bytes_max
+
+    def _ask(self, topics: set[str]) -> None:
+        if not topics:
+            return
+        answers = self._admin.describe_topics(
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=_ASK_S
+        )
+        for topic, answer in answers.items():
+            # Any other error is said of the cluster, not of the topic: what was known stays, and the transaction will tell.
+            why = self._refusals.get(topic)
+            with suppress(TimeoutError):
+                try:
+                    why = _refusal(answer.result(_ASK_S), writes=self._writes)
+                except KafkaException as error:
+                    why = _error(error.args[0], writes=self._writes) or why
+            self._refusals[topic] = why
+
+
+def _error(error: KafkaError, *, writes: bool) -> str | None:
+    if writes and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return _FORBIDDEN.format("DESCRIBE")
+    return error.str() if error.code() in _REFUSALS else None
+
+
+def _refusal(topic: TopicDescription, *, writes: bool) -> str | None:
+    # A broker that is too old to tell tells nothing.
+    rights = topic.authorized_operations
+    if topic.is_internal:
+        return "it is internal to Kafka, and nothing is sent there"
+    if writes and rights is not None and AclOperation.WRITE not in rights:
+        return _FORBIDDEN.format("WRITE")
+    away = [partition.id for partition in topic.partitions if partition.leader is None or partition.leader.id < 0]
+    return f"no broker leads its partition {away[0]}; is one down that has the only copy?" if away else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, TopicDescription
 
-from retry import clock
+from retry.clock import Interval
 from retry.errors import ChangelogReplaced, TopicsInvalid
-from retry.kafka import offset_ranges
+from retry.kafka import authorization, client_config, offset_ranges
+from retry.kafka.asked_again import until_answered
+from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
 
 _EVERY_S = 4.0
@@ -18,33 +20,33 @@ _EVERY_S = 4.0
 _GONE_LOOKS = 3
 _ASK_S = 5.0
 _GROUP_S = 30.0
-_AGAIN_S = 0.2
 _LOOK = "look at the brokers, then start again"
 _OFFSETS = "__consumer_offsets"
 
 
-class Identities:
+class TopicIds:
     """Asks the cluster for the ids of topics."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
     def ask(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
-        """Ask now for the ids of those of `topics` that exist, and be told them later, when they are wanted.
+        """Ask now for the ids of those of `topics` that exist; what is returned waits for the answer.
 
-        Being told raises:
+        Waiting raises:
           KafkaException, TimeoutError: nobody answered within 5 s.
         """
-        wanted = sorted(set(topics))
-        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S) if wanted else {}
-        return lambda: dict(_found(answers))
+        names = sorted(set(topics))
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=_ASK_S) if names else {}
+        return lambda: dict(_ids_by_topic(answers))
 
     def now(self, topics: Iterable[str]) -> dict[str, str]:
         """The same at once."""
-        return self.ask(topics)()
+        names = list(topics)
+        return until_answered(lambda _within_s: self.ask(names)(), _ASK_S)
 
 
-def _found(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[str, str]]:
+def _ids_by_topic(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[str, str]]:
     for topic, answer in answers.items():
         try:
             yield topic, str(answer.result(_ASK_S).topic_id)
@@ -53,12 +55,12 @@ def _found(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[st
                 raise
 
 
-class Changelog:
+class ChangelogIdentity:
     """The changelog that a worker began with, and whether it is still that one."""
 
     def __init__(self, admin: AdminClient, topic: str, topic_id: str) -> None:
-        self._identities, self._topic, self._topic_id = Identities(admin), topic, topic_id
-        self._next_s, self._gone = clock.monotonic_s() + _EVERY_S, 0
+        self._identities, self._topic, self._topic_id = TopicIds(admin), topic, topic_id
+        self._asking, self._gone = Interval(_EVERY_S), 0
 
     def look(self) -> None:
         """Ask every few seconds.
@@ -66,9 +68,8 @@ class Changelog:
         Raises:
           ChangelogReplaced: it is another topic now, or gone.
         """
-        if clock.monotonic_s() < self._next_s:
+        if not self._asking.is_due():
             return
-        self._next_s = clock.monotonic_s() + _EVERY_S
         try:
             self.confirm()
         except (KafkaException, TimeoutError):
@@ -103,49 +104,49 @@ def refuse_if_emptied(
       ChangelogReplaced: the entries of those letters were in another topic of this name.
       TopicsInvalid: nobody knows how far letters were taken in.
     """
-    deadline = clock.Deadline(_GROUP_S)
 
     def is_empty() -> bool:
-        while True:
-            try:
-                return not any(offset_ranges.ends(admin, changelog, range(partitions)).values())
-            except (KafkaException, TimeoutError) as error:
-                # A topic that was just made has no leader for a moment.
-                if deadline.passed():
-                    raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
-                clock.pause(_AGAIN_S)
+        try:
+            return not any(offset_ranges.ends(admin, changelog, range(partitions)).values())
+        except (KafkaException, TimeoutError) as error:
+            raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
 
     def letters() -> list[TopicPartition]:
-        topics = admin.list_topics(timeout=_GROUP_S).topics
-        return [TopicPartition(topic, n) for topic in topics if reads(topic) for n in topics[topic].partitions]
+        return [TopicPartition(*partition) for partition in offset_ranges.partitions_of(admin, reads, _GROUP_S)]
 
     # Asked again, since another worker may have taken in the first letters meanwhile.
-    if is_empty() and (place := _taken_in(admin, member, letters())) and is_empty():
-        was = f"letters of {place.topic} partition {place.partition} were taken in up to offset {place.offset}"
+    if is_empty() and (partition := _taken_in(admin, member, letters())) and is_empty():
+        was = f"letters of {partition.topic} partition {partition.partition} were taken in up to offset {partition.offset}"
         raise ChangelogReplaced(changelog, was, "it is empty")
 
 
-def _taken_in(admin: AdminClient, member: Config, places: list[TopicPartition]) -> TopicPartition | None:
+def _never_had_a_group(admin: AdminClient) -> bool:
+    """Whoever asks such a cluster for one waits for long until the topic of all groups is made."""
+    try:
+        return not TopicIds(admin).now([_OFFSETS])
+    except KafkaException as error:
+        # A user needs no right to that topic: then nobody knows, and the group is asked.
+        if authorization.refused(error):
+            return False
+        raise
+
+
+def _taken_in(admin: AdminClient, member: Config, partitions: list[TopicPartition]) -> TopicPartition | None:
     """A committed offset of the group, if it has one.
 
     Asked as the group's consumers do: an admin client that asks while a cluster makes its first groups ends the process
     (librdkafka 2.16).
     """
-    if not places or not Identities(admin).now([_OFFSETS]):
-        # A cluster that never had a group. Whoever asks for one waits for long until that topic is made.
+    if not partitions or _never_had_a_group(admin):
         return None
-    consumer = Consumer({name: value for name, value in member.items() if name != "group.instance.id"})
-    deadline = clock.Deadline(_GROUP_S)
+    consumer = client_config.consumer({name: value for name, value in member.items() if name != "group.instance.id"})
     try:
-        while True:
-            try:
-                found = consumer.committed(places, _ASK_S)
-                return next((place for place in found if place.offset > 0), None)
-            except KafkaException as error:
-                # A group that is new, or has moved, has no coordinator for a moment.
-                if deadline.passed():
-                    reason = f"the offsets of group {member['group.id']} cannot be read: {error}"
-                    raise TopicsInvalid([reason], _LOOK) from error
-                clock.pause(_AGAIN_S)
+        committed = until_answered(lambda within_s: consumer.committed(partitions, min(within_s, _ASK_S)), _GROUP_S)
+        return next((partition for partition in committed if partition.offset > 0), None)
+    except KafkaException as error:
+        # A client that may not ask for a group's coordinator hears nothing at all.
+        right = Right(authorization.GROUP, member["group.id"], authorization.READ)
+        reason = f"the offsets of group {right.name} cannot be read: {error}"
+        raise TopicsInvalid([reason], f"{_LOOK}; or is it {authorization.lacking(right)}") from error
     finally:
         consumer.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -11,23 +13,30 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from retry.clock import Deadline, pause
 from retry.errors import TopicsInvalid
-import re
-from collections.abc import Sequence
+from retry.kafka import authorization
+from retry.kafka.asked_again import until_answered
+from retry.kafka.authorization import Right
+
+log = logging.getLogger(__name__)
 
 _ASK_S = 20.0
+# A broker may not know for a moment what the controller has just created.
+_AWAIT_TOPICS_S = 3.0
 _DAY_MS = 86_400_000
 # Deletes must outlive every table that has not seen them; a table older than half of this is wiped when it is opened.
 DELETE_RETENTION_MS = 2 * _DAY_MS
 # Letters of the default broker limit fit with their headers and our envelope.
 CHANGELOG_BYTES_MAX = 2 << 20
+# What brokers take where nobody says otherwise.
+_BYTES_MAX = "1048588"
 # What a record batch adds to a record, and some room.
 _BATCH_OVERHEAD = 256
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers")
 
 
-_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls")
-
-
-class Names(NamedTuple):
+class TopicNames(NamedTuple):
     """The topics and groups of one deployment, all derived from its application id."""
 
     changelog: str
@@ -37,17 +46,18 @@ class Names(NamedTuple):
     intake_group: str
     table_group: str
     calls: str = "calls"
+    parked_timers: str = "parked-timers"
 
 
-def names(app_id: str) -> Names:
+def names(app_id: str) -> TopicNames:
     """Every name that `app_id` prefixes."""
-    return Names(*(f"{app_id}-{part}" for part in _PARTS))
+    return TopicNames(*(f"{app_id}-{part}" for part in _PARTS))
 
 
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = names(app_id)
-    return {own.changelog, own.outcomes, own.lineage, own.calls}
+    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers}
 
 
 class Described(NamedTuple):
@@ -83,6 +93,7 @@ _LINEAGE_CONFIG = {
 }
 # What became of calls: the last of each timer, for a week.
 _CALLS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * _DAY_MS), "segment.bytes": str(32 << 20)}
+# Letters that nobody has looked at yet are kept for ever. A timer that was given up is not: its URL and headers may hold secrets.
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -98,28 +109,41 @@ def create(
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
     wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
     wanted[own.calls] = shards, _CALLS_CONFIG
+    wanted[own.parked_timers] = shards, _KEEP_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)
-    copies = min(3, len(admin.list_topics(timeout=_ASK_S).brokers))
+    copies = min(3, until_answered(lambda within_s: len(admin.list_topics(timeout=within_s).brokers), _ASK_S))
     # With three copies one broker may be down and every acknowledged write is still on two.
     safe = {"min.insync.replicas": "2"} if copies == 3 else {}
     new = [NewTopic(t, n, copies, config={**c, **safe}) for t, (n, c) in wanted.items() if t not in present]
-    for topic, done in (admin.create_topics(new) if new else {}).items():
-        try:
-            done.result(_ASK_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise TopicsInvalid([f"{topic}: {error.args[0].str()}"], "ask for the right to create it") from error
-    _await_known(admin, wanted)
+    try:
+        until_answered(lambda within_s: _create(admin, new, within_s), _ASK_S)
+    except KafkaException as error:
+        raise TopicsInvalid([error.args[0].str()], "look at the brokers, then try again") from error
+    if unknown := sorted(wanted.keys() - _await_topics(admin, wanted, _ASK_S)):
+        raise TopicsInvalid([f"{topic} was created, and no broker tells of it" for topic in unknown], "retry topics create")
     return [topic.topic for topic in new]
 
 
-def _await_known(admin: AdminClient, topics: Iterable[str]) -> None:
-    """A broker may not know for a moment what the controller has just created."""
-    deadline = Deadline(_ASK_S)
-    while len(describe(admin, topics)) < len(set(topics)) and not deadline.passed():
+def _create(admin: AdminClient, new: list[NewTopic], within_s: float) -> None:
+    for topic, done in (admin.create_topics(new, request_timeout=within_s) if new else {}).items():
+        try:
+            done.result(within_s)
+        except KafkaException as error:
+            if authorization.refused(error):
+                raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.CREATE)) from error
+            # Whoever asks again after a lost answer finds that it was done.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise KafkaException(KafkaError(error.args[0].code(), f"{topic}: {error.args[0].str()}")) from error
+
+
+def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) -> dict[str, Described]:
+    """What the cluster says of those of `topics` that exist; waits a while for brokers to learn of new ones."""
+    deadline = Deadline(within_s)
+    while len(present := describe(admin, topics)) < len(set(topics)) and not deadline.passed():
         pause(0.05)
+    return present
 
 
 def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[str, Described]:
@@ -129,31 +153,60 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
       TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
     """
     own = names(app_id)
-    wanted = [own.changelog, own.outcomes, own.lineage, own.parked, *parking]
-    present = describe(admin, wanted)
+    return check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.parked, *parking])
+
+
+def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> dict[str, Described]:
+    """The same of some of them, the changelog among them."""
+    present = _await_topics(admin, wanted, _AWAIT_TOPICS_S)
     missing = [topic for topic in wanted if topic not in present]
     if missing:
         raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
-    config = present[own.changelog].config
+    demand_configs({changelog: present[changelog]})
+    config = present[changelog].config
     wrong = {name: want for name, want in _CHANGELOG_DEMANDS.items() if config.get(name) != want}
     if int(config.get("delete.retention.ms", "0")) < _DAY_MS:
         wrong["delete.retention.ms"] = str(DELETE_RETENTION_MS)
     if wrong:
         settings = ",".join(f"{name}={want}" for name, want in wrong.items())
         raise TopicsInvalid(
-            [f"{own.changelog}: {name} is {config.get(name)}, not {want}" for name, want in wrong.items()],
-            f"kafka-configs --alter --topic {own.changelog} --add-config {settings}",
+            [f"{changelog}: {name} is {config.get(name)}, not {want}" for name, want in wrong.items()],
+            f"kafka-configs --alter --topic {changelog} --add-config {settings}",
         )
     return present
 
 
-def describe(admin: AdminClient, topics: Iterable[str]) -> dict[str, Described]:
-    """What the cluster says of those of `topics` that exist: of which both brokers know that are asked."""
-    wanted = TopicCollection(sorted(set(topics)))
-    described = dict(_known(admin.describe_topics(wanted, request_timeout=_ASK_S)))
-    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in described]
-    found = _known(admin.describe_configs(asked, request_timeout=_ASK_S) if asked else {})
-    configs = {resource.name: {name: entry.value for name, entry in told.items()} for resource, told in found}
+def parking_timers(admin: AdminClient, own: TopicNames) -> TopicNames:
+    """The names to park timers by: as before where a deployment was made without a topic of theirs."""
+    if own.parked_timers in describe(admin, [own.parked_timers], optional=True):
+        return own
+    log.warning(
+        "%s is missing, so timers are parked in %s, with their URLs and headers, as long as that keeps them: retry topics create",
+        own.parked_timers, own.parked,
+    )  # fmt: skip
+    return own._replace(parked_timers=own.parked)
+
+
+def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = False) -> dict[str, Described]:
+    """What the cluster says of those of `topics` that exist: of which both brokers know that are asked.
+
+    A configuration that this user may not see is empty.
+
+    Args:
+      optional: whether topics that this user may not see are left out.
+
+    Raises:
+      RightMissing: there is one that it may not see.
+    """
+    # Records say where they went, and may say anything: of what is no topic's name brokers would refuse the whole request.
+    wanted = sorted({topic for topic in topics if _NAME.fullmatch(topic) and topic not in (".", "..")})
+    if not wanted:
+        return {}
+    answers = _answers(lambda within_s: admin.describe_topics(TopicCollection(wanted), request_timeout=within_s))
+    described = {topic: about for topic, about in answers.items() if _may_see(topic, about, optional=optional)}
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in described]
+    entries = _answers(lambda within_s: admin.describe_configs(resources, request_timeout=within_s)) if resources else {}
+    configs = {resource.name: {name: entry.value for name, entry in (of or {}).items()} for resource, of in entries.items()}
     return {
         t: Described(str(about.topic_id), len(about.partitions), configs[t])
         for t, about in described.items()
@@ -161,14 +214,37 @@ def describe(admin: AdminClient, topics: Iterable[str]) -> dict[str, Described]:
     }
 
 
-def _known(answers: Mapping[Any, Future[Any]]) -> Iterator[tuple[Any, Any]]:
-    """The answers, less those that say that there is no such topic."""
-    for asked, done in answers.items():
-        try:
-            yield asked, done.result(_ASK_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+def demand_configs(described: Mapping[str, Described]) -> None:
+    """Refuse to judge by configurations that this user may not see.
+
+    Raises:
+      RightMissing: it is so of a topic.
+    """
+    for topic, about in described.items():
+        if not about.config:
+            raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE_CONFIGS))
+
+
+def _answers(ask: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+    """The answers, less those that say that there is no such topic; None where they are refused to this user."""
+
+    def answers(within_s: float) -> Iterator[tuple[Any, Any]]:
+        for question, done in ask(within_s).items():
+            try:
+                yield question, done.result(within_s)
+            except KafkaException as error:
+                if authorization.refused(error):
+                    yield question, None
+                elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+    return until_answered(lambda within_s: dict(answers(within_s)), _ASK_S)
+
+
+def _may_see(topic: str, about: object, *, optional: bool) -> bool:
+    if about is None and not optional:
+        raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE))
+    return about is not None
 
 
 def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
@@ -177,14 +253,14 @@ def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
     Raises:
       KafkaException, TimeoutError: nobody answered.
     """
-    told = {topic: about.config for topic, about in describe(admin, topics).items()} if topics else {}
-    deleting = {t: int(of.get("retention.ms", -1)) for t, of in told.items() if "delete" in of.get("cleanup.policy", "")}
-    return {topic: kept for topic, kept in deleting.items() if kept >= 0}
+    configs = {topic: about.config for topic, about in describe(admin, topics, optional=True).items()}
+    deleting = {t: int(of.get("retention.ms", -1)) for t, of in configs.items() if "delete" in of.get("cleanup.policy", "")}
+    return {topic: kept_ms for topic, kept_ms in deleting.items() if kept_ms >= 0}
 
 
 def record_bytes_max(described: Described) -> int:
     """How large a record this topic takes, its headers included."""
-    return int(described.config.get("max.message.bytes", "1048588")) - _BATCH_OVERHEAD
+    return int(described.config.get("max.message.bytes", _BYTES_MAX)) - _BATCH_OVERHEAD
 
 
 def table_age_ms_max(changelog: Described) -> int:
@@ -194,13 +270,14 @@ def table_age_ms_max(changelog: Described) -> int:
 
 def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
     """By topic, the largest record that it takes: of the service's own, which `check` told of, and of some others that exist."""
-    known = {**own, **describe(admin, targets)}
-    return {topic: record_bytes_max(about) for topic, about in known.items()}
+    described = {**own, **describe(admin, targets, optional=True)}
+    return {topic: record_bytes_max(about) for topic, about in described.items()}
 
 
 def cluster_id(admin: AdminClient) -> str:
     """The cluster's own name for itself."""
-    return str(admin.describe_cluster(request_timeout=_ASK_S).result(_ASK_S).cluster_id)
+    ask = admin.describe_cluster
+    return str(until_answered(lambda within_s: ask(request_timeout=within_s).result(within_s), _ASK_S).cluster_id)
 
 
 def matches(topic: str, names: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""One transactional producer, and the one place that says what each of its errors means.
+"""One transactional producer on real brokers; `retry.kafka.transaction_errors` says what each of its errors means.
 
 librdkafka speaks the first version of the transaction protocol, in which a delayed end of one transaction can hit the
 next. So after a commit of unknown outcome nothing more is begun on that producer: it is closed, and a new one with the
@@ -14,21 +14,21 @@ from concurrent.futures import Future
 from itertools import repeat
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from retry.clock import Deadline, pause
-from retry.delay_queue.entry import Entry
-from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.delay_queue.envelopes import Entry
+from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed
+from retry.kafka import authorization, client_config
+from retry.kafka.authorization import Right
+from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.client_config import Config
-from retry.kafka.batch_size_limits import Portions
+from retry.kafka.refused_records import Anchor, RehearsedRecord, refusals
+from retry.kafka.rehearsal import Rehearsal
+from retry.kafka.transaction_errors import transaction_error
 
 log = logging.getLogger(__name__)
 
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
-# Said of whatever follows a refused record, until the transaction is undone.
-_NOT_ITS_FAULT = (KafkaError._STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FULL_QUEUE_S = 0.05
 _ARRIVE_S = 8.0
 _REHEARSE_S = 8.0
@@ -41,26 +41,35 @@ _ANY = repeat(-1)
 _OPEN_S = 8.0
 
 
-class Transactions:
+class KafkaTransactionalProducer:
     """Transactions of one `transactional.id`, one after another, by one thread at a time."""
 
     def __init__(self, config: Config) -> None:
-        self._producer, self._portions = Producer(config), Portions()
+        self._producer = client_config.producer(config)
+        self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
+        self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
+        self._queued = 0
 
-    def open(self) -> None:
+    def open(self, within_s: float = _OPEN_S) -> None:
         """Fence every earlier producer with this id and end the transaction that it left open.
 
         Raises:
-          TransactionFailed: the broker could not be asked within 8 seconds.
+          TransactionFailed: that did not come about in time; the same may be asked again.
         """
-        self._insist(self._producer.init_transactions, Deadline(_OPEN_S))
+        try:
+            self._insist(self._producer.init_transactions, Deadline(within_s))
+        except CommitInDoubt as failed:
+            if isinstance(failed.__cause__, KafkaException) and authorization.refused(failed.__cause__):
+                raise TransactionFailed(str(authorization.lacking(self._right))) from failed
+            raise
 
     def begin(self) -> None:
         """Begin a transaction; whatever is written next is seen whole or not at all."""
+        self._queued = 0
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise _named(error) from error
+            raise transaction_error(error) from error
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
         """Queue records without headers: dicts with `key` and `value`, where None is a null.
@@ -71,21 +80,22 @@ class Transactions:
         Raises:
           TransactionFailed: the transaction was undone, or the producer is of no more use.
         """
-        while rows and self._queued(topic, partition, rows) < len(rows):
+        self._queued += len(rows)
+        while rows and self._taken(topic, partition, rows) < len(rows):
             refused = {row["_error"] for row in rows if row.get("_error") is not None}
             if fault := next((error for error in refused if error.code() != KafkaError._QUEUE_FULL), None):
                 self._undo(KafkaException(fault))
             rows = [row for row in rows if row.pop("_error", None) is not None]
-            self._poll()
+            self.drain()
 
-    def _queued(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
+    def _taken(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
         try:
             return self._producer.produce_batch(topic, rows, partition)
         except KafkaException as error:
             self._undo(error)
             raise
 
-    def publish(self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
+    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """Queue entries for their destinations; their keys decide the partitions.
 
         Args:
@@ -93,13 +103,14 @@ class Transactions:
           partitions: of each entry, where keys are not to decide about all; -1 where they are.
         """
         produce: Any = self._producer.produce
-        limited = self._portions.limited()
+        limited = self._batch_limits.limited()
+        self._queued += len(entries)
         for e, partition in zip(entries, _ANY if partitions is None else partitions, strict=False):
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
                 stamp = now_ms
-            if limited and self._portions.full(e):
-                self._arrive()
+            if limited and self._batch_limits.full(e):
+                self.arrived(_ARRIVE_S)
             try:
                 produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
@@ -108,66 +119,49 @@ class Transactions:
                 self._undo(error)
 
     def _publish_slowly(self, e: Entry, stamp: int, partition: int) -> None:
+        """Queue an entry as soon as the client's queue, which is full, has room for it."""
         produce: Any = self._producer.produce
         while True:
-            self._poll()
+            self.drain()
             try:
-                produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
+                return produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
                 continue
-            return
+            except KafkaException as error:
+                self._undo(error)
 
     def rehearse(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
-        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over. Of a topic that
-        refuses whatever it is given, one entry is named.
-        """
-        batch, refused, deadline = list(entries), dict[int, KafkaError](), Deadline(_REHEARSE_S)
-        left = list(range(len(batch)))
-        while left and not deadline.passed():
-            told = self._rehearsed([(n, batch[n], partitions[n] if partitions else -1) for n in left], now_ms, deadline)
-            if told is None:
-                break
-            together = {n for n, error in told.items() if error.code() == _TOO_LARGE and not self._portions.alone(batch[n])}
-            self._portions.refused(batch[n] for n in together)
-            refused |= {n: error for n, error in told.items() if n not in together}
-            closed = {batch[n].destination for n, error in refused.items() if error.code() != _TOO_LARGE}
-            left = [n for n in left if n not in refused and batch[n].destination not in closed]
-        return refused
+        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over; see `refusals`.
 
-    def _rehearsed(
-        self, entries: list[tuple[int, Entry, int]], now_ms: int, deadline: Deadline
-    ) -> dict[int, KafkaError] | None:
-        """What is refused first, which keeps the rest from being sent; None where all was taken.
-
-        Nothing, where the transaction failed for what is no fault of an entry.
+        Args:
+          anchor: see `retry.kafka.rehearsal.Rehearsal`.
         """
-        produce: Any = self._producer.produce
-        refused: dict[int, KafkaError] = {}
-        limited, failed = self._portions.limited(), False
-        self.begin()
-        for n, e, partition in entries:
-            stamp = now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)
-            if limited and self._portions.full(e):
-                self._arrive()
-            try:
-                produce(e.destination, e.value, e.key, partition, _teller(refused, n), None, stamp, e.headers)
-            except KafkaException as error:
-                # After a refusal the client takes nothing more, whatever it is.
-                failed = error.args[0].code() == KafkaError._STATE
-                if not failed:
-                    refused[n] = error.args[0]
-                break
-            except BufferError:
-                break
-        while len(self._producer) and not refused and not deadline.passed():
-            self._poll()
-        failed = failed or bool(refused) or len(self._producer) > 0
-        self.abort()
-        return {n: error for n, error in refused.items() if error.code() not in _NOT_ITS_FAULT} if failed else None
+        deadline = Deadline(_REHEARSE_S)
+        records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
+        rehearsal = Rehearsal(self, self._producer, self._batch_limits, now_ms, anchor)
+        return refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
+
+    def arrived(self, within_s: float) -> bool:
+        """Wait for what is queued; whether all of it has arrived or was refused by then."""
+        try:
+            return int(self._producer.flush(within_s)) == 0
+        except KafkaException as error:
+            raise transaction_error(error) from error
+
+    def drain(self) -> None:
+        """Give the queue a moment to drain."""
+        try:
+            self._producer.poll(_FULL_QUEUE_S)
+        except KafkaException as error:
+            raise transaction_error(error) from error
+
+    def is_silent(self) -> bool:
+        """Whether not a single record of this transaction has arrived so far, though some are queued."""
+        return 0 < self._queued <= len(self._producer)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
         """Make the consumer group's positions part of the transaction.
@@ -224,20 +218,6 @@ class Transactions:
             # A producer that was fenced says so once more.
             log.debug("closed: %s", error)
 
-    def _poll(self) -> None:
-        """Give the queue a moment to drain."""
-        try:
-            self._producer.poll(_FULL_QUEUE_S)
-        except KafkaException as error:
-            raise _named(error) from error
-
-    def _arrive(self) -> None:
-        """Wait until what is queued has arrived, or was refused."""
-        try:
-            self._producer.flush(_ARRIVE_S)
-        except KafkaException as error:
-            raise _named(error) from error
-
     def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
         """Call until it is done, refused, or the time is over."""
         while True:
@@ -245,34 +225,17 @@ class Transactions:
                 call(max(0.1, deadline.remaining_s()))
                 return
             except KafkaException as error:
-                known = error.args[0]
-                if known.retriable() and not deadline.passed():
+                reason = error.args[0]
+                if reason.retriable() and not deadline.passed():
                     pause(_FULL_QUEUE_S)
                     continue
-                if known.txn_requires_abort():
+                if reason.txn_requires_abort():
                     self._undo(error)
-                raise _named(error) from error
+                raise transaction_error(error) from error
 
     def _undo(self, cause: KafkaException) -> None:
         try:
             self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
-            raise _named(error) from error
+            raise transaction_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
-
-
-def _teller(refused: dict[int, KafkaError], n: int) -> Callable[[KafkaError | None, object], None]:
-    def told(error: KafkaError | None, _message: object) -> None:
-        # What is thrown away with the transaction was not refused by anybody.
-        if error is not None and error.code() not in _PURGED:
-            refused[n] = error
-
-    return told
-
-
-def _named(error: KafkaException) -> TransactionFailed:
-    """The error in our terms. What is not known to be harmless counts as a commit in doubt."""
-    known = error.args[0]
-    if known.code() in _FENCED:
-        return ProducerFenced(str(known))
-    return CommitInDoubt(str(known))

@@ -13,10 +13,11 @@ import re
 import threading
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from retry import clock
+from retry.kafka import client_config
 from retry.kafka.client_config import Config
 from retry.kafka.interface import Partition
 
@@ -32,7 +33,7 @@ _EXPIRES_S = 180.0
 _JOIN_S = 15.0
 
 
-class Orphans:
+class UnassignedPartitions:
     """Looks after one group; each member does, and the first by name acts.
 
     Args:
@@ -49,13 +50,12 @@ class Orphans:
         self._topics = {s for s in subscription if not s.startswith("^")}
         self._patterns = [re.compile(s) for s in subscription if s.startswith("^")]
         self._seen: dict[Partition, int] = {}
-        self._next_s = clock.monotonic_s() + _EVERY_S
+        self._asking = clock.Interval(_EVERY_S)
 
     def look(self) -> None:
         """Ask every few seconds; whatever is found too often in a row has the group share out anew."""
-        if clock.monotonic_s() < self._next_s:
+        if not self._asking.is_due():
             return
-        self._next_s = clock.monotonic_s() + _EVERY_S
         try:
             orphans = self._find()
         except (KafkaException, TimeoutError) as error:
@@ -86,7 +86,7 @@ class Orphans:
     def _nudge(self) -> None:
         """Join without a name and leave at once: both make the group share out everything."""
         config = {name: value for name, value in self._config.items() if name != "group.instance.id"}
-        guest = Consumer(config)
+        guest = client_config.consumer(config)
         guest.subscribe([*self._topics, *(pattern.pattern for pattern in self._patterns)])
         deadline = clock.Deadline(_JOIN_S)
         while not guest.memberid() and not deadline.passed():

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, Message
-
-from retry.operations.inspect import Inspector
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
-from retry.kafka.record_fetch import Pointers
+from retry.kafka.client_config import Config
+from retry.kafka.interface import KafkaException
 from retry.kafka.offset_ranges import Span
+from retry.kafka.record_fetch import RecordFetcher
+from retry.kafka.refused_headers import RefusedHeaders
+from retry.operations.inspect import Inspector
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
 _MEND = "look at its name, and at this user's rights"
 
 
-class Part(NamedTuple):
+class LetterRange(NamedTuple):
     """Which letters of a topic.
 
     Attributes:
@@ -33,14 +34,14 @@ class Part(NamedTuple):
     from_offset: int | None = None
     limit: int | None = None
 
-    def of(self, whole: Span) -> Span:
+    def of(self, readable: Span) -> Span:
         """What that is of one partition."""
-        start, stop = max(whole.start, self.from_offset or 0), whole.stop
+        start, stop = max(readable.start, self.from_offset or 0), readable.stop
         if self.limit is not None and self.from_offset is None:
             start = max(start, stop - self.limit)
         elif self.limit is not None:
             stop = min(stop, start + self.limit)
-        return whole._replace(start=start, stop=stop)
+        return readable._replace(start=start, stop=stop)
 
 
 class Cluster:
@@ -56,11 +57,12 @@ class Cluster:
 
     def inspector(self, registry: Registry, cluster_id: str | None = None) -> Inspector:
         """Decides as a worker on this cluster would; the service's own topics need not exist yet."""
-        known = topics.describe(self.admin, {self.names.changelog, self.names.parked, *registry.targets()})
-        known.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
-        bytes_max = {topic: topics.record_bytes_max(about) for topic, about in known.items()}
+        wanted = {self.names.changelog, self.names.parked, *registry.targets()}
+        described = topics.describe(self.admin, wanted, optional=True)
+        described.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
+        bytes_max = {topic: topics.record_bytes_max(about) for topic, about in described.items()}
         cluster_id = topics.cluster_id(self.admin) if cluster_id is None else cluster_id
-        return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, Pointers(self.reader).fetch)
+        return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, RecordFetcher(self.reader).fetch)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has.
@@ -69,14 +71,14 @@ class Cluster:
           TopicsInvalid: there is no such topic, or it must not be looked at.
         """
         try:
-            found = topics.describe(self.admin, [topic]).get(topic)
+            about = topics.describe(self.admin, [topic]).get(topic)
         except KafkaException as error:
             raise TopicsInvalid([f"{topic}: {error.args[0].str()}"], _MEND) from error
-        if found is None:
+        if about is None:
             raise TopicsInvalid([f"there is no topic {topic}"], _MEND)
-        return found.partitions
+        return about.partitions
 
-    def spans(self, part: Part) -> list[Span]:
+    def spans(self, part: LetterRange) -> list[Span]:
         """A part of a topic by partitions, up to the end that a read_committed reader sees now.
 
         Raises:
@@ -87,12 +89,30 @@ class Cluster:
             mend = f"give one from 0 to {count - 1}"
             raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
         wanted = range(count) if part.partition is None else [part.partition]
-        return [part.of(whole) for whole in offset_ranges.whole(self.admin, part.topic, wanted).values()]
+        return [part.of(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
 
-    def letters(self, part: Part) -> Iterator[list[Message]]:
-        """The committed letters of a part of a topic, in batches.
+    def letters(self, part: LetterRange) -> Iterator[list[Any]]:
+        """The committed letters of a part of a topic, in batches; see `with_refused_headers`.
 
         Raises:
           TopicsInvalid: there is no such topic or partition, or it cannot be read.
         """
-        return offset_ranges.batches(self.reader, self.spans(part))
+        return with_refused_headers(self.reader, self.spans(part))
+
+
+def with_refused_headers(config: Config, spans: list[Span]) -> Iterator[list[Any]]:
+    """The committed records of some spans; asking one for headers that the client cannot read raises SystemError.
+
+    The client by itself shows a record with more than 100,000 headers as one that has none.
+
+    Raises:
+      TopicsInvalid: a topic cannot be read, or nobody answered whether records have headers.
+    """
+    refused = RefusedHeaders(config)
+    try:
+        for batch in offset_ranges.batches(config, spans):
+            yield refused.mark_unreadable(batch)
+    except TimeoutError as error:
+        raise TopicsInvalid([str(error)], "look at the brokers, then try again") from error
+    finally:
+        refused.close()

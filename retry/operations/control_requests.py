@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import secrets
 
-from confluent_kafka.admin import AdminClient
-
 from retry.errors import TopicsInvalid
-from retry.kafka import client_config, offset_ranges, topics
-from retry.kafka.partition_reader import Follower
-from retry.kafka.transactional_producer import Transactions
+from retry.kafka import authorization, client_config, offset_ranges, topics
+from retry.kafka.authorization import Right
+from retry.kafka.interface import AdminClient
+from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
 
 
-class Shards:
+class ShardNumbers:
     """The changelog's partitions, as whoever asks something of them needs them.
 
     Raises:
@@ -38,9 +38,12 @@ class Shards:
 
         Raises:
           TransactionFailed: it is not known to be there; asking again does no harm.
+          RightMissing: this user may not write there.
         """
+        if gone := authorization.missing(self.admin, [Right(authorization.TOPIC, self.topic, authorization.WRITE)]):
+            raise authorization.lacking(*gone)
         name = f"{self._settings.app_id}-control-{secrets.token_hex(8)}"
-        writer = Transactions(client_config.producer_config(self._settings, name))
+        writer = KafkaTransactionalProducer(client_config.producer_config(self._settings, name))
         try:
             writer.open()
             writer.begin()
@@ -53,7 +56,7 @@ class Shards:
     def answers(self, key: bytes) -> Answers:
         """What becomes of a record that is going to be put."""
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
-        return Answers(Follower(client_config.reader_config(self._settings)), self.topic, ends, key)
+        return Answers(KafkaPartitionReader(client_config.reader_config(self._settings)), self.topic, ends, key)
 
 
 class Answers:
@@ -63,7 +66,7 @@ class Answers:
       done: partitions that have.
     """
 
-    def __init__(self, follower: Follower, topic: str, ends: dict[int, int], key: bytes) -> None:
+    def __init__(self, follower: KafkaPartitionReader, topic: str, ends: dict[int, int], key: bytes) -> None:
         self._follower, self._key = follower, key
         self.done: set[int] = set()
         for partition, offset in ends.items():

@@ -22,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from retry.intake.decide import Case
+from retry.intake.attempts import RecentLineages
+from retry.intake.attempts.attempt_counter import AttemptCounter
+from retry.intake.build_entry import BuiltEntry, EntryBuilder
+from retry.intake.decide import DecidedLetter
 from retry.intake.intake import Fetch, Intake
 from retry.kafka import topics
-from retry.intake.attempts import Lineages
-from retry.intake.build_entry import Packed, Packer
 from retry.policies.registry import Registry
-from retry.intake.attempts.attempt_counter import Tracer
 
-Row = dict[str, object]
+InspectedLetter = dict[str, object]
 
 _NO_LINEAGES = 16
 _FAILURE = ("exception", "cause", "message", "stage")
@@ -50,22 +50,22 @@ class Inspector:
         self, registry: Registry, app_id: str, cluster_id: str, bytes_max: Mapping[str, int], fetch: Fetch | None = None
     ) -> None:
         names = topics.names(app_id)
-        tracer = Tracer(Lineages(_NO_LINEAGES), cluster_id, registry.retry_targets())
-        packer = Packer(names.changelog, names.parked, bytes_max)
+        tracer = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets())
+        packer = EntryBuilder(names.changelog, names.parked, bytes_max)
         self._intake, self._fetches = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1}), fetch is not None
 
-    def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[Case, Packed]]:
+    def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """What becomes of a batch of letters, which is held in memory."""
         return self._intake.decided(letters, now_ms)
 
-    def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[Row]:
+    def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[InspectedLetter]:
         """The same, as the rows of the module's docstring."""
         for case, packed in self.decided(letters, now_ms):
             pointer = {} if self._fetches or not case.letter.is_pointer() else {"pointer": True}
             yield {**_row(case, packed), **pointer}
 
 
-def _row(case: Case, packed: Packed) -> Row:
+def _row(case: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
     letter, failure = case.letter, case.letter.failure
     return {
         "topic": letter.topic,

@@ -18,16 +18,16 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from retry.record import Headers
+from retry.record import CREATE_TIME, Record
 
 # The largest record that a broker can be made to take is well below this, in base64 too.
 LINE_BYTES_MAX = 64 << 20
-_CREATE_TIME, _NO_TIME = 1, 0
+NO_TIMESTAMP = 0, -1
 
 Bad = Callable[[int, str], None]
 
 
-class Line(msgspec.Struct, gc=False):
+class JsonLine(msgspec.Struct, gc=False):
     """One line. Binary fields are base64, which msgspec reads by itself."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -39,30 +39,13 @@ class Line(msgspec.Struct, gc=False):
     headers: list[tuple[str, bytes | None]] = []
 
 
-class Record:
-    """A record that is in no topic; it reads like a `confluent_kafka.Message`."""
-
-    def __init__(
-        self,
-        place: tuple[str, int, int],
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        timestamp_ms: int | None,
-    ) -> None:
-        self.topic, self.partition, self.offset = (lambda: place[0]), (lambda: place[1]), (lambda: place[2])
-        self.key, self.value, self.headers = (lambda: key), (lambda: value), (lambda: headers or None)
-        stamp = (_NO_TIME, -1) if timestamp_ms is None else (_CREATE_TIME, timestamp_ms)
-        self.timestamp = lambda: stamp
-
-
 def records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Record]:
     """The records of a file, one line in memory at a time; empty lines are skipped.
 
     Args:
       bad: told of each line that is none: its number, from 1, and what is wrong with it.
     """
-    number, decode = 0, msgspec.json.Decoder(Line).decode
+    number, decode = 0, msgspec.json.Decoder(JsonLine).decode
     while text := file.readline(line_bytes_max):
         number += 1
         if len(text) == line_bytes_max and not text.endswith(b"\n"):
@@ -76,7 +59,8 @@ def records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> I
                 bad(number, str(error))
             else:
                 place = line.topic, line.partition, line.offset
-                yield Record(place, line.key, line.value, line.headers, line.timestamp)
+                timestamp = NO_TIMESTAMP if line.timestamp is None else (CREATE_TIME, line.timestamp)
+                yield Record(place, line.key, line.value, line.headers, timestamp)
 
 
 def _skip(file: BinaryIO) -> None:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from retry.delay_queue import entry as entries
-from retry.delivery.redecide import Judge, Move
+from retry.delay_queue import entry_keys
 from retry.delay_queue.control_records import Reschedule
-from retry.delay_queue.entry import Source
+from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.table.interface import Table
+from retry.delivery.redecide import Move, Redecider
+from retry.intake.build_entry import EntryBuilder
 from retry.kafka import client_config, topics
-from retry.intake.build_entry import Packer
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.delay_queue.table.interface import Table
 
 _PAGE = 1_000
 _EXAMPLES = 3
@@ -45,7 +45,7 @@ class Rehearsed(NamedTuple):
     left_alone: int
 
 
-def judge(settings: Settings, registry: Registry) -> Judge:
+def judge(settings: Settings, registry: Registry) -> Redecider:
     """As a worker with these policies would decide.
 
     Raises:
@@ -53,10 +53,10 @@ def judge(settings: Settings, registry: Registry) -> Judge:
     """
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
-    return Judge(registry, Packer(names.changelog, names.parked, limits))
+    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits), [])
 
 
-def rehearsed(table: Table, judge: Judge, request: Reschedule) -> Rehearsed:
+def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
     """What `request` would do to the entries of a table."""
     counts: dict[Group, Counter[Move]] = {}
     examples: dict[Move, list[Example]] = {}
@@ -70,7 +70,7 @@ def rehearsed(table: Table, judge: Judge, request: Reschedule) -> Rehearsed:
         some = examples.setdefault(anew.move, [])
         if anew.move is not Move.UNCHANGED and len(some) < _EXAMPLES:
             packed = anew.packed
-            some.append(Example(entries.source(key), entries.due_at_ms(packed.key), packed.destination, packed.reason))
+            some.append(Example(entry_keys.source(key), entry_keys.due_at_ms(packed.key), packed.destination, packed.reason))
     return Rehearsed(counts, {move: some for move, some in examples.items() if some}, left_alone)
 
 

@@ -13,21 +13,18 @@ from heapq import merge
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-
-from retry import clock
-from retry.delay_queue.entry import LANE_BYTES, Entry, Source, decode_as, due_at_ms, due_bound, key_stem, lane_of, letter, source
-from retry.errors import TopicsInvalid
-from retry.kafka import client_config, topics
-from retry.settings import Settings
+from retry.delay_queue.entry_keys import LANE_BYTES, Source, due_at_ms, due_bound, key_stem, lane_of, letter, source
+from retry.delay_queue.envelopes import Entry, decode_as
 from retry.delay_queue.table import ordered_entries
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
+from retry.errors import TopicsInvalid
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.interface import AdminClient
+from retry.settings import Settings
 
-_BATCH = 10_000
 _PAGE = 1_000
 _MEMORY_BYTES = 32 << 20
-_SILENCE_S = 30.0
 
 
 @contextmanager
@@ -38,38 +35,21 @@ def folded(settings: Settings) -> Iterator[Table]:
       TopicsInvalid: there is no changelog, or it cannot be read.
     """
     name = topics.names(settings.app_id).changelog
-    described = topics.describe(client_config.admin(settings), [name]).get(name)
+    admin = client_config.admin(settings)
+    described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
     with tempfile.TemporaryDirectory(prefix="retry-entries-") as scratch:
         table = RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))
-        _fold_all(settings, name, described.partitions, table)
+        _fold_all(settings, admin, name, described.partitions, table)
         yield table
         table.close()
 
 
-def _fold_all(settings: Settings, name: str, partitions: int, table: Table) -> None:
-    reader = Consumer(client_config.reader_config(settings))
-    reader.assign([TopicPartition(name, p, 0) for p in range(partitions)])
-    ended: set[int] = set()
-    deadline = clock.Deadline(_SILENCE_S)
-    while len(ended) < partitions:
-        messages = reader.consume(_BATCH, 0.5)
-        rows = [(m.key(), m.value()) for m in messages if m.error() is None]
-        table.fold(rows, 0, 0)  # type: ignore[arg-type]
-        ended |= {_ended(m) for m in messages if m.error() is not None}
-        if messages:
-            deadline = clock.Deadline(_SILENCE_S)
-        elif deadline.passed():
-            raise TopicsInvalid([f"{name}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
-    reader.close()
-
-
-def _ended(message: Message) -> int:
-    error = message.error()
-    if error is None or error.code() != KafkaError._PARTITION_EOF:
-        raise TopicsInvalid([f"{message.topic()}: {error}"], "look at the brokers and at this user's rights")
-    return message.partition() or 0
+def _fold_all(settings: Settings, admin: AdminClient, name: str, partitions: int, table: Table) -> None:
+    committed = offset_ranges.readable_spans(admin, name, range(partitions)).values()
+    for records in offset_ranges.batches(client_config.reader_config(settings), committed):
+        table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
 
 
 def entries(table: Table, due_before_ms: int | None, topic: str | None) -> Iterator[tuple[Source, Entry]]:
@@ -94,7 +74,7 @@ def find(table: Table, wanted: Source) -> Entry | None:
     return next((decode_as(key, envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
 
 
-class Waiting(NamedTuple):
+class WaitingEntry(NamedTuple):
     """An entry that waits.
 
     Attributes:
@@ -106,7 +86,7 @@ class Waiting(NamedTuple):
     head: bytes | None
 
 
-def of_source(table: Table, topic: str, partition: int, offset: int) -> Waiting | None:
+def of_source(table: Table, topic: str, partition: int, offset: int) -> WaitingEntry | None:
     """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind."""
     wanted = key_stem(topic, partition) + offset.to_bytes(8, "big")
     for lane in table.lanes():
@@ -115,12 +95,12 @@ def of_source(table: Table, topic: str, partition: int, offset: int) -> Waiting 
             continue
         for key, envelope in _of_lane(table, lane, lane):
             if letter(key) == wanted:
-                return Waiting(key, decode_as(key, envelope), None)
+                return WaitingEntry(key, decode_as(key, envelope), None)
     after = b""
     while page := table.behind(after, _PAGE):
         for _, key, envelope in page:
             if letter(key) == wanted:
-                return Waiting(key, decode_as(key, envelope), ordered_entries.head(table, key))
+                return WaitingEntry(key, decode_as(key, envelope), ordered_entries.head(table, key))
         after = page[-1][0]
     return None
 

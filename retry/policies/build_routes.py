@@ -12,17 +12,15 @@ from msgspec import UNSET, UnsetType
 
 from backoff import Policy, PolicyInvalid
 from backoff.parse import policy as parse_policy
-from retry.policies.aliases import Aliases, overlaid
-from retry.policies.validation import Placed
+from retry.policies.aliases import AliasNames, overlaid
 from retry.policies.conditions import conditions
-from retry.policies.yaml_document import Document
-from retry.policies.plan import Plan
 from retry.policies.registry import default_route
-from retry.policies.route import Route
-from retry.policies.rule import Rule
+from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, Overrides, Team, Timing
-from retry.policies.schema import Rule as WrittenRule
+from retry.policies.schema import RuleSection as WrittenRule
 from retry.policies.target import template
+from retry.policies.validation import TopicSection
+from retry.policies.yaml_document import Document
 
 _Value = TypeVar("_Value")
 
@@ -36,9 +34,11 @@ class Routes:
 
     def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
         self._document, self._teams = document, teams
-        timed = self._timed(defaults, "defaults", default_route().usual.policy)
+        timed = self._timed(defaults, "defaults", default_route().default_plan.policy)
         self.default = default_route(timed)
-        self._usual = dataclasses.replace(self.default.usual, ordered=defaults.ordered is True)
+        cancels = _null_cancels(document, defaults.null_value, "defaults", False)
+        ordered = defaults.ordered is True
+        self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
         aliases = overlaid(document, defaults.aliases, "defaults", {})
         self._group = _group(document, defaults.group, "defaults", None)
         self._groups = {name: _group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
@@ -46,22 +46,23 @@ class Routes:
             name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()
         }
 
-    def of(self, each: Placed, pattern: re.Pattern[str] | None) -> Route:
+    def of(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
         """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
         name, topic = f"{each.team}/{each.written}", each.topic
-        usual = dataclasses.replace(self._usual, name=name)
-        usual = self._overlaid(usual, self._teams[each.team], f"teams.{each.team}", pattern)
-        usual = self._overlaid(usual, topic, each.path, pattern)
+        default_plan = dataclasses.replace(self._default_plan, name=name)
+        for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
+            cancels = _null_cancels(self._document, level.null_value, path, default_plan.null_cancels)
+            default_plan = dataclasses.replace(self._overlaid(default_plan, level, path, pattern), null_cancels=cancels)
         rules = tuple(
-            self._rule(usual, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
+            self._rule(default_plan, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
         )
         allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
-        fixed = {plan.fixed_target for plan in (usual, *(rule.plan for rule in rules)) if plan.fixed_target}
-        aliases: Aliases = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
+        fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
+        aliases: AliasNames = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
         return Route(
             each.team,
             name,
-            usual,
+            default_plan,
             rules,
             allowed,
             aliases=MappingProxyType(aliases) if aliases else None,
@@ -71,17 +72,17 @@ class Routes:
         )
 
     def _rule(
-        self, usual: Plan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None
+        self, default_plan: RetryPlan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None
     ) -> Rule:
-        asked = conditions(self._document, rule, path)
-        plan = self._overlaid(usual, rule, path, pattern)
+        matches = conditions(self._document, rule, path)
+        plan = self._overlaid(default_plan, rule, path, pattern)
         return Rule(
-            static=tuple(each for each in asked if each.static),
-            dynamic=tuple(each for each in asked if not each.static),
-            plan=dataclasses.replace(plan, name=f"{usual.name}#{number}", park=rule.park),
+            static=tuple(each for each in matches if each.static),
+            dynamic=tuple(each for each in matches if not each.static),
+            plan=dataclasses.replace(plan, name=f"{default_plan.name}#{number}", park=rule.park),
         )
 
-    def _overlaid(self, plan: Plan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> Plan:
+    def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
         retry_to = _or(overrides.retry_to, plan.retry_to)
         return dataclasses.replace(
             plan,
@@ -101,6 +102,15 @@ class Routes:
 
 def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
     return inherited if isinstance(written, UnsetType) else written
+
+
+def _null_cancels(document: Document, written: object, path: str, inherited: bool) -> bool:
+    if written is UNSET:
+        return inherited
+    if written not in ("retry", "cancel"):
+        reason = "is retry or cancel here: what becomes of letters without a value; true and false are conditions, for rules"
+        document.refuse(f"{path}.null_value", reason)
+    return written == "cancel"
 
 
 def _group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:

@@ -15,10 +15,10 @@ import re2
 from msgspec import UNSET
 
 from backoff import PolicyInvalid, duration_ms
-from retry.record import Header
 from retry.policies import schema
+from retry.policies.route import Condition
 from retry.policies.yaml_document import Document
-from retry.policies.rule import Condition
+from retry.record import Header
 
 _TEXT_MAX = 4_096
 # A compiled expression of this size needs a tenth of a second at the very worst; most need some microseconds.
@@ -27,24 +27,24 @@ _ATTEMPTS_MAX = 1_000_000
 _RANGE = re.compile(r"([0-9]{1,7})?(\.\.)?([0-9]{1,7})?")
 
 
-def conditions(document: Document, rule: schema.Rule, path: str) -> tuple[Condition, ...]:
+def conditions(document: Document, rule: schema.RuleSection, path: str) -> tuple[Condition, ...]:
     """The conditions of a rule, static ones first, cheap ones before dear ones.
 
     Raises:
       PolicyFileInvalid: there is none, or one cannot be read.
     """
-    found: list[Condition] = []
+    read_conditions: list[Condition] = []
     for key, read in _READERS.items():
         if (value := getattr(rule, key)) is not UNSET:
             if key == "headers":
                 value = {n: schema.shaped(document, v, schema.Texts, f"{path}.headers.{n}") for n, v in value.items()}
             try:
-                found += read(value)
+                read_conditions += read(value)
             except PolicyInvalid as invalid:
                 document.refuse(f"{path}.{invalid.path}", invalid.reason)
-    if not found:
+    if not read_conditions:
         document.refuse(path, f"asks nothing of a letter; give it one of {', '.join(_READERS)}")
-    return tuple(found)
+    return tuple(read_conditions)
 
 
 def _exception(value: schema.Texts) -> Iterator[Condition]:
@@ -76,20 +76,20 @@ def _message(value: str) -> Iterator[Condition]:
         reason = error.args[0].decode(errors="replace") if error.args else "no reason given"
         raise PolicyInvalid("message", f"{value!r:.60} is not an RE2 expression: {reason:.100}") from None
 
-    def found(text: str | None) -> bool:
+    def occurs(text: str | None) -> bool:
         return text is not None and search(text[:_TEXT_MAX].encode(errors="replace")) is not None
 
-    yield Condition("message", value, lambda case: case.failure.message, found)
+    yield Condition("message", value, lambda case: case.failure.message, occurs)
 
 
 def _attempt(value: object) -> Iterator[Condition]:
     shown = repr(value) if not isinstance(value, int) or value.bit_length() < 64 else "a number that large"
-    found = _RANGE.fullmatch(value) if isinstance(value, str) else None
+    bounds = _RANGE.fullmatch(value) if isinstance(value, str) else None
     if type(value) is int:
         low, high = value, value
-    elif found is not None and (found[1] or found[3]) and not (found[3] and not found[2]):
-        low = int(found[1] or 1)
-        high = int(found[3] or _ATTEMPTS_MAX) if found[2] else low
+    elif bounds is not None and (bounds[1] or bounds[3]) and not (bounds[3] and not bounds[2]):
+        low = int(bounds[1] or 1)
+        high = int(bounds[3] or _ATTEMPTS_MAX) if bounds[2] else low
     else:
         low, high = 0, 0
     if not 1 <= low <= high <= _ATTEMPTS_MAX:
@@ -118,7 +118,10 @@ def _header(name: str, globs: schema.Texts) -> Condition:
     )
 
 
-def _null_value(value: bool) -> Iterator[Condition]:
+def _null_value(value: object) -> Iterator[Condition]:
+    if not isinstance(value, bool):
+        reason = "in a rule it is a condition, true or false; retry and cancel are for the topic, the team or defaults"
+        raise PolicyInvalid("null_value", reason)
     yield Condition("null_value", str(value).lower(), lambda case: case.null_value, lambda null: null is value)
 
 

@@ -7,17 +7,16 @@ from typing import Any
 
 from backoff import JITTERS, Policy, duration_text
 from backoff.rate_limit import Limit
-from retry.policies.plan import Plan
 from retry.policies.registry import Registry
-from retry.policies.route import Route
-from retry.policies.rule import Case, Condition
+from retry.policies.route import Condition, MatchInput, RetryPlan, Route
 
 _LINES_MAX = 10
 _DRAW_MAX = 1 - 2**-53  # the largest draw there is
 _SHOWN_CHARS_MAX = 100
+_CANCELLABLE = "While it waits, a later letter of its key and partition without a value cancels it: null_value is cancel."
 
 
-def explain(registry: Registry, topic: str, case: Case) -> list[str]:
+def explain(registry: Registry, topic: str, case: MatchInput) -> list[str]:
     """The decision for a letter on `topic`: a sentence, a condition or a delay per line."""
     route = registry.route(topic)
     plan = route.plan(
@@ -33,6 +32,7 @@ def explain(registry: Registry, topic: str, case: Case) -> list[str]:
         *_delays(plan.policy, case.attempt),
         *_bounds(plan),
         "Letters of one key wait for each other: ordered." if plan.ordered else "Letters overtake each other: not ordered.",
+        *([_CANCELLABLE] if plan.null_cancels else []),
         *_limits(registry, route.team, target or ""),
     ]
 
@@ -50,7 +50,7 @@ def _whose(registry: Registry, route: Route, topic: str) -> str:
     return f"{topic} belongs to team {route.team}, as {route.name}."
 
 
-def _rules(route: Route, plan: Plan, case: Case) -> Iterator[str]:
+def _rules(route: Route, plan: RetryPlan, case: MatchInput) -> Iterator[str]:
     """Each rule up to the one that matches, with what it asks and what the letter answers."""
     for number, rule in enumerate(route.rules, start=1):
         matches = rule.plan is plan
@@ -61,7 +61,7 @@ def _rules(route: Route, plan: Plan, case: Case) -> Iterator[str]:
     yield f"{'No rule matches' if route.rules else 'There are no rules'}; the policy is {plan.name}."
 
 
-def _answer(condition: Condition, case: Case) -> str:
+def _answer(condition: Condition, case: MatchInput) -> str:
     answer = "yes" if condition.holds(case) else "no"
     return f"  {condition.key} {condition.written}: {answer}, it is {_shown(condition.key, condition.value(case))}"
 
@@ -76,11 +76,16 @@ def _shown(key: str, value: Any) -> str:
     return "unknown" if value is None else f"{value:.{_SHOWN_CHARS_MAX}}" if isinstance(value, str) else str(value)
 
 
-def _fault(route: Route, plan: Plan, case: Case, target: str | None) -> list[str]:
+def _fault(route: Route, plan: RetryPlan, case: MatchInput, target: str | None) -> list[str]:
     """Why the retry is not made, or nothing."""
     policy, parking = plan.policy, _parking(plan)
     if plan.park:
         return [f"The letter is parked at once, in {parking}."]
+    if plan.null_cancels and case.null_value:
+        return [
+            "It has no value, and null_value is cancel: it cancels earlier letters of its key and partition that wait.",
+            f"They are parked in {parking}: cancelled. So is it itself: null_value, or no_key where it has none.",
+        ]
     if plan.retry_to is None:
         return [f"There is nowhere to retry to, so the letter is parked in {parking}: no_policy."]
     if case.attempt > policy.max_attempts:
@@ -93,8 +98,8 @@ def _fault(route: Route, plan: Plan, case: Case, target: str | None) -> list[str
         reason = "no_origin" if case.failure.origin_topic is None else "target_not_allowed"
         unknown = f"What is given (--origin, --group) does not say which topic {plan.retry_to} is"
         return [f"{unknown}; such a letter is parked in {parking}: {reason}."]
-    if plan.template and target not in (route.allowed_targets or ()):
-        refused = f"{plan.retry_to} is {target}, which is not among allowed_targets"
+    if plan.template and not route.completes(target):
+        refused = f"{plan.retry_to} is {target}, which is not among allowed_targets, or takes what is parked"
         return [f"{refused}, so the letter is parked in {parking}: target_not_allowed."]
     return []
 
@@ -112,7 +117,7 @@ def _wait(low_ms: int, high_ms: int) -> str:
     return f"{duration_text(low_ms)} to {duration_text(high_ms)}"
 
 
-def _bounds(plan: Plan) -> list[str]:
+def _bounds(plan: RetryPlan) -> list[str]:
     policy = plan.policy
     jitter = next((name for name, function in JITTERS.items() if function is policy.jitter), "its own")
     wish = f"may ask for its own time (retry-at-ms), at most {duration_text(policy.max_delay_ms)} from now"
@@ -124,7 +129,7 @@ def _bounds(plan: Plan) -> list[str]:
     ]
 
 
-def _parking(plan: Plan) -> str:
+def _parking(plan: RetryPlan) -> str:
     return plan.park_to or "the service's parking topic"
 
 

@@ -1,4 +1,4 @@
-"""How much a team may send, how much a target takes, and when a target is given a rest."""
+"""The rate limits of teams and targets, and the circuit breakers of targets, as the policy file has them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retry.policies.yaml_document import Document
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
+class CircuitBreakerLimits:
     """After `failures` failures within `within_ms` nothing is sent for `open_for_ms`. All at least 1."""
 
     failures: int
@@ -28,11 +28,11 @@ def team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[st
     Raises:
       PolicyFileInvalid: one is not a rate.
     """
-    found = {name: limits_of(document, team, f"teams.{name}") for name, team in teams.items()}
-    return {name: limits for name, limits in found.items() if limits}
+    limits = {name: limits_of(document, team, f"teams.{name}") for name, team in teams.items()}
+    return {name: limits for name, limits in limits.items() if limits}
 
 
-def limits_of(document: Document, section: schema.Team | schema.Tasks, path: str) -> tuple[Limit, ...]:
+def limits_of(document: Document, section: schema.Team | schema.TasksSection, path: str) -> tuple[Limit, ...]:
     """The `rate` and the `budget` of one section, as far as it has them.
 
     Raises:
@@ -42,14 +42,14 @@ def limits_of(document: Document, section: schema.Team | schema.Tasks, path: str
     return tuple(_limit(document, value, f"{path}.{key}") for key, value in written if value is not UNSET)
 
 
-def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, Breaker]]:
+def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, CircuitBreakerLimits]]:
     """The rates and the breakers of topics, as the section `targets` has them.
 
     Raises:
       PolicyFileInvalid: one cannot be read, or a topic has neither.
     """
     rates: dict[str, Limit] = {}
-    breakers: dict[str, Breaker] = {}
+    breakers: dict[str, CircuitBreakerLimits] = {}
     for topic, section in targets.items():
         path = f"targets.{topic}"
         written: schema.TargetLimits = schema.shaped(document, section, schema.TargetLimits, path)
@@ -69,16 +69,21 @@ def _limit(document: Document, value: object, path: str) -> Limit:
         document.refuse(path, invalid.reason)
 
 
-def _breaker(document: Document, written: schema.Breaker, path: str) -> Breaker:
-    spans = {key: _span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
-    return Breaker(written.failures, spans["within"], spans["open_for"])
+def _breaker(document: Document, written: schema.CircuitBreakerSection, path: str) -> CircuitBreakerLimits:
+    spans = {key: span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
+    for key, ms in spans.items():
+        if not ms:
+            document.refuse(f"{path}.{key}", f"{getattr(written, key)} is no time at all")
+    return CircuitBreakerLimits(written.failures, spans["within"], spans["open_for"])
 
 
-def _span_ms(document: Document, value: object, path: str) -> int:
+def span_ms(document: Document, value: object, path: str) -> int:
+    """The milliseconds of a duration that stands at this path.
+
+    Raises:
+      PolicyFileInvalid: it is none.
+    """
     try:
-        span_ms = duration_ms(value, path)
+        return duration_ms(value, path)
     except PolicyInvalid as invalid:
         document.refuse(path, invalid.reason)
-    if not span_ms:
-        document.refuse(path, f"{value} is no time at all")
-    return span_ms

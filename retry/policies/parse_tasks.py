@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from msgspec import UnsetType
 
-from backoff import PolicyInvalid, duration_ms
 from backoff.rate_limit import Limit
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from retry.policies import schema
-from retry.policies.yaml_document import Document, meant
-from retry.policies.limits import limits_of
-from retry.policies.topic_patterns import topic_fault
+from retry.policies.limits import limits_of, span_ms
 from retry.policies.registry import Registry
 from retry.policies.tasks import Tasks
+from retry.policies.topic_patterns import topic_fault
+from retry.policies.validation import OWN, target_fault
+from retry.policies.yaml_document import Document, meant
 
 FORMATS = ("auto", "avro", "confluent", "json")
 
@@ -25,19 +25,19 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
     Raises:
       PolicyFileInvalid: it cannot be used.
     """
-    written: schema.Tasks = schema.shaped(document, section, schema.Tasks, "tasks")
+    written: schema.TasksSection = schema.shaped(document, section, schema.TasksSection, "tasks")
     _check_topics(document, written, letters)
     for path, target in _targets(written):
-        if fault := topic_fault(target):
+        if fault := target_fault(document, target):
             document.refuse(path, fault)
         if target in written.topics:
             document.refuse(path, f"{target} is read as definitions of tasks: a task would define tasks")
         if letters.reads(target):
             document.refuse(path, f"{target} is read as dead letters")
-    for path, word, known in (("tasks.format", written.format, FORMATS), ("tasks.misfire", written.misfire, MISFIRES)):
-        if word not in known:
-            document.refuse(path, f"{word!r:.60} is not one of {', '.join(known)}{meant(word, known)}")
-    found = Tasks(
+    for path, word, allowed in (("tasks.format", written.format, FORMATS), ("tasks.misfire", written.misfire, MISFIRES)):
+        if word not in allowed:
+            document.refuse(path, f"{word!r:.60} is not one of {', '.join(allowed)}{meant(word, allowed)}")
+    section = Tasks(
         topics=frozenset(written.topics),
         allowed=frozenset(written.allowed_targets),
         park_to=None if isinstance(written.park_to, UnsetType) else written.park_to,
@@ -45,16 +45,18 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
         misfire=written.misfire,
         late_ms=_late_ms(document, written.late),
         catch_up_max=written.catch_up,
-        shortest_ms=max(1, _span_ms(document, written.shortest, "tasks.shortest")),
+        shortest_ms=max(1, span_ms(document, written.shortest, "tasks.shortest")),
     )
-    return found, limits_of(document, written, "tasks")
+    return section, limits_of(document, written, "tasks")
 
 
-def _check_topics(document: Document, written: schema.Tasks, letters: Registry) -> None:
+def _check_topics(document: Document, written: schema.TasksSection, letters: Registry) -> None:
     for n, topic in enumerate(written.topics):
         path = f"tasks.topics[{n}]"
         if fault := topic_fault(topic):
             document.refuse(path, fault)
+        if topic in document.own.unread():
+            document.refuse(path, f"{topic} would be read as definitions of tasks; {OWN}")
         if topic in written.topics[:n]:
             document.refuse(path, f"{topic} is given twice; keep one")
         if letters.reads(topic):
@@ -63,7 +65,7 @@ def _check_topics(document: Document, written: schema.Tasks, letters: Registry) 
             document.refuse(path, f"letters may be sent to {topic}: they would be read as definitions of tasks")
 
 
-def _targets(written: schema.Tasks) -> Iterable[tuple[str, str]]:
+def _targets(written: schema.TasksSection) -> Iterable[tuple[str, str]]:
     for n, target in enumerate(written.allowed_targets):
         yield f"tasks.allowed_targets[{n}]", target
     if not isinstance(written.park_to, UnsetType):
@@ -71,13 +73,6 @@ def _targets(written: schema.Tasks) -> Iterable[tuple[str, str]]:
 
 
 def _late_ms(document: Document, value: object) -> int:
-    if (late_ms := _span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
+    if (late_ms := span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
         document.refuse("tasks.late", f"{value} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
     return late_ms
-
-
-def _span_ms(document: Document, value: object, path: str) -> int:
-    try:
-        return duration_ms(value, path)
-    except PolicyInvalid as invalid:
-        document.refuse(path, invalid.reason)

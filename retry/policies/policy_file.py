@@ -1,4 +1,4 @@
-"""The policy file → a registry. Checked whole before anything of it is used, each mistake with file, line and path.
+"""The policy file → a registry. All of it is checked before any of it is used; each mistake has file, line and path.
 
 A key is looked for in the rule that matches, then in the topic, the team, `defaults`, and the built-in defaults.
 """
@@ -15,21 +15,24 @@ from msgspec import UNSET
 
 from retry.errors import PolicyFileInvalid
 from retry.policies.build_routes import Routes
-from retry.policies.validation import checked
-from retry.policies.yaml_document import Document, meant, read
 from retry.policies.limits import target_limits, team_limits
+from retry.policies.parse_tasks import tasks
 from retry.policies.registry import Registry
 from retry.policies.route import Route
 from retry.policies.schema import File, Team, shaped
-from retry.policies.parse_tasks import tasks
 from retry.policies.tasks import TEAM
+from retry.policies.validation import checked_topics
+from retry.policies.yaml_document import NOBODYS, Document, Own, meant, read
 
 # Thousands of topics fit; more is not a policy file.
 _BYTES_MAX = 1 << 20
 
 
-def load(path: Path | str) -> Registry:
+def load(path: Path | str, own: Own = NOBODYS) -> Registry:
     """The registry of a policy file.
+
+    Args:
+      own: the topics of the deployment that it is for.
 
     Raises:
       PolicyFileInvalid: the file cannot be read, or `parse` refuses it.
@@ -44,29 +47,29 @@ def load(path: Path | str) -> Registry:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise PolicyFileInvalid(str(path), line, "file", "is not UTF-8 text") from None
-    return parse(text, str(path), hashlib.sha256(content).hexdigest())
+    return parse(text, str(path), hashlib.sha256(content).hexdigest(), own)
 
 
-def parse(text: str, name: str, digest: str = "") -> Registry:
-    """The registry of a policy file's text; `name` is what messages call the file, `digest` see `Registry`.
+def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registry:
+    """The registry of a policy file's text; `name` is what messages call the file, `digest` see `Registry`, `own` see `load`.
 
     Raises:
       PolicyFileInvalid: the text is not a policy file, or says what must not be done.
     """
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
-    document = read(text, name)
-    whole: File = shaped(document, {} if document.value is None else document.value, File, "")
-    teams = {team: _team(document, team, section) for team, section in whole.teams.items()}
-    routes = Routes(document, whole.defaults, teams)
+    document = dataclasses.replace(read(text, name), own=own)
+    file: File = shaped(document, {} if document.value is None else document.value, File, "")
+    teams = {team: _team(document, team, section) for team, section in file.teams.items()}
+    routes = Routes(document, file.defaults, teams)
     exact: dict[str, Route] = {}
     patterns: list[tuple[re.Pattern[str], Route]] = []
-    for each in checked(document, teams):
+    for each in checked_topics(document, teams):
         if compiled := each.compiled:
             patterns.append((compiled, routes.of(each, compiled)))
         else:
             exact[each.written] = routes.of(each, None)
-    rates, breakers = target_limits(document, whole.targets)
+    rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact),
         tuple(patterns),
@@ -76,11 +79,11 @@ def parse(text: str, name: str, digest: str = "") -> Registry:
         MappingProxyType(breakers),
         digest=digest,
     )
-    if whole.tasks is not UNSET:
-        section, limits = tasks(document, whole.tasks, registry)
+    if file.tasks is not UNSET:
+        section, limits = tasks(document, file.tasks, registry)
         registry = dataclasses.replace(registry, tasks=section, team_limits={**registry.team_limits, TEAM: limits})
     targets = registry.targets()
-    for topic in whole.targets:
+    for topic in file.targets:
         if topic not in targets:
             document.refuse(f"targets.{topic}", f"no letter of any team, and no task, may go there{meant(topic, targets)}")
     return registry
@@ -91,5 +94,5 @@ def _team(document: Document, team: str, section: object) -> Team:
         document.refuse(f"teams.{team}", "a team's name is 1 to 100 printable characters")
     if team == TEAM:
         document.refuse(f"teams.{team}", f"{TEAM} is what recurring tasks are called; give the team another name")
-    found: Team = shaped(document, section, Team, f"teams.{team}")
-    return found
+    team_section: Team = shaped(document, section, Team, f"teams.{team}")
+    return team_section

@@ -1,5 +1,4 @@
-"""Which route a letter takes: its topic names the route, what it says of its failure the plan. Immutable; replaced as
-a whole."""
+"""All routes of a policy file: from a dead-letter topic to its route. Immutable; a new file makes a new registry."""
 
 from __future__ import annotations
 
@@ -8,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backoff import Policy
-from backoff.rate_limit import Limit
 from backoff.parse import DEFAULT
-from retry.policies.limits import Breaker
-from retry.policies.plan import Plan
-from retry.policies.route import Route
+from backoff.rate_limit import Limit
+from retry.policies.limits import CircuitBreakerLimits
+from retry.policies.route import RetryPlan, Route
 from retry.policies.tasks import TEAM, Tasks
 
 # When the cache is full it is emptied, which costs a few microseconds per entry once.
@@ -21,7 +19,7 @@ _ROUTES_MAX = 10_000
 
 def default_route(policy: Policy = DEFAULT) -> Route:
     """The route of a topic that no team has named: there is nowhere to retry to, so its letters park."""
-    return Route("default", "default", Plan(policy, park=False, retry_to=None, park_to=None, name="default"))
+    return Route("default", "default", RetryPlan(policy, park=False, retry_to=None, park_to=None, name="default"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Registry:
     default: Route = field(default_factory=default_route)
     team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     target_limits: Mapping[str, Limit] = field(default_factory=dict)
-    breakers: Mapping[str, Breaker] = field(default_factory=dict)
+    breakers: Mapping[str, CircuitBreakerLimits] = field(default_factory=dict)
     tasks: Tasks | None = None
     digest: str = ""
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)
@@ -94,11 +92,11 @@ class Registry:
 
     def groups(self) -> dict[str, set[str]]:
         """The consumer groups that the file names, and what they read of retries."""
-        found: dict[str, set[str]] = {}
+        by_group: dict[str, set[str]] = {}
         for route in self.routes():
             if route.group is not None:
-                found.setdefault(route.group, set()).update(route.retry_targets())
-        return found
+                by_group.setdefault(route.group, set()).update(route.retry_targets())
+        return by_group
 
     def parking(self) -> set[str]:
         """Every topic that the file names to park in."""

@@ -1,31 +1,135 @@
-"""What is known of one dead-letter topic, and the plan that it has for a letter. Immutable."""
+"""What the policy file says of one dead-letter topic, and which plan that means for a letter. Immutable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from retry.record import Header
+from backoff import Policy
 from retry.dead_letters.failure import Failure
-from retry.policies.plan import Plan
-from retry.policies.rule import Case, Condition, Rule
+from retry.policies.target import Template
+from retry.record import Header
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlan:
+    """What to do with a letter.
+
+    Attributes:
+      policy: when it may try again.
+      park: it is parked now, whatever the policy says.
+      retry_to: as written: a topic, "origin", or a template; None where no policy is known: it parks.
+      park_to: a topic; None for the parking topic of the service.
+      name: of the route, and "#<rule number>" from 1 where a rule matched; for the header `retry-policy`.
+      ordered: whether letters of one key wait for each other.
+      null_cancels: whether a letter without a value ends what waits under its key, and is not retried itself.
+      template: what `retry_to` leaves to the letter; None where it names a topic.
+    """
+
+    policy: Policy
+    park: bool
+    retry_to: str | None
+    park_to: str | None
+    name: str
+    ordered: bool = False
+    null_cancels: bool = False
+    template: Template | None = None
+
+    @property
+    def fixed_target(self) -> str | None:
+        """The topic that every letter of this plan goes to; None where the letter decides, or there is none."""
+        return None if self.template else self.retry_to
+
+    def target(self, failure: Failure, dead_letters: str) -> str | None:
+        """The exact topic that a letter from the topic `dead_letters` goes to, for the caller to find allowed.
+
+        None where there is none, a part of its name is unknown, or what comes out is not the name of a topic.
+        """
+        return self.retry_to if self.template is None else self.template.filled(failure, dead_letters)
+
+
+_STATIC = frozenset({"exception", "cause", "stage"})
+
+
+class MatchInput(NamedTuple):
+    """What rules are matched with: a letter, as far as they ask.
+
+    Attributes:
+      attempt: number of the retry in question, from 1.
+      age_ms: since the first failure.
+      headers: in the order of the record.
+      null_value: whether the record has no value.
+    """
+
+    failure: Failure
+    attempt: int
+    age_ms: int
+    headers: Sequence[Header]
+    null_value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One question that a rule asks of a letter.
+
+    Attributes:
+      key: as in the file; a header's is `headers.<name>`.
+      written: what the file demands.
+      value: what the letter has; None where that is unknown.
+      test: whether such a value will do.
+    """
+
+    key: str
+    written: str
+    value: Callable[[MatchInput], Any]
+    test: Callable[[Any], bool]
+
+    @property
+    def static(self) -> bool:
+        """Whether exception, cause and stage alone decide it."""
+        return self.key in _STATIC
+
+    def holds(self, case: MatchInput) -> bool:
+        """Whether the letter is as demanded."""
+        return self.test(self.value(case))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A plan for the letters of which all conditions hold.
+
+    Attributes:
+      static: the conditions that exception, cause and stage alone decide.
+      dynamic: all others.
+    """
+
+    static: tuple[Condition, ...]
+    dynamic: tuple[Condition, ...]
+    plan: RetryPlan
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All of them, the static ones first."""
+        return self.static + self.dynamic
+
 
 # When the cache is full it is emptied, which costs a few microseconds per entry once.
 _NAMES_MAX = 1_024
 # Names longer than this together are matched anew each time: 1,024 of them must not fill the memory.
 _NAMES_CHARS_MAX = 1_000
 
-Names = tuple[str | None, str | None, str | None, str | None]
+ExceptionNames = tuple[str | None, str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is known of one dead-letter topic, or of all that a pattern matches.
+    """What the policy file says of one dead-letter topic, or of all that a pattern matches.
 
     Attributes:
       team: who owns it.
       name: "<team>/<dead_letters as written>".
-      usual: the plan where no rule matches.
+      default_plan: the plan where no rule matches.
       rules: the first match wins.
       allowed_targets: where letters may go at all; None for anywhere that the file itself names.
       aliases: header names by field of `Failure`, the first that is there counts; None where there are none.
@@ -35,47 +139,47 @@ class Route:
 
     team: str
     name: str
-    usual: Plan
+    default_plan: RetryPlan
     rules: tuple[Rule, ...] = ()
     allowed_targets: frozenset[str] | None = None
     aliases: Mapping[str, tuple[str, ...]] | None = None
     origins: frozenset[str] = frozenset()
     group: str | None = None
-    _found: dict[Names, tuple[tuple[Rule, ...], Plan]] = field(default_factory=dict, repr=False, compare=False)
+    _by_names: dict[ExceptionNames, tuple[tuple[Rule, ...], RetryPlan]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def retry_to(self) -> str | None:
         """Where letters come back, rules aside, as written."""
-        return self.usual.retry_to
+        return self.default_plan.retry_to
 
     @property
     def park_to(self) -> str | None:
         """Where letters rest, rules aside."""
-        return self.usual.park_to
+        return self.default_plan.park_to
 
     def plan(
         self, failure: Failure, *, attempt: int, age_ms: int, headers: Sequence[Header], null_value: bool
-    ) -> Plan:
-        """What to do with a letter; the arguments are those of `Case`. Called for every letter, so it stays small."""
+    ) -> RetryPlan:
+        """What to do with a letter; the arguments are those of `MatchInput`. Called for every letter, so it stays small."""
         if not self.rules:
-            return self.usual
-        found = self._found.get((failure.exception, failure.thrown, failure.cause, failure.stage))
-        maybe, plan = found if found is not None else self._find(failure)
+            return self.default_plan
+        matched = self._by_names.get((failure.exception, failure.thrown, failure.cause, failure.stage))
+        maybe, plan = matched if matched is not None else self._find(failure)
         if maybe:
-            case = Case(failure, attempt, age_ms, headers, null_value)
+            case = MatchInput(failure, attempt, age_ms, headers, null_value)
             for rule in maybe:
                 if _hold(rule.dynamic, case):
                     return rule.plan
         return plan
 
-    def plan_by_names(self, failure: Failure) -> Plan | None:
-        """The plan of every letter that names its failure like this; None where that takes a look at each of them."""
+    def plan_by_names(self, failure: Failure) -> RetryPlan | None:
+        """The plan of every letter that names its failure like this; None where rules ask more of each letter."""
         maybe, plan = self._find(failure)
         return None if maybe else plan
 
-    def plans(self) -> Iterator[Plan]:
+    def plans(self) -> Iterator[RetryPlan]:
         """Every plan that a letter of this route may get."""
-        yield self.usual
+        yield self.default_plan
         yield from (rule.plan for rule in self.rules)
 
     def permitted(self) -> set[str]:
@@ -88,12 +192,19 @@ class Route:
         """Every topic that its letters may be retried in."""
         plans = [plan for plan in self.plans() if not plan.park]
         fixed = {plan.fixed_target for plan in plans if plan.fixed_target}
-        return fixed | (self.allowed_targets or frozenset()) if any(plan.template for plan in plans) else fixed
+        return fixed | self._completed() if any(plan.template for plan in plans) else fixed
 
-    def _find(self, failure: Failure) -> tuple[tuple[Rule, ...], Plan]:
+    def completes(self, target: str | None) -> bool:
+        """Whether a letter may say that it is retried in this topic: one of the allow-list where no letters are parked."""
+        return target in self._completed()
+
+    def _completed(self) -> frozenset[str]:
+        return (self.allowed_targets or frozenset()).difference(plan.park_to or "" for plan in self.plans())
+
+    def _find(self, failure: Failure) -> tuple[tuple[Rule, ...], RetryPlan]:
         """The rules that a letter with these names may still match, and its plan where it matches none of them."""
-        case = Case(failure, 1, 0, (), False)
-        maybe, plan = [], self.usual
+        case = MatchInput(failure, 1, 0, (), False)
+        maybe, plan = [], self.default_plan
         for rule in self.rules:
             if _hold(rule.static, case):
                 if not rule.dynamic:
@@ -102,13 +213,13 @@ class Route:
                 maybe.append(rule)
         names = (failure.exception, failure.thrown, failure.cause, failure.stage)
         if sum(len(name or "") for name in names) <= _NAMES_CHARS_MAX:
-            if len(self._found) >= _NAMES_MAX:
-                self._found.clear()
-            self._found[names] = tuple(maybe), plan
+            if len(self._by_names) >= _NAMES_MAX:
+                self._by_names.clear()
+            self._by_names[names] = tuple(maybe), plan
         return tuple(maybe), plan
 
 
-def _hold(conditions: tuple[Condition, ...], case: Case) -> bool:
+def _hold(conditions: tuple[Condition, ...], case: MatchInput) -> bool:
     # A loop, since a generator costs more than most questions.
     for each in conditions:  # noqa: SIM110
         if not each.holds(case):

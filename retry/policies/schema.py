@@ -41,6 +41,7 @@ class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
+    null_value: object = UNSET
 
 
 class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +51,7 @@ class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
     park_to: _Text | UnsetType = UNSET
 
 
-class Rule(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuleSection(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is different for letters that are as the conditions say; those are read by `retry.policies.conditions`."""
 
     exception: Texts | UnsetType = UNSET
@@ -60,7 +61,8 @@ class Rule(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attempt: object = UNSET
     age: object = UNSET
     headers: dict[str, object] | UnsetType = UNSET
-    null_value: bool | UnsetType = UNSET
+    # A condition; what is to become of letters without a value is for the levels further out.
+    null_value: object = UNSET
     park: bool = False
 
 
@@ -78,7 +80,8 @@ class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     origins: _Names = []
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
-    rules: Annotated[list[Rule], Meta(max_length=1_000)] = []
+    null_value: object = UNSET
+    rules: Annotated[list[RuleSection], Meta(max_length=1_000)] = []
 
 
 class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,11 +90,12 @@ class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
+    null_value: object = UNSET
     rate: object = UNSET
     budget: object = UNSET
 
 
-class Breaker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a target is given a rest."""
 
     failures: Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -103,10 +107,10 @@ class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one topic takes, whoever sends there."""
 
     rate: object = UNSET
-    breaker: Breaker | UnsetType = UNSET
+    breaker: CircuitBreakerSection | UnsetType = UNSET
 
 
-class Tasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TasksSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Recurring tasks; read by `retry.policies.tasks`."""
 
     topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
@@ -141,13 +145,13 @@ def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
     except msgspec.ValidationError as error:
         reason, _, inner = str(error).partition(" - at `$")
         at = path + inner.rstrip("`") if path else inner.rstrip("`").removeprefix(".")
-        if found := _UNKNOWN.fullmatch(reason):
-            document.refuse(f"{at}.{found[1]}".removeprefix("."), _unknown(found[1]))
-        if found := _MISSING.fullmatch(reason):
-            document.refuse(at, f"{found[1]} is missing")
+        if named := _UNKNOWN.fullmatch(reason):
+            document.refuse(f"{at}.{named[1]}".removeprefix("."), _unknown(named[1]))
+        if named := _MISSING.fullmatch(reason):
+            document.refuse(at, f"{named[1]} is missing")
         document.refuse(at, reason[:1].lower() + reason[1:].replace("`object", "`mapping").replace("`array", "`list"))
 
 
 def _unknown(key: str) -> str:
-    shapes = (File, Team, Topic, Rule, Pattern, TargetLimits, Breaker, Tasks)
+    shapes = (File, Team, Topic, RuleSection, Pattern, TargetLimits, CircuitBreakerSection, TasksSection)
     return f"no such key here{meant(key, {name for shape in shapes for name in shape.__struct_fields__})}"

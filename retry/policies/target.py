@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from retry.dead_letters.failure import Failure
-from retry.policies.yaml_document import meant
 from retry.policies.topic_patterns import topic_fault
+from retry.policies.yaml_document import meant
 
 ORIGIN = "origin"
 _ORIGIN_TEMPLATE = "{origin}"
@@ -36,10 +36,10 @@ class Template:
 
     def filled(self, failure: Failure, dead_letters: str) -> str | None:
         """The name for one letter; None where a part is unknown or the whole is not the name of a topic."""
-        found = self.pattern.fullmatch(dead_letters) if self.pattern else None
+        match = self.pattern.fullmatch(dead_letters) if self.pattern else None
         pieces = list(self.pieces)
         for n in range(1, len(pieces), 2):
-            part = _part(pieces[n], failure, dead_letters, found)
+            part = _part(pieces[n], failure, dead_letters, match)
             if part is None:
                 return None
             pieces[n] = part
@@ -68,8 +68,8 @@ def template_fault(written: str) -> str | None:
     pieces = _PART.split(written)
     for word in pieces[1::2]:
         if word not in _WORDS and not _GROUP.fullmatch(word):
-            known = ", ".join(f"{{{each}}}" for each in _WORDS)
-            return f"{{{word:.40}}} is not a part that is known; {known} and {{1}}, {{2}}… are{meant(word, _WORDS)}"
+            allowed = ", ".join(f"{{{each}}}" for each in _WORDS)
+            return f"{{{word:.40}}} is not a part that is known; {allowed} and {{1}}, {{2}}… are{meant(word, _WORDS)}"
     if not all(map(_FIXED.fullmatch, pieces[::2])):
         return f"{written!r:.60} is not a template: letters, digits, dot, underscore, dash, and parts like {{origin}}"
     return None
@@ -80,11 +80,11 @@ def groups_needed(written: str) -> int:
     return max((int(word) for word in _PART.split(written)[1::2] if word.isdigit()), default=0)
 
 
-def _part(word: str, failure: Failure, dead_letters: str, found: re.Match[str] | None) -> str | None:
+def _part(word: str, failure: Failure, dead_letters: str, match: re.Match[str] | None) -> str | None:
     if word == "origin":
         return failure.origin_topic
     if word == "group":
         return failure.consumer_group
     if word == "dead_letters":
         return dead_letters
-    return found[int(word)] if found else None
+    return match[int(word)] if match else None

@@ -24,11 +24,16 @@ _WAYS_MAX = 20_000_000
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
+def is_of_kafka(topic: str) -> bool:
+    """Whether a topic is one of those that brokers keep for themselves, like `__consumer_offsets`."""
+    return topic.startswith("__")
+
+
 def topic_fault(name: str) -> str | None:
     """What is wrong with the name of one topic, or None."""
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         return f"{name!r:.60} is not a topic name: 1 to 249 of letters, digits, dot, underscore and dash"
-    if name.startswith("__"):
+    if is_of_kafka(name):
         return f"{name} is internal to Kafka"
     return None
 

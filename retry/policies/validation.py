@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from retry.policies.yaml_document import Document
-from retry.policies.topic_patterns import pattern_body, pattern_fault, topic_fault
 from retry.policies.schema import Overrides, Pattern, Team, Topic
 from retry.policies.target import ORIGIN, depends, groups_needed, template_fault
+from retry.policies.topic_patterns import pattern_body, pattern_fault, topic_fault
+from retry.policies.yaml_document import Document
+
+OWN = "these are the service's own topics"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A topic of the file, whose it is and where it stands."""
+class TopicSection:
+    """A topic of the file, its team and its path in the file."""
 
     team: str
     topic: Topic
@@ -24,7 +26,7 @@ class Placed:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it is a pattern of topics."""
+        """Whether it stands for many topics."""
         return isinstance(self.topic.dead_letters, Pattern)
 
     @property
@@ -39,62 +41,66 @@ class Placed:
         return re.compile(pattern_body(self.written)) if self.is_pattern else None
 
 
-def checked(document: Document, teams: dict[str, Team]) -> list[Placed]:
+def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
     """The topics of all teams, in file order.
 
     Raises:
       PolicyFileInvalid: a name cannot be one, a topic is owned twice, or a target is not to be written to.
     """
-    placed = [
-        Placed(team, topic, f"teams.{team}.topics[{n}]")
-        for team, section in teams.items()
-        for n, topic in enumerate(section.topics)
+    sections = [
+        TopicSection(team, topic, f"teams.{team}.topics[{n}]")
+        for team, written in teams.items()
+        for n, topic in enumerate(written.topics)
     ]
-    _check_sources(document, placed)
-    exact = {each.written: each for each in placed if not each.is_pattern}
-    patterns = [(compiled, each) for each in placed if (compiled := each.compiled)]
-    for path, target, may_depend in _targets(teams, placed):
+    _check_sources(document, sections)
+    exact = {each.written: each for each in sections if not each.is_pattern}
+    patterns = [(compiled, each) for each in sections if (compiled := each.compiled)]
+    for path, target, may_depend in _targets(teams, sections):
         if may_depend and depends(target):
-            _check_template(document, path, target)
+            if fault := template_fault(target):
+                document.refuse(path, fault)
             continue
         _check_name(document, path, target)
         if loop := exact.get(target) or next((each for source, each in patterns if source.fullmatch(target)), None):
             document.refuse(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
-    for each in placed:
+    for each in sections:
         for n, origin in enumerate(each.topic.origins):
             _check_name(document, f"{each.path}.origins[{n}]", origin)
         _check_allowed(document, each, teams[each.team])
-    return placed
+    return sections
 
 
 def _check_name(document: Document, path: str, name: str) -> None:
     if name == ORIGIN:
         document.refuse(path, "origin is a word of retry_to alone; name the topics that are meant")
-    if fault := topic_fault(name):
+    if fault := target_fault(document, name):
         document.refuse(path, fault)
 
 
-def _check_sources(document: Document, placed: list[Placed]) -> None:
-    owners: dict[str, Placed] = {}
-    for each in placed:
+def target_fault(document: Document, name: str) -> str | None:
+    """Why nothing may be sent to a topic of this name, or None."""
+    return topic_fault(name) or (f"{name} is no target; {OWN}" if name in document.own.internal else None)
+
+
+def _check_sources(document: Document, sections: list[TopicSection]) -> None:
+    owners: dict[str, TopicSection] = {}
+    for each in sections:
         path = f"{each.path}.dead_letters" + ".pattern" * each.is_pattern
         if fault := (pattern_fault if each.is_pattern else topic_fault)(each.written):
             document.refuse(path, fault)
+        read = each.compiled or re.compile(re.escape(each.written))
+        if own := sorted(filter(read.fullmatch, document.own.unread())):
+            document.refuse(path, f"{' and '.join(own)} would be read as dead letters; {OWN}")
         if owner := owners.get(each.written):
             document.refuse(path, f"{each.written} already belongs to team {owner.team} ({owner.path})")
         owners[each.written] = each
 
 
-def _check_template(document: Document, path: str, written: str) -> None:
-    if fault := template_fault(written):
-        document.refuse(path, fault)
-
-
-def _targets(teams: dict[str, Team], placed: list[Placed]) -> Iterator[tuple[str, str, bool]]:
+def _targets(teams: dict[str, Team], sections: list[TopicSection]) -> Iterator[tuple[str, str, bool]]:
     """Every target of the file: its path, the target, and whether a letter may complete it."""
     for name, team in teams.items():
         yield from _named(team, f"teams.{name}")
-    for each in placed:
+    for each in sections:
         for n, target in enumerate(each.topic.allowed_targets or ()):
             yield f"{each.path}.allowed_targets[{n}]", target, False
         yield from _named(each.topic, each.path)
@@ -108,8 +114,8 @@ def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
             yield f"{path}.{key}", target, key == "retry_to"
 
 
-def _check_allowed(document: Document, each: Placed, team: Team) -> None:
-    """Hold every place that letters of one topic may go to against its allow-list."""
+def _check_allowed(document: Document, each: TopicSection, team: Team) -> None:
+    """Refuse a topic whose letters may go beyond its allow-list."""
     if each.topic.retry_to is UNSET and team.retry_to is UNSET:
         document.refuse(each.path, "retry_to is missing: a topic, origin or a template")
     allowed = each.topic.allowed_targets
@@ -120,7 +126,7 @@ def _check_allowed(document: Document, each: Placed, team: Team) -> None:
             document.refuse(path, f"{target} is not among allowed_targets of {each.path}")
 
 
-def _check_completed(document: Document, each: Placed, path: str, written: str) -> None:
+def _check_completed(document: Document, each: TopicSection, path: str, written: str) -> None:
     compiled, needed = each.compiled, groups_needed(written)
     if needed > (compiled.groups if compiled else 0):
         has = f"has {compiled.groups}" if compiled else "is no pattern"
@@ -130,7 +136,7 @@ def _check_completed(document: Document, each: Placed, path: str, written: str) 
         document.refuse(path, reason)
 
 
-def _used(each: Placed, team: Team) -> Iterator[tuple[str, str, bool]]:
+def _used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bool]]:
     """Path and target of what the rules say, and of what the topic says or else its team."""
     levels: list[tuple[Overrides, str]] = [(rule, f"{each.path}.rules[{n}]") for n, rule in enumerate(each.topic.rules)]
     for key in ("retry_to", "park_to"):

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -22,6 +22,25 @@ _KEY_CHARS_MAX = 100
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 
 
+class Own(NamedTuple):
+    """The service's own topics. From none of them letters or definitions of tasks are read.
+
+    Attributes:
+      internal: those that nobody's letters go to.
+      parked: where letters go that have no parking topic of their own.
+    """
+
+    internal: frozenset[str]
+    parked: str
+
+    def unread(self) -> set[str]:
+        """All of them."""
+        return {*self.internal, self.parked}
+
+
+NOBODYS = Own(frozenset(), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """What a file says and where it says it.
@@ -30,11 +49,13 @@ class Document:
       name: of the file, for messages.
       value: dicts, lists and scalars; None for an empty file.
       lines: path, like `teams.payments.topics[0].retry_to`, to line number from 1.
+      own: the topics of the deployment that the file is for.
     """
 
     name: str
     value: object
     lines: dict[str, int] = field(repr=False)
+    own: Own = NOBODYS
 
     def refuse(self, path: str, reason: str) -> NoReturn:
         """Say what is wrong at a path. A path that the file does not have gets the line of what would hold it.
@@ -42,10 +63,10 @@ class Document:
         Raises:
           PolicyFileInvalid: always.
         """
-        held = path
-        while held not in self.lines and held:
-            held = _parent(held)
-        raise PolicyFileInvalid(self.name, self.lines.get(held, 1), path or "file", reason)
+        at = path
+        while at not in self.lines and at:
+            at = _parent(at)
+        raise PolicyFileInvalid(self.name, self.lines.get(at, 1), path or "file", reason)
 
 
 def read(text: str, name: str) -> Document:
@@ -56,8 +77,8 @@ def read(text: str, name: str) -> Document:
     """
     try:
         node = _Composer(text).get_single_node()
-        found = _Values(name)
-        return Document(name, found.value(node, "") if node else None, found.lines)
+        values = _Values(name)
+        return Document(name, values.value(node, "") if node else None, values.lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise PolicyFileInvalid(name, mark.line + 1 if mark else 1, "file", f"YAML: {error.problem}") from None
@@ -125,13 +146,13 @@ class _Values:
             raise PolicyFileInvalid(self._name, line, path, f"{node.value!r:.60} is not what its tag says") from None
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, words: Iterable[str]) -> str:
     """The end of a message about an unknown word: which one was probably meant, or nothing.
 
     >>> meant("max_attempt", ["max_age", "max_attempts"])
     '; did you mean max_attempts?'
     """
-    close = difflib.get_close_matches(word, list(known), 1)
+    close = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {close[0]}?" if close and close[0] != word else ""
 
 

@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import datetime
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 
 from backoff import Exponential
+from retry.clock import wall_ms
+from retry.dead_letters import retry_headers
 from retry.scheduling.messages import headers as names
 
 Header = tuple[str, bytes | None]
-Curve = Callable[[int], int]
+DelayCurve = Callable[[int], int]
 
-ATTEMPT, FIRST_TRIED = "retry-attempt", "retry-original-timestamp"
+ATTEMPT, FIRST_TRIED = retry_headers.ATTEMPT, "retry-original-timestamp"
 _ATTEMPTS_MAX = 50
 _DELAYS = Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000)
 
 
-class Record(TypedDict):
+class ScheduleRecord(TypedDict):
     """A record to be produced."""
 
     topic: str
@@ -45,8 +46,8 @@ class AttemptsUsedUp(Exception):
 def schedule(
     *, topic: str, key: bytes | None, value: bytes, at: float | datetime.datetime, schedule_id: str | bytes,
     schedules_topic: str = "schedules", headers: Iterable[Header] = (),
-) -> Record:
-    """What has a message sent to `topic` at a time. The same `schedule_id` again replaces it.
+) -> ScheduleRecord:
+    """Make the record that has a message sent to `topic` at a time. The same `schedule_id` again replaces it.
 
     Args:
       at: seconds since 1970, or a datetime with a time zone; to the next whole second, never earlier.
@@ -61,29 +62,29 @@ def schedule(
     if value is None:
         raise ValueError("a message without a value cannot be scheduled: it would cancel")
     kept = [header for header in headers if not header[0].startswith(names.PREFIX)]
-    ours: list[Header] = [(names.EPOCH, b"%d" % _seconds(at)), (names.TARGET_TOPIC, topic.encode())]
+    own: list[Header] = [(names.EPOCH, b"%d" % _seconds(at)), (names.TARGET_TOPIC, topic.encode())]
     if key is not None:
-        ours.append((names.TARGET_KEY, key))
-    return Record(topic=schedules_topic, key=_bytes(schedule_id), value=value, headers=[*kept, *ours])
+        own.append((names.TARGET_KEY, key))
+    return ScheduleRecord(topic=schedules_topic, key=_bytes(schedule_id), value=value, headers=[*kept, *own])
 
 
-def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> Record:
-    """What cancels the schedule that waits under this id, if one does.
+def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> ScheduleRecord:
+    """Make the record that cancels the schedule that waits under this id, if one does.
 
     Raises:
       ValueError: something is missing.
     """
     if not schedules_topic or not schedule_id:
         raise ValueError("schedules_topic and schedule_id must not be empty")
-    return Record(topic=schedules_topic, key=_bytes(schedule_id), value=None, headers=[])
+    return ScheduleRecord(topic=schedules_topic, key=_bytes(schedule_id), value=None, headers=[])
 
 
 def schedule_retry(
     *, topic: str, key: bytes | None, value: bytes, headers: Sequence[Header], schedule_id: str | bytes,
-    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: Curve = _DELAYS,
+    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: DelayCurve = _DELAYS,
     now: float | None = None,
-) -> Record:
-    """What has a message that failed sent once more, later each time: by default after 10, 20, 40 … seconds, at most an hour.
+) -> ScheduleRecord:
+    """Make the record that has a failed message sent once more, later each time: after 10, 20, 40 … seconds, at most an hour.
 
     How often it was tried is counted in its headers, so give those that it came with.
 
@@ -94,7 +95,7 @@ def schedule_retry(
       AttemptsUsedUp: it was tried `attempts_max` times.
       ValueError: as `schedule`.
     """
-    now = time.time() if now is None else now
+    now = wall_ms() / 1_000 if now is None else now
     attempt = attempts(headers) + 1
     if attempt > attempts_max:
         raise AttemptsUsedUp(f"tried {attempt - 1} times")
@@ -122,8 +123,8 @@ def is_retried_message(headers: Iterable[Header] | None) -> bool:
 
 def attempts(headers: Iterable[Header] | None) -> int:
     """How often a message with these headers was tried again."""
-    found = next((value for name, value in headers or () if name == ATTEMPT), None)
-    return int(found) if found and len(found) <= 9 and found.isdigit() else 0
+    digits = next((value for name, value in headers or () if name == ATTEMPT), None)
+    return int(digits) if digits and len(digits) <= 9 and digits.isdigit() else 0
 
 
 def _seconds(at: float | datetime.datetime) -> int:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from retry.record import PartitionId
+
 
 class Reason(Enum):
-    """What is held up is a lane, a shard, or a part of the worker."""
+    """What is blocked is a lane, a shard, or a part of the worker."""
 
     PAUSED = "paused"  # a lane: an operator's wish
     NOT_ALLOWED = "not_allowed"  # a lane: the policy file no longer lets it go there
     REFUSED = "refused"  # a lane: its topic is missing or forbidden
-    BREAKER = "breaker"  # a lane: its target's breaker is open, after refusals or failures
-    LIMIT = "limit"  # a lane: a rate or a budget is used up
+    CIRCUIT_BREAKER = "circuit_breaker"  # a lane: the circuit breaker of its target is open, after refusals or failures
+    RATE_LIMIT = "rate_limit"  # a lane: a rate limit or a budget is used up
     OPENING = "opening"  # a shard that is ours and not open yet
     RESTORING = "restoring"  # a shard that is read from the changelog
     READ_ONLY = "read_only"  # a shard, or intake, that met what a newer version wrote
@@ -29,10 +31,8 @@ class Reason(Enum):
     POLICY_FILE = "policy_file"  # the worker: a changed file is refused, the old one stays
 
 
-Place = tuple[str, int]
 
-
-class Part(NamedTuple):
+class HealthProbe(NamedTuple):
     """One thing that must go on.
 
     Attributes:
@@ -47,13 +47,13 @@ class Part(NamedTuple):
     name: str
     done: object
     busy: bool = False
-    place: Place | None = None
+    place: PartitionId | None = None
     offset: int = 0
     trouble: str = ""
     shard: int | None = None
 
 
-class Held(NamedTuple):
+class Blocked(NamedTuple):
     """Why a part, or with the brokers the whole worker, does not go on."""
 
     reason: Reason

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import CollectorRegistry
 
 from retry import clock
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
 from retry.telemetry import prometheus
 from retry.telemetry.call_records import Called
 from retry.telemetry.exception_labels import Exceptions
@@ -24,22 +24,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._taken = prometheus.counter(registry, "retry_letters_taken_total")
+        self._taken = prometheus.counter(registry, "retry_letters_consumed_total")
         self._read = prometheus.counter(registry, "retry_letters_read_total")
         self._failures = prometheus.counter(registry, "retry_failures_total")
-        self._back = prometheus.counter(registry, "retry_letters_back_total")
+        self._back = prometheus.counter(registry, "retry_letters_failed_again_total")
         self._given_up = prometheus.counter(registry, "retry_letters_parked_total")
         self._retried = prometheus.counter(registry, "retry_retries_sent_total")
         self._sent = prometheus.counter(registry, "retry_entries_sent_total")
-        self._put_back = prometheus.counter(registry, "retry_entries_put_back_total")
-        self._called = prometheus.counter(registry, "retry_calls_total")
-        self._positions = prometheus.counter(registry, "retry_positions_written_total")
-        self._unsampled = prometheus.counter(registry, "retry_positions_failed_total")
-        self._took = prometheus.histogram(registry, "retry_call_seconds", _TOOK_S)
+        self._put_back = prometheus.counter(registry, "retry_entries_deferred_total")
+        self._called = prometheus.counter(registry, "retry_webhooks_total")
+        self._positions = prometheus.counter(registry, "retry_offset_samples_written_total")
+        self._unsampled = prometheus.counter(registry, "retry_offset_samples_failed_total")
+        self._took = prometheus.histogram(registry, "retry_webhook_seconds", _TOOK_S)
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
-        self.watch_each("retry_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
-        self.watch_each("retry_window_back", lambda: {key: back for key, (_, back) in self._settled().items()})
+        self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
+        self.watch_each("retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._settled().items()})
         self.watch_each("retry_recovery_ratio", self._recovery)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:

@@ -21,7 +21,8 @@
 
 Version 1 has all but the last four. When a retry was sent is not here: the record on the target topic says it.
 
-Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.offset_records`; letters have no `kind`.
+Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.offset_records`; letters have no
+`kind`.
 """
 
 from __future__ import annotations
@@ -65,13 +66,20 @@ def to_json(outcome: Outcome) -> bytes:
     return bytes(memoryview(orjson.dumps(outcome)))
 
 
-def parts(*, team: str, topic: str, policy: str, target: str, group: str | None) -> list[bytes]:
-    """The value of first retries that are alike, cut where they differ: at id, source, the three times, due time and delay."""
-    cut = "\0"
-    times = ("first_failed_ms", "failed_ms", "taken_ms", "due_ms", "delay_ms")
-    differs = dict.fromkeys(("id", "source"), cut) | dict.fromkeys(times, cut * 2)
-    alike = {"v": VERSION, "team": team, "topic": topic, "policy": policy, "attempt": 1, "exception": None}
-    alike |= {"decision": "retry", "reason": None, "target": target, "cause": None, "fingerprint": None, "group": group}
-    whole = orjson.dumps({name: (differs | alike)[name] for name in Outcome.__annotations__})
-    # A number stands without quotation marks.
-    return whole.replace(rb'"\u0000\u0000"', rb"\u0000").split(rb"\u0000")
+class OutcomeTemplate:
+    """The outcomes of first retries that are alike: written once, and filled in for each letter."""
+
+    def __init__(self, *, team: str, topic: str, policy: str, target: str, group: str | None) -> None:
+        cut = "\0"
+        times = ("first_failed_ms", "failed_ms", "taken_ms", "due_ms", "delay_ms")
+        differs = dict.fromkeys(("id", "source"), cut) | dict.fromkeys(times, cut * 2)
+        alike = {"v": VERSION, "team": team, "topic": topic, "policy": policy, "attempt": 1, "exception": None}
+        alike |= {"decision": "retry", "reason": None, "target": target, "cause": None, "fingerprint": None, "group": group}
+        outcome = orjson.dumps({name: (differs | alike)[name] for name in Outcome.__annotations__})
+        # A number stands without quotation marks.
+        self._parts = outcome.replace(rb'"\u0000\u0000"', rb"\u0000").split(rb"\u0000")
+
+    def fill(self, id_: bytes, source: bytes, failed_ms: bytes, taken_ms: bytes, due_ms: bytes, delay_ms: bytes) -> bytes:
+        """The record's value for one letter, as `to_json` writes it."""
+        a, b, c, d, e, f, g, h = self._parts
+        return b"".join((a, id_, b, source, c, failed_ms, d, failed_ms, e, taken_ms, f, due_ms, g, delay_ms, h))

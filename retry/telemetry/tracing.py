@@ -22,9 +22,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, get_cur
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
-from retry.delay_queue.entry import Entry
-from retry.telemetry.retried import is_retry
 from retry.dead_letters.retry_headers import ATTEMPT, ID, POLICY
+from retry.delay_queue.envelopes import Entry
+from retry.telemetry.recovery_ratio import is_retry
 
 _NS_PER_MS = 1_000_000
 _parent = TraceContextTextMapPropagator()

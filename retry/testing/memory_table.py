@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from retry.delay_queue.entry import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
-from retry.errors import TableUnreadable
+from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
 from retry.delay_queue.table import named_entries, ordered_entries
-from retry.delay_queue.table.unfolded_changes import Ahead
-from retry.delay_queue.table.interface import CONTROL, Row
 from retry.delay_queue.table.changelog_records import checked
-from retry.delay_queue.table.due_estimate import Soon
+from retry.delay_queue.table.due_estimate import DueEstimate
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow
+from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
+from retry.errors import TableUnreadable
+
+
+class MemoryTables:
+    """See `retry.delay_queue.table.interface.TableDirectory`. A table outlives whoever opened it, as files do.
+
+    Args:
+      age_ms_max: a table that was not current for longer is wiped when it is opened.
+
+    Attributes:
+      kept: what lies there, by partition.
+    """
+
+    def __init__(self, age_ms_max: int) -> None:
+        self.kept: dict[int, MemoryTable] = {}
+        self._age_ms_max = age_ms_max
+
+    def open(self, partition: int, now_ms: int) -> MemoryTable:
+        """See `Tables.open`."""
+        kept = self.kept.get(partition)
+        if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
+            kept = self.kept[partition] = MemoryTable()
+        return kept.reopened()
+
+    def wipe(self, partition: int) -> None:
+        """See `Tables.wipe`."""
+        self.kept.pop(partition, None)
+
+    def copied(self, partition: int) -> MemoryTable | None:
+        """A copy of a table, to be put back into `kept` later on, as if its directory was copied away."""
+        return copy.deepcopy(self.kept.get(partition))
+
 
 _NEVER_FOLDED_MS = 1 << 62
 # Beyond whatever may come behind a prefix.
@@ -24,13 +56,13 @@ class MemoryTable:
 
     Attributes:
       folded_at_ms: when it was last known to be current.
-      corrupt: whatever is asked of it is answered with `TableUnreadable`.
+      corrupt: every read raises `TableUnreadable`.
     """
 
     def __init__(self) -> None:
         self.next_offset = self.waiting = 0
         self.folded_at_ms, self.corrupt = _NEVER_FOLDED_MS, False
-        self._ahead = Ahead()
+        self._ahead = UnfoldedChanges()
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
@@ -39,16 +71,16 @@ class MemoryTable:
         """See `Table.controls`."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
-    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
         self._readable()
-        self._change([row for row in checked(rows) if row[0][0] not in _KNOWN_AHEAD or self._ahead.news(*row)])
+        self._change([row for row in checked(rows) if row[0][0] not in _KNOWN_AHEAD or self._ahead.is_news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
 
-    def _change(self, rows: Sequence[Row]) -> None:
+    def _change(self, rows: Sequence[ChangelogRow]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]
         for effect in named_entries.effects(self, named_entries.by_name(named)):
-            self._apply(ordered_entries.Effect(effect.changes, effect.waiting))
+            self._apply(ordered_entries.OrderEffect(effect.changes, effect.waiting))
         for key, value in rows:
             if key[0] == NAMED:
                 continue
@@ -56,21 +88,21 @@ class MemoryTable:
                 self._apply(ordered_entries.drop(self, key) if value is None else ordered_entries.put(self, key, value))
             else:
                 self.waiting += (value is not None) - (key in self._rows) if key < END_KEY else 0
-                self._apply(ordered_entries.Effect({key: value}, 0))
+                self._apply(ordered_entries.OrderEffect({key: value}, 0))
 
-    def _apply(self, effect: ordered_entries.Effect) -> None:
+    def _apply(self, effect: ordered_entries.OrderEffect) -> None:
         for key, value in effect.changes.items():
-            at, known = bisect_left(self._keys, key), key in self._rows
+            at, exists = bisect_left(self._keys, key), key in self._rows
             if value is not None:
                 self._rows[key] = value
-                self._keys[at:at] = [] if known else [key]
-            elif known:
+                self._keys[at:at] = [] if exists else [key]
+            elif exists:
                 del self._rows[key], self._keys[at]
         self.waiting += effect.waiting
 
     def _readable(self) -> None:
         if self.corrupt:
-            raise TableUnreadable("corrupt, as it was told to be")
+            raise TableUnreadable("corrupt, as the test made it")
 
     def lanes(self) -> list[bytes]:
         """See `Table.lanes`."""
@@ -87,28 +119,28 @@ class MemoryTable:
         return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
 
     def _first_rows(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = []
+        rows: list[tuple[bytes, bytes]] = []
         for key in self._between(start, end):
-            if len(found) == rows_max or bytes_max <= 0:
+            if len(rows) == rows_max or bytes_max <= 0:
                 break
-            found.append((key, self._rows[key]))
+            rows.append((key, self._rows[key]))
             bytes_max -= len(self._rows[key])
-        return found
+        return rows
 
-    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
-        # Plain ones are put by the fold: one that is due at once would be sent before it was told, and then again.
+        # Plain ones are put by the fold: one that is due at once would be sent before the changelog has it, and then again.
         self._readable()
-        known = [row for row in again if row[0][0] in _KNOWN_AHEAD]
-        for key, _ in known:
+        named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
+        for key, _ in named_or_ordered:
             self._ahead.put(key)
         for key in keys:
             self._ahead.dropped(key)
-        self._change([*known, *((key, None) for key in keys)])
+        self._change([*named_or_ordered, *((key, None) for key in keys)])
 
-    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
-        self.forget(keys, again)
+        self.forget(keys, replacements)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
@@ -117,11 +149,11 @@ class MemoryTable:
         keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
         return [(key, self._rows[key]) for key in keys[:rows_max]]
 
-    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:  # noqa: ARG002
-        """See `Table.soon`; here every row is looked at."""
+    def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:  # noqa: ARG002
+        """See `Table.estimate_due`; here every row is counted."""
         self._readable()
         due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY))
-        return Soon(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
+        return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.earliest`."""
@@ -136,13 +168,14 @@ class MemoryTable:
 
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
-        found = self._rows.get(key)
-        return ordered_entries.find(self, key) if found is None and key[:1] == bytes([ORDERED]) else found
+        row = self._rows.get(key)
+        return ordered_entries.find(self, key) if row is None and key[:1] == bytes([ORDERED]) else row
 
     def superseded(self, rows_max: int) -> list[bytes]:
         """See `Table.superseded`."""
         self._readable()
-        return [named_entries.key_of(row) for row in self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)[:rows_max]]
+        rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
+        return [named_entries.key_of(row) for row in rows[:rows_max]]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""
@@ -155,15 +188,15 @@ class MemoryTable:
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
         at = bisect_left(self._keys, start)
-        found = self._keys[at : at + 1]
-        return (found[0], self._rows[found[0]]) if found and found[0].startswith(prefix) else None
+        keys = self._keys[at : at + 1]
+        return (keys[0], self._rows[keys[0]]) if keys and keys[0].startswith(prefix) else None
 
     def _between(self, start: bytes, end: bytes) -> list[bytes]:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
-    def opened(self) -> MemoryTable:
+    def reopened(self) -> MemoryTable:
         """This table, without what only its former process knew."""
-        self._ahead = Ahead()
+        self._ahead = UnfoldedChanges()
         return self
 
     def close(self) -> None:

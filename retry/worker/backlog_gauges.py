@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import NAMED
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import NAMED
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.worker.shards.shard import Shard
 
@@ -21,7 +21,7 @@ _LANE_ROWS, _LANE_BYTES = 100, 256 << 10
 Retention = Callable[[Iterable[str]], Mapping[str, int]]
 
 
-class Outlook:
+class BacklogGauges:
     """Looks belong to one thread; what they found may be asked for by others.
 
     Args:
@@ -82,11 +82,11 @@ class Outlook:
 def _stamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
     """Topic and timestamp of letters that wait."""
     for key, envelope in shard.earliest(rows_max, _LANE_BYTES):
-        # What has a name came in by a door.
+        # What has a name came in by another entry source.
         if key[0] == NAMED:
             continue
         try:
-            topic, entry = entries.source(key).topic, entries.decode(envelope)
+            topic, entry = entry_keys.source(key).topic, envelopes.decode(envelope)
         except EntryUnreadable as error:
             log.debug("shard %d: %s", shard.changelog.partition, error)
             continue

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException
-
 from retry import clock
+from retry.kafka.interface import KafkaException
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +20,7 @@ _AGAIN_S = 2.0
 _ANSWER_S = 5.0
 
 
-class Skew:
+class TrustedClock:
     """Asked by every sweep for the time; `look` belongs to one thread.
 
     Args:
@@ -34,7 +33,7 @@ class Skew:
         self._apart_ms: float | None = None
         # The brokers' clock minus the monotonic clock, when they were last compared.
         self._told_ms: float | None = None
-        self._next_s = clock.monotonic_s()
+        self._asking = clock.Interval(_AGAIN_S, at_once=True)
         self.trouble: str | None = "the clock was not compared with the brokers' yet"
 
     def now_ms(self) -> int | None:
@@ -54,10 +53,9 @@ class Skew:
 
     def look(self) -> None:
         """Compare with the brokers every two seconds, while the clock is not believed."""
-        if self.now_ms() is not None or clock.monotonic_s() < self._next_s:
+        if self.now_ms() is not None or not self._asking.is_due():
             return
         began_s = clock.monotonic_s()
-        self._next_s = began_s + _AGAIN_S
         try:
             brokers_ms = self._brokers_ms()
         except (KafkaException, TimeoutError) as error:

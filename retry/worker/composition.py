@@ -1,73 +1,96 @@
-"""The composition root: settings → stages → engine."""
+"""Puts a worker together: the context, intake, delivery, what is done now and then, and the engine."""
 
 from __future__ import annotations
 
 import atexit
-import fcntl
-import hashlib
-import logging
-import os
-import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from pathlib import Path
+from typing import NamedTuple
 
-from retry import clock
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.delivery.admission import Admission
+from retry.delivery.redecide import Redecider
+from retry.delivery.webhooks.http_client import WebhookClient
+from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.standard_webhooks import secrets_of
+from retry.errors import SettingsInvalid
 from retry.intake import entry_source
-from retry.delivery.redecide import Judge
-from retry.delivery.webhooks.in_flight import Calls, Limits
-from retry.intake.entry_source import Door
-from retry.scheduling.timers.entry_source import Timers
-from retry.worker.engine import Engine, Traced
-from retry.errors import DataDirInUse, SettingsInvalid
-from retry.delivery.admission import Gate
+from retry.intake.attempts import RecentLineages
+from retry.intake.attempts.attempt_counter import AttemptCounter
+from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.build_entry import EntryBuilder
+from retry.intake.consumer import LetterConsumer
+from retry.intake.entry_source import EntrySource, MakeSources
 from retry.intake.intake import Intake
 from retry.kafka import client_config, topics
-from retry.kafka.startup_backlog import Backlog
 from retry.kafka.broker_clock import BrokerClock
-from retry.kafka.cluster import Brokers
 from retry.kafka.consumer_groups import Committed
-from retry.kafka.topic_ids import Changelog, refuse_if_emptied
-from retry.kafka.record_fetch import Pointers
+from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.record_producer import Records
-from retry.kafka.target_probe import Targets
-from retry.intake.consumer import Letters
-from retry.intake.attempts import Lineages
-from retry.worker.shards.restore import Surroundings
-from retry.worker.backlog_gauges import Outlook
-from retry.intake.build_entry import Packer
+from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.target_probe import TargetProbe
+from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
-from retry.worker.consumer_lag_samples import Positions, place_of
-from retry.intake.attempts.lineage_follower import Recent
-from retry.worker.policy_reload import PolicyFile
-from retry.worker.periodic import Round, Rounds
-from retry.settings import Settings
-from retry.worker.shards.assignment import Shards
-from retry.delivery.webhooks.http_client import Client
-from retry.delivery.webhooks.ssrf_guard import Guard, listed
-from retry.delivery.webhooks.signing_secrets import Secrets
-from retry.worker.clock_skew import Skew
-from retry.delay_queue.table.rocksdb import Memory
-from retry.delay_queue.table.table_directory import RocksTables
+from retry.settings import ReloadedFile, Settings
 from retry.telemetry.metrics import Metrics
-from retry.intake.attempts.attempt_counter import Tracer
+from retry.worker import acls
+from retry.worker.backlog_gauges import BacklogGauges
+from retry.worker.clock_skew import TrustedClock
+from retry.worker.consumer_lag_samples import LagSamples, place_of
+from retry.worker.context import Context, connect, open_tables, refuse_another_changelog
+from retry.worker.engine import Engine, Traced
+from retry.worker.periodic import PeriodicTask, PeriodicTasks
+from retry.worker.policy_reload import PolicyFile
+from retry.worker.shards.assignment import Shards
+from retry.worker.shards.restore import ShardContext
 
-log = logging.getLogger(__name__)
+_SHARDS_OPENED_AT_ONCE = 8
+_DUE_SOON_EVERY_S, _OLDEST_EVERY_S = 10.0, 60.0
+_TARGETS_EVERY_S = 1.0
 
-_OPENERS = 8
-_AHEAD_EVERY_S, _BACK_EVERY_S = 10.0, 60.0
+
+class IntakeSide(NamedTuple):
+    """Takes letters in."""
+
+    context: Context
+    consumer: LetterConsumer
+    lineages: LineageFollower
+    fetcher: RecordFetcher
+
+    def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
+        """Decide by another policy file."""
+        intake = _intake(self.context, self.lineages, self.fetcher, registry, entry_builder, sources)
+        self.consumer.use(intake, entry_source.subscription(registry, sources))
+
+
+class DeliverySide(NamedTuple):
+    """Sends what is due."""
+
+    context: Context
+    shards: Shards
+    admission: Admission
+    targets: TargetProbe
+    size_limits: RecordSizeLimits
+
+    def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
+        """Deliver by another policy file."""
+        self.admission.use(registry, sources)
+        redecider = Redecider(registry, entry_builder, self.context.lineage_partitions)
+        self.shards.around = self.shards.around._replace(judge=redecider)
 
 
 def build(
-    settings: Settings, *, adopt: bool = False, opened: entry_source.Opened = entry_source.none, metrics: Metrics | None = None,
-    backlog: Backlog | None = None,
-) -> Engine:
+    settings: Settings, *, adopt: bool = False, make_sources: MakeSources = entry_source.none, metrics: Metrics | None = None,
+    backlog: StartupBacklog | None = None,
+) -> Engine:  # fmt: skip
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before.
-      opened: the doors by which something comes in besides dead letters, under a policy file.
+      make_sources: what comes in besides dead letters, under a policy file.
       metrics: where the engine counts.
       backlog: what is to be taken in before anything is sent.
 
@@ -77,98 +100,145 @@ def build(
       TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
       DataDirInUse: another worker holds the data directory.
     """
-    if settings.policies is None and opened is entry_source.none:
+    if settings.policies is None and make_sources is entry_source.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
-    opened = partial(_and_timers, opened)
-    policies, names = PolicyFile(settings, _check), topics.names(settings.app_id)
-    claim(settings.data_dir)
-    name, admin = instance(settings), client_config.admin(settings)
-    own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
-    partitions = {topic: about.partitions for topic, about in own.items()}
-    changelog = own[names.changelog]
-    stale_ms = topics.table_age_ms_max(changelog)
-    same = Changelog(admin, names.changelog, changelog.topic_id)
-    brokers = Brokers(settings, admin, name, same)
-    tables = RocksTables(
-        settings.data_dir / "tables",
-        names.changelog,
-        cluster_id,
-        changelog.topic_id,
-        Memory(settings.table_cache_bytes),
-        stale_ms,
-        adopt=adopt,
-    )
-    place = entry_source.Place(changelog.partitions, topics.record_bytes_max(changelog))
-    through = opened(policies.registry, place)
+    context = connect(settings, make_sources, metrics or Metrics())
+    registry = context.policies.registry
+    sources, tables = context.sources(registry), open_tables(context, adopt=adopt)
     if not adopt:
-        reads = partial(_reads, policies.registry, through)
-        member = client_config.consumer_config(settings, names.intake_group, name)
-        refuse_if_emptied(admin, names.changelog, changelog.partitions, member, reads)
-        tables.refuse_foreign(clock.wall_ms())
-    recent = Recent(brokers, names.lineage, partitions[names.lineage], Lineages(settings.lineages))
-    pointers = Pointers(client_config.reader_config(settings))
+        refuse_another_changelog(context, tables, sources)
+    entry_builder = context.entry_builder(registry)
+    intake = build_intake(context, registry, entry_builder, sources)
+    delivery = build_delivery(context, tables, registry, entry_builder, sources)
 
-    def packer(registry: Registry) -> Packer:
-        return Packer(names.changelog, names.parked, topics.limits(admin, own, registry.targets()))
+    def on_policies(registry: Registry) -> None:
+        acls.demand(context.admin, acls.WORKER, acls.names(settings.app_id, registry))
+        entry_builder, sources = context.entry_builder(registry), context.sources(registry)
+        intake.apply(registry, entry_builder, sources)
+        delivery.apply(registry, entry_builder, sources)
 
-    def intake(registry: Registry, packer: Packer, through: Sequence[Door]) -> Intake:
-        tracer = Tracer(recent.lineages, cluster_id, registry.retry_targets(), recent.catch_up_to_now)
-        return Intake(registry, tracer, packer, pointers.fetch, names, partitions, through)
+    return Engine(
+        intake.consumer,
+        delivery.shards,
+        intake.lineages,
+        context.policies,
+        on_policies,
+        context.metrics,
+        TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
+        [context.identity.look, *([backlog.look] if backlog else [])],
+        context.readable,
+        # Sweeps may be far apart, and none is missed before its time.
+        settings.stalled_s + settings.sweep_interval_ms / 1_000,
+        backlog,
+        housekeeping(context, delivery),
+        _traced(settings),
+    )
 
-    packing = packer(policies.registry)
-    letters = Letters(
-        brokers,
-        f"intake-{name}",
+
+def build_intake(
+    context: Context, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
+) -> IntakeSide:
+    """The consumer of dead letters, and the record of how often each was sent."""
+    settings, names = context.settings, context.names
+    recent = RecentLineages(settings.lineages)
+    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent)
+    fetcher = RecordFetcher(client_config.reader_config(settings))
+    consumer = LetterConsumer(
+        context.log,
+        f"intake-{context.instance}",
         names.intake_group,
-        entry_source.subscription(policies.registry, through),
-        intake(policies.registry, packing, through),
+        entry_source.subscription(registry, sources),
+        _intake(context, lineages, fetcher, registry, entry_builder, sources),
         settings.batch_records,
         settings.batch_bytes,
     )
-    gate = Gate(
-        policies.registry, names.parked, Targets(admin).closed, lambda: shards.owned() / changelog.partitions, through
+    return IntakeSide(context, consumer, lineages, fetcher)
+
+
+def _intake(
+    context: Context, lineages: LineageFollower, fetcher: RecordFetcher, registry: Registry, entry_builder: EntryBuilder,
+    sources: Sequence[EntrySource],
+) -> Intake:  # fmt: skip
+    counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets(), lineages.catch_up_to_now)
+    return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources)
+
+
+def build_delivery(
+    context: Context, tables: RocksTables, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
+) -> DeliverySide:
+    """The shards, and what decides whether an entry that is due may go."""
+    settings, names = context.settings, context.names
+    shards_in_all = context.changelog.partitions
+    targets = TargetProbe(context.admin)
+    compressed = client_config.compresses(client_config.producer_config(settings, ""))
+    size_limits = RecordSizeLimits(None if compressed else targets.bytes_max)
+    admission = Admission(
+        registry, names.parked, targets.closed, lambda: shards.owned() / shards_in_all, sources, targets.look, size_limits
     )
-    judge = Judge(policies.registry, packing)
-    metrics = metrics or Metrics()
-    around = Surroundings(
-        brokers, tables, gate, judge, settings.sweep_records or settings.batch_records, settings.batch_bytes, stale_ms,
-        _calls(settings, names, metrics),
-    )  # fmt: skip
-    opening = ThreadPoolExecutor(_OPENERS, "open-shard").map
-    standbys = range(changelog.partitions if settings.standby else 0)
-    shards = Shards(names.table_group, names.changelog, around, opening, standbys)
-
-    def use(registry: Registry) -> None:
-        packing, through = packer(registry), opened(registry, place)
-        letters.use(intake(registry, packing, through), entry_source.subscription(registry, through))
-        gate.use(registry, through)
-        shards.around = shards.around._replace(judge=Judge(registry, packing))
-
-    skew = Skew(BrokerClock(client_config.asking_config(settings), names.changelog).now_ms)
-    # Sweeps may be far apart, and none is missed before its time.
-    stalled_s = settings.stalled_s + settings.sweep_interval_ms / 1_000
-    looks = [same.look, *([backlog.look] if backlog else [])]
-    outlook = Outlook(shards.shards, partial(topics.retention_ms, admin))
-    sampling = _sampling(settings, shards, policies, metrics, partitions, Committed(admin))
-    rounds = Rounds(_rounds(outlook, metrics) + sampling)
-    return Engine(
-        letters, shards, recent, policies, use, metrics, skew, looks, brokers.readable, stalled_s, backlog, rounds,
-        _traced(settings),
-    )  # fmt: skip
-
-
-def _and_timers(opened: entry_source.Opened, registry: Registry, place: entry_source.Place) -> Sequence[Door]:
-    return [*opened(registry, place), Timers()]
-
-
-def _calls(settings: Settings, names: topics.Names, metrics: Metrics) -> Calls:
-    client = Client(Guard(listed(settings.webhook_allow)), Secrets(settings.webhook_secrets).current)
-    calls = Calls(
-        client.call, Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms), names, metrics.tell_called
+    around = ShardContext(
+        context.log,
+        tables,
+        admission,
+        Redecider(registry, entry_builder, context.lineage_partitions),
+        settings.sweep_records or settings.batch_records,
+        settings.batch_bytes,
+        topics.table_age_ms_max(context.changelog),
+        _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
     )
-    metrics.watch("retry_calls_under_way", calls.under_way)
-    metrics.watch_each("retry_hosts_held", calls.breakers)
-    return calls
+    open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
+    standbys = range(shards_in_all if settings.standby else 0)
+    shards = Shards(names.table_group, names.changelog, around, open_together, standbys)
+    return DeliverySide(context, shards, admission, targets, size_limits)
+
+
+def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> WebhooksInFlight:
+    guard = SsrfGuard(listed(settings.webhook_allow))
+    path = settings.webhook_secrets
+    secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
+    client = WebhookClient(guard, secrets)
+    limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
+    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.crowded)
+    metrics.watch("retry_webhooks_in_flight", webhooks.count)
+    metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
+    return webhooks
+
+
+def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
+    """What is asked and measured now and then, beside the letters."""
+    gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
+    groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
+    return PeriodicTasks([
+        PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
+        PeriodicTask(_TARGETS_EVERY_S, delivery.size_limits.refresh),
+        *_watch_backlog(gauges, context.metrics),
+        *_watch_lag(context.settings, groups, context.metrics, context.partitions, Committed(context.admin)),
+    ])
+
+
+def _watch_backlog(gauges: BacklogGauges, metrics: Metrics) -> list[PeriodicTask]:
+    metrics.watch_each("retry_entries_due_soon", gauges.due_soon)
+    metrics.watch("retry_oldest_due_seconds", gauges.oldest_s)
+    metrics.watch_each("retry_retention_left_seconds", gauges.retention_left_s)
+    return [PeriodicTask(_DUE_SOON_EVERY_S, gauges.look_ahead), PeriodicTask(_OLDEST_EVERY_S, gauges.look_back)]
+
+
+def _groups(policies: PolicyFile, shards_in_all: int, shards: Shards) -> dict[str, set[str]]:
+    """The consumer groups whose lag this worker samples, each with its topics: shared out as shards are."""
+    mine = {shard.changelog.partition for shard in shards.shards()}
+    named = policies.registry.groups()
+    return {group: read for group, read in named.items() if place_of(group, shards_in_all) in mine}
+
+
+def _watch_lag(
+    settings: Settings, groups: Callable[[], dict[str, set[str]]], metrics: Metrics, partitions: dict[str, int],
+    committed: Committed,
+) -> list[PeriodicTask]:  # fmt: skip
+    outcomes = topics.names(settings.app_id).outcomes
+    # Where no group is named none is needed.
+    writer = cache(lambda: Records(client_config.records_config(settings)))
+    samples = LagSamples(groups, committed, writer, outcomes, partitions[outcomes], metrics.tell_positions)
+    metrics.watch("retry_offset_sample_age_seconds", samples.lag_s)
+    return [PeriodicTask(settings.positions_every_s, samples.look)] if settings.positions_every_s else []
 
 
 def _traced(settings: Settings) -> Traced | None:
@@ -182,71 +252,3 @@ def _traced(settings: Settings) -> Traced | None:
     traces = Traces(settings.app_id)
     atexit.register(traces.close)
     return traces.tell
-
-
-def _rounds(outlook: Outlook, metrics: Metrics) -> list[Round]:
-    metrics.watch_each("retry_entries_due_soon", outlook.due_soon)
-    metrics.watch("retry_oldest_due_seconds", outlook.oldest_s)
-    metrics.watch_each("retry_retention_left_seconds", outlook.retention_left_s)
-    return [Round(_AHEAD_EVERY_S, outlook.look_ahead), Round(_BACK_EVERY_S, outlook.look_back)]
-
-
-def _sampling(
-    settings: Settings, shards: Shards, policies: PolicyFile, metrics: Metrics, partitions: dict[str, int], committed: Committed
-) -> list[Round]:
-    names, every_s = topics.names(settings.app_id), settings.positions_every_s
-
-    def groups() -> dict[str, set[str]]:
-        mine = {shard.changelog.partition for shard in shards.shards()}
-        named = policies.registry.groups()
-        return {group: read for group, read in named.items() if place_of(group, partitions[names.changelog]) in mine}
-
-    # Where no group is named none is needed.
-    writer = cache(lambda: Records(client_config.records_config(settings)))
-    positions = Positions(groups, committed, writer, names.outcomes, partitions[names.outcomes], metrics.tell_positions)
-    metrics.watch("retry_positions_lag_seconds", positions.lag_s)
-    return [Round(every_s, positions.look)] if every_s else []
-
-
-def _reads(registry: Registry, through: Sequence[Door], topic: str) -> bool:
-    return registry.reads(topic) or any(door.reads(topic) for door in through)
-
-
-def _check(settings: Settings, registry: Registry) -> None:
-    """Refuse a policy file that reads from or sends to the service's own topics."""
-    internal = topics.internal(settings.app_id)
-    parked = topics.names(settings.app_id).parked
-    if read := sorted(topic for topic in internal | {parked} if registry.reads(topic) or registry.defines(topic)):
-        reason = f"the file reads letters from the service's own topics {', '.join(read)}"
-        raise SettingsInvalid("RETRY_POLICIES", reason)
-    if sent := sorted(registry.targets() & internal):
-        raise SettingsInvalid("RETRY_POLICIES", f"the file sends letters to the service's own {', '.join(sent)}")
-
-
-def claim(data_dir: Path) -> None:
-    """Lock the data directory for this process.
-
-    Raises:
-      DataDirInUse: another process has it.
-    """
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = (data_dir / "lock").open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        raise DataDirInUse(str(data_dir), file.read().strip() or "unknown") from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    _HELD.append(file)
-
-
-def instance(settings: Settings) -> str:
-    """The stable name of whoever runs on this data directory, even after the directory was lost."""
-    place = f"{socket.gethostname()}:{settings.data_dir.absolute()}"
-    return settings.instance or hashlib.sha256(place.encode()).hexdigest()[:16]
-
-
-# Locks live as long as the process: a closed file would give its lock back.
-_HELD: list[object] = []

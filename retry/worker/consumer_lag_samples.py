@@ -25,17 +25,17 @@ _ASK_S, _WRITE_S = 5.0, 12.0
 _GROUPS_MAX, _SAMPLES_MAX = 1_000, 10_000
 
 Groups = Mapping[str, set[str]]
-Committed = Callable[[Iterable[str], float], tuple[dict[str, dict[Partition, int]], dict[str, str]]]
+FetchCommitted = Callable[[Iterable[str], float], tuple[dict[str, dict[Partition, int]], dict[str, str]]]
 Tell = Callable[[int, int], None]
 
 
-class Writer(Protocol):
+class SampleWriter(Protocol):
     """See `retry.kafka.record_producer.Records`."""
 
     def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]: ...
 
 
-class Positions:
+class LagSamples:
     """Belongs to one thread; `lag_s` may be asked by others.
 
     Args:
@@ -46,7 +46,12 @@ class Positions:
     """
 
     def __init__(
-        self, groups: Callable[[], Groups], committed: Committed, writer: Callable[[], Writer], topic: str, partitions: int,
+        self,
+        groups: Callable[[], Groups],
+        committed: FetchCommitted,
+        writer: Callable[[], SampleWriter],
+        topic: str,
+        partitions: int,
         tell: Tell,
     ) -> None:
         self._groups, self._committed, self._writer = groups, committed, writer

@@ -9,29 +9,31 @@ from functools import partial
 
 from retry import clock
 from retry.delay_queue import control_records
-from retry.intake.batch import Batch, Decided
-from retry.delay_queue.entry import Entry
-from retry.kafka.startup_backlog import Backlog
-from retry.intake.consumer import Letters
-from retry.telemetry.health import Reason
-from retry.intake.attempts.lineage_follower import Recent
-from retry.worker.policy_reload import PolicyFile, Use
-from retry.telemetry.retried import retried
-from retry.worker.periodic import Rounds
-from retry.worker.shards.shard import Phase, Shard
-from retry.worker.shards.assignment import Portions, Shards
-from retry.worker.clock_skew import Skew
+from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import NOTHING
+from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.batch import LetterBatch, PreparedBatch
+from retry.intake.consumer import LetterConsumer
+from retry.kafka.client_config import Sparing
+from retry.kafka.startup_backlog import StartupBacklog
+from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
-from retry.telemetry.health import Held, Part, Place
+from retry.telemetry.recovery_ratio import count_retries
+from retry.worker.clock_skew import TrustedClock
+from retry.worker.periodic import PeriodicTasks
+from retry.worker.policy_reload import OnPolicies, PolicyFile
+from retry.worker.shards.assignment import FoldWork, Shards
+from retry.worker.shards.phase import REASONS, Phase
+from retry.worker.shards.shard import Shard
 from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
+# Where a topic takes no large records any more, every sweep may put some back.
+log.addFilter(Sparing("put"))
 
-Ends = Callable[[Iterable[Place]], dict[Place, int]]
+Ends = Callable[[Iterable[PartitionId]], dict[PartitionId, int]]
 # Is told of what was sent, when it was due, and when it was sent.
 Traced = Callable[[list[Entry], list[int], int], None]
-_WHY = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
 _FULL = 8
@@ -39,6 +41,7 @@ _FULL = 8
 _BATCHES_MAX = 10
 # Whoever waits longer for the brokers' time could not commit either.
 _CLOCK_S = 10.0
+_ANSWER_S = 2.0
 _AGAIN_S = 0.05
 _LEAVE_S = 3.0
 
@@ -48,18 +51,18 @@ class Engine:
 
     def __init__(
         self,
-        letters: Letters,
+        letters: LetterConsumer,
         shards: Shards,
-        recent: Recent,
+        recent: LineageFollower,
         policies: PolicyFile,
-        use: Use,
+        use: OnPolicies,
         metrics: Metrics,
-        skew: Skew,
+        skew: TrustedClock,
         looks: Sequence[Callable[[], None]],
         ends: Ends,
         stalled_s: float,
-        backlog: Backlog | None = None,
-        rounds: Rounds | None = None,
+        backlog: StartupBacklog | None = None,
+        rounds: PeriodicTasks | None = None,
         traced: Traced | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
@@ -68,21 +71,31 @@ class Engine:
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
-        self._backlog, self.rounds, self._traced = backlog, rounds or Rounds([]), traced
+        self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
         self._cut_short = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
-    def _heard(self, places: Iterable[Place]) -> dict[Place, int]:
+    def _heard(self, places: Iterable[PartitionId]) -> dict[PartitionId, int]:
         asked_at_ms = clock.wall_ms()
         found = self._ends(places)
         self._shards.heard(found, asked_at_ms)
         return found
 
-    def _parts(self) -> list[Part]:
+    def brokers_answer(self) -> bool:
+        """Whether one tells where a partition of the changelog ends; asked again for two seconds, as leaders may be moving."""
+        places = {(self._shards.topic, 0), *(shard.changelog for shard in self._shards.shards())}
+        deadline = clock.Deadline(_ANSWER_S)
+        while not self._ends(places):
+            if deadline.passed():
+                return False
+            clock.pause(_AGAIN_S)
+        return True
+
+    def _parts(self) -> list[HealthProbe]:
         return [self._recent.part(), *self._letters.parts(), *self._shards.parts()]
 
-    def settle(self, batch: Batch) -> Decided | None:
+    def prepare(self, batch: LetterBatch) -> PreparedBatch | None:
         """Intake, first half: what is to be written for one batch of letters."""
         self._recent.catch_up()
         if self._recent.trouble:
@@ -91,20 +104,20 @@ class Engine:
         deadline = clock.Deadline(_CLOCK_S)
         while (now_ms := self._skew.known_ms()) is None and not deadline.passed() and not self._letters.closing():
             clock.pause(_AGAIN_S)
-        return self._letters.settle(batch, now_ms)
+        return self._letters.prepare(batch, now_ms)
 
-    def commit(self, decided: Decided | None) -> None:
+    def commit(self, decided: PreparedBatch | None) -> None:
         """Intake, second half: into the changelog with it."""
         if decided and self._letters.commit(decided):
-            settled, now_ms = decided.settled, clock.wall_ms()
-            self.metrics.tell_taken(settled.decided, settled.families)
-            self.metrics.tell_failures(settled.failures)
-            self.metrics.tell_back(settled.back, now_ms)
-            self.metrics.tell_parked(settled.parked)
-            for target, letters in settled.came_back.items():
+            result, now_ms = decided.result, clock.wall_ms()
+            self.metrics.tell_taken(result.decided, result.families)
+            self.metrics.tell_failures(result.failures)
+            self.metrics.tell_back(result.back, now_ms)
+            self.metrics.tell_parked(result.parked)
+            for target, letters in result.came_back.items():
                 self._shards.around.gate.breakers.came_back(target, letters, now_ms)
 
-    def fold(self, portions: Portions) -> None:
+    def fold(self, portions: FoldWork) -> None:
         """Table: committed changelog records into the tables of their shards.
 
         What ends it ends the worker, and nothing is folded any more until then: it would follow a gap, and no table would tell.
@@ -153,13 +166,13 @@ class Engine:
             if swept.sent:
                 sent_at_ms = clock.wall_ms()
                 self.metrics.tell_sent(swept.sent, swept.due_at_ms, sent_at_ms)
-                self.metrics.tell_retried(retried(swept.sent, swept.due_at_ms), sent_at_ms)
+                self.metrics.tell_retried(count_retries(swept.sent, swept.due_at_ms), sent_at_ms)
                 if self._traced is not None:
                     self._traced(swept.sent, swept.due_at_ms, sent_at_ms)
-            if swept.put_back:
-                log.warning("put back: %s: %s", dict(swept.put_back), "; ".join(swept.trouble))
-                self.metrics.tell_put_back(swept.put_back)
-            if len(swept.sent) + swept.ended < self._shards.around.rows_max // _FULL:
+            if swept.deferred:
+                log.warning("put back: %s: %s", dict(swept.deferred), "; ".join(swept.errors))
+                self.metrics.tell_put_back(swept.deferred)
+            if len(swept.sent) + swept.superseded < self._shards.around.rows_max // _FULL:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
 
@@ -187,12 +200,12 @@ class Engine:
         phases = {
             str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
         }
-        held = {" ".join(lane): why for lane, why in self._shards.around.gate.held(clock.wall_ms()).items()}
-        backlog = self._backlog.told() if self._backlog is not None else ""
+        held = {" ".join(lane): why for lane, why in self._shards.around.gate.blocked(clock.wall_ms()).items()}
+        backlog = self._backlog.message() if self._backlog is not None else ""
         if why := self._skew.trouble or backlog:
             held["everything"] = why
         moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
-        about = {"shards_owned": owned, "shards": phases, "held": held, "reschedule": moving}
+        about = {"shards_owned": owned, "shards": phases, "blocked": held, "reschedule": moving}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
@@ -206,15 +219,15 @@ class Engine:
     def _in_phase(self, phase: Phase) -> int:
         return sum(shard.phase is phase for shard in self._shards.shards())
 
-    def _not_ready(self) -> list[Held]:
+    def _not_ready(self) -> list[Blocked]:
         """Why the worker, or a shard of it, is not ready."""
-        opening = [Held(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
+        opening = [Blocked(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
         shards = [s for s in self._shards.shards() if s.phase is not Phase.READY]
         phases = [
-            Held(_WHY.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
+            Blocked(REASONS.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
             for s in shards
         ]
-        stopped = [Held(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []
+        stopped = [Blocked(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []
         return [*opening, *phases, *stopped, *self.watchdog.held()]
 
     def _reasons(self) -> Counter[Reason]:
@@ -236,24 +249,24 @@ class Engine:
     def _watch(self) -> None:
         shards, watch, each = self._shards.shards, self.metrics.watch, self.metrics.watch_each
         each("retry_shard_ready", self._shards_ready)
-        each("retry_shard_waiting", lambda: {str(s.changelog.partition): s.waiting() for s in shards()})
+        each("retry_shard_entries_waiting", lambda: {str(s.changelog.partition): s.waiting() for s in shards()})
         each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.restored() for s in shards()})
-        each("retry_held", self._tally)
+        each("retry_blocked", self._tally)
         watch("retry_entries_waiting", lambda: sum(s.waiting() for s in shards()))
         copies = self._shards.standing_by
-        watch("retry_shards_standing_by", lambda: len(copies()))
+        watch("retry_shards_standby", lambda: len(copies()))
         watch("retry_standby_lag_records", lambda: sum(s.lag() for s in copies()))
         watch("retry_shards_owned", self._shards.owned)
         watch("retry_shards_ready", partial(self._in_phase, Phase.READY))
         watch("retry_shards_read_only", partial(self._in_phase, Phase.READ_ONLY))
         watch("retry_shards_halted", partial(self._in_phase, Phase.HALTED))
         watch("retry_intake_read_only", lambda: bool(self._letters.stopped))
-        watch("retry_restore_records", lambda: sum(s.to_restore() for s in shards()))
+        watch("retry_restore_remaining_records", lambda: sum(s.to_restore() for s in shards()))
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
-        watch("retry_lanes_held", lambda: len(gate.held(clock.wall_ms())))
-        each("retry_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
+        each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
         each("retry_paused", self._paused)
-        watch("retry_clock_believed", lambda: not skew.trouble)
+        watch("retry_clock_trusted", lambda: not skew.trouble)
         watch("retry_lineages", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", lambda: policies.trouble is None)
         watch("retry_policy_file_refused", lambda: policies.refusals)

@@ -14,18 +14,22 @@ import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import faust
 from faust.app.base import BootStrategy
 from mode import Service
 
-from retry.worker import malloc_tuning
+from retry.errors import RetryError
+from retry.http_server import HttpServer
+from retry.settings import Settings
+from retry.worker import process_tuning
+from retry.worker.engine import Engine
 from retry.worker.health_server import Http
 from retry.worker.logs import LOGGING
-from retry.worker.engine import Engine
-from retry.settings import Settings
 from retry.worker.shards.shard import Shard
+from retry.worker.shutdown import end_without_brokers
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,31 @@ class _App(faust.App):
         await super().on_started()
 
 
+class _Worker(faust.Worker):
+    """Runs the app to its end. What says what an operator does next is told in one line, by whoever called."""
+
+    def __init__(self, app: faust.App, engine: Engine, logs: dict[str, Any]) -> None:
+        super().__init__(app, loglevel="INFO", logging_config=logs, redirect_stdouts=False)
+        self._brokers_answer = engine.brokers_answer
+
+    def _schedule_shutdown(self, signal: signal.Signals) -> None:
+        if not self._signal_stop_time:
+            threading.Thread(target=end_without_brokers, args=[self._brokers_answer], name="shutdown", daemon=True).start()
+        super()._schedule_shutdown(signal)
+
+    def execute_from_commandline(self) -> NoReturn:
+        self._starting_fut = asyncio.ensure_future(self.start(), loop=self.loop)
+        try:
+            with suppress(asyncio.CancelledError):
+                self.loop.run_until_complete(self._starting_fut)
+        finally:
+            self._starting_fut.cancel()
+            self.on_worker_shutdown()
+            # Raises what ended it.
+            self.stop_and_shutdown()
+        sys.exit(0)
+
+
 class _Feed(Service):
     """Reads in a thread of its own and puts what it reads on a channel, waiting while that is full.
 
@@ -77,35 +106,18 @@ class _Feed(Service):
         self._thread.shutdown(wait=False)
 
 
-class Pages(Protocol):
-    """What is served over HTTP; see `retry.worker.health_server`."""
-
-    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> int: ...
-    async def stop(self) -> None: ...
-
-
-class Served(NamedTuple):
-    """Pages and where they are served; `port` 0 takes a free one, a socket that listens the place of both."""
-
-    pages: Pages
-    host: str
-    port: int
-    listening: socket.socket | None = None
-
-
 class _Endpoint(Service):
     """Serves pages; stopped last, so that a worker that is closing can be looked at."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, server: HttpServer) -> None:
         super().__init__()
-        self._served = served
+        self._server = server
 
     async def on_start(self) -> None:
-        pages, host, port, listening = self._served
-        await pages.start(host, port, listening)
+        self._server.start()
 
     async def on_stop(self) -> None:
-        await self._served.pages.stop()
+        await asyncio.to_thread(self._server.stop)
 
 
 class _HangUp(Service):
@@ -138,7 +150,8 @@ class _Threads:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, step, argument)
         except Exception as error:
-            log.exception("cannot go on")
+            if not isinstance(error, RetryError):
+                log.exception("cannot go on")
             await self._app.crash(error)
             raise
 
@@ -155,9 +168,9 @@ class _Threads:
 
 
 def assemble(
-    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[Served] = ()
+    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = ()
 ) -> faust.App:
-    """The Faust app around an engine; health and metrics on `listening` where that is given, and some pages more."""
+    """The Faust app around an engine; health and metrics on `listening` where that is given, and some servers more."""
     app = _App(
         settings.app_id,
         broker="kafka://unused",
@@ -174,11 +187,11 @@ def assemble(
     async def intake(batches: AsyncIterable[Any]) -> None:
         committing: asyncio.Future[None] | None = None
         async for batch in batches:
-            settled = await threads.run(engine.settle, batch)
+            result = await threads.run(engine.prepare, batch)
             # While the brokers commit one batch, the next is worked out; there is one transaction at a time.
             if committing:
                 await committing
-            committing = app.add_future(threads.run(engine.commit, settled))
+            committing = app.add_future(threads.run(engine.commit, result))
 
     @app.agent(changelog, name="table")
     async def table(portions: AsyncIterable[Any]) -> None:
@@ -193,9 +206,10 @@ def assemble(
     async def look() -> None:
         await threads.run(engine.look, None)
 
+    pages, (host, port) = Http(engine.health, engine.metrics.text), settings.http_host_port()
     services: list[Any] = [
         _HangUp(engine.ask_for_policies),
-        _Endpoint(Served(Http(engine.health, engine.metrics.text), *settings.http_host_port(), listening)),
+        _Endpoint(HttpServer(pages.app, "http", host, port, hosts=settings.http_hosts, listening=listening)),
         *map(_Endpoint, beside),
         _Feed(engine.read_lineages, engine.close_lineages, letters),
         _Feed(engine.read_letters, engine.close_letters, letters),
@@ -207,7 +221,7 @@ def assemble(
 
 
 def run(
-    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[Served] = (),
+    engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = (),
     logs: dict[str, Any] = LOGGING,
 ) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process.
@@ -217,11 +231,9 @@ def run(
       beside: what else is served.
       logs: how it logs, for `logging.config`.
     """
-    malloc_tuning.calm_collector()
+    process_tuning.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     threading.Thread(target=engine.rounds.run, name="rounds", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
-    faust.Worker(
-        assemble(engine, settings, listening, beside), loglevel="INFO", logging_config=logs, redirect_stdouts=False
-    ).execute_from_commandline()
+    _Worker(assemble(engine, settings, listening, beside), engine, logs).execute_from_commandline()

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+from retry.errors import RetryError
+from retry.printable import visible
+
+
+class Visible(logging.Formatter):
+    """A line for each message, whatever the message holds of a record; of a traceback, a line for each of its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        """The line."""
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (the name is logging's)
+        """The traceback, whose last lines are the exception's own text."""
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
+
+
+class ToldAtTheEnd(logging.Filter):
+    """Keeps back what frameworks log of an error that ends the process and is told in one line when it has."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(("faust", "mode")):
+            return True
+        crash = record.getMessage().startswith("We experienced a crash")
+        return not crash and not (record.exc_info and isinstance(record.exc_info[1], RetryError))
+
 
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"line": {"()": Visible, "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "filters": {"end": {"()": ToldAtTheEnd}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["end"]}},
     "root": {"level": "INFO", "handlers": ["stderr"]},
     "loggers": {"faust": {"level": "WARNING"}, "mode": {"level": "WARNING"}, "aiohttp": {"level": "WARNING"}},
 }

@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 _FIRST_S = 5.0
 
 
-class Round(NamedTuple):
+class PeriodicTask(NamedTuple):
     """A look, and how long after its beginning it is had again."""
 
     every_s: float
     look: Callable[[], None]
 
 
-class Rounds:
+class PeriodicTasks:
     """Has each look in its turn. One that fails is logged, and had again when its time comes."""
 
-    def __init__(self, rounds: Sequence[Round]) -> None:
+    def __init__(self, rounds: Sequence[PeriodicTask]) -> None:
         # Not at once: a worker that has just begun owns nothing yet.
         now_s = clock.monotonic_s()
         self._next_s = [(now_s + min(each.every_s, _FIRST_S), each) for each in rounds]

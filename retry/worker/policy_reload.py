@@ -6,54 +6,61 @@ import logging
 import threading
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException
-
 from retry import clock
 from retry.errors import RetryError
+from retry.kafka import topics
+from retry.kafka.interface import KafkaException
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
+from retry.policies.yaml_document import Own
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _EVERY_S = 2.0
 
-Use = Callable[[Registry], None]
+OnPolicies = Callable[[Registry], None]
+
+
+def loaded(settings: Settings) -> Registry:
+    """What the policy file of a deployment says; nothing where it has none: other entry sources need no policies.
+
+    Raises:
+      PolicyFileInvalid: the file cannot be used, or not with the topics of this deployment.
+    """
+    if settings.policies is None:
+        return Registry()
+    own = topics.internal(settings.app_id)
+    return load(settings.policies, Own(frozenset(own), topics.names(settings.app_id).parked))
 
 
 class PolicyFile:
-    """One file, the registry that it holds, and what is wrong with it if anything is.
+    """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is."""
 
-    Args:
-      check: refuses what must not be done with this deployment's topics.
-    """
-
-    def __init__(self, settings: Settings, check: Callable[[Settings, Registry], None]) -> None:
-        self._settings, self._check = settings, check
-        self.registry = self._loaded()
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.registry = loaded(settings)
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
         self.refusals = 0
         self._seen: tuple[int, ...] | None = self._stamp()
         self._asked = threading.Event()
-        self._next_s = clock.monotonic_s() + _EVERY_S
+        self._looking = clock.Interval(_EVERY_S)
 
     def ask(self) -> None:
         """Have it read again at the next look, whether it has changed or not; safe in a signal handler."""
         self._asked.set()
 
-    def look(self, use: Use) -> None:
+    def look(self, use: OnPolicies) -> None:
         """Read it if it has changed or was asked for, every two seconds; what is wrong leaves the old registry in use."""
-        now_s = clock.monotonic_s()
-        if now_s < self._next_s and not self._asked.is_set():
+        if not self._looking.is_due() and not self._asked.is_set():
             return
-        self._next_s = now_s + _EVERY_S
         stamp = self._stamp()
         if stamp == self._seen and not self._asked.is_set():
             return
         self._asked.clear()
         try:
-            registry = self._loaded()
+            registry = loaded(self._settings)
             use(registry)
         except (RetryError, KafkaException, TimeoutError) as error:
             self.trouble, self.refusals = str(error), self.refusals + 1
@@ -68,13 +75,7 @@ class PolicyFile:
     def about(self) -> dict[str, object]:
         """For health."""
         file, digest = str(self._settings.policies), self.registry.digest
-        return {"file": file, "sha256": digest, "used_since_ms": self.used_at_ms, "trouble": self.trouble}
-
-    def _loaded(self) -> Registry:
-        # Whoever comes in by a door needs no policies.
-        registry = Registry() if self._settings.policies is None else load(self._settings.policies)
-        self._check(self._settings, registry)
-        return registry
+        return {"file": file, "sha256": digest, "used_since_ms": self.used_at_ms, "error": self.trouble}
 
     def _stamp(self) -> tuple[int, ...]:
         # Through links: a mounted configuration changes by pointing elsewhere.

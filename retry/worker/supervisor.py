@@ -21,8 +21,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from retry.clock import monotonic_s
+from retry.http_server import HttpServer
 from retry.worker.health_server import Http
-from retry.worker.supervisor_health import Together
+from retry.worker.supervisor_health import SupervisorHealth
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _AGAIN_S = 1.0
 _ENDS_MAX, _ENDS_WITHIN_S = 5, 60.0
 
 
-class Processes:
+class Supervisor:
     """Workers of one machine.
 
     Args:
@@ -46,23 +47,23 @@ class Processes:
         self._ends: deque[float] = deque(maxlen=_ENDS_MAX)
         self._code, self._stopping = 0, asyncio.Event()
 
-    async def run(self, host: str, port: int) -> int:
+    async def run(self, host: str, port: int, hosts: str = "") -> int:
         """Until SIGTERM or SIGINT, or until workers keep ending; the exit code.
 
         Args:
-          host, port: where health and metrics of all are served.
+          host, port, hosts: where health and metrics of all are served; see `retry.http_server`.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._tell, signal.SIGHUP)
-        together = Together([listening.getsockname()[1] for listening in self._sockets])
-        http = Http(together.health, together.metrics)
-        await http.start(host, port)
+        together = SupervisorHealth([listening.getsockname()[1] for listening in self._sockets])
+        server = HttpServer(Http(together.health, together.metrics).app, "http", host, port, hosts=hosts)
+        server.start()
         try:
             await asyncio.gather(*(self._keep(number) for number in range(len(self._environments))))
         finally:
-            await http.stop()
+            await asyncio.to_thread(server.stop)
         return self._code
 
     async def _keep(self, number: int) -> None:

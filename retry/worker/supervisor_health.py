@@ -15,7 +15,7 @@ _ASK_S = 2.0
 _MISSING = {"ready": False, "shards": {}, "not_ready": [{"shard": None, "reason": "starting", "why": "it does not answer"}]}
 
 
-class Together:
+class SupervisorHealth:
     """Asks each worker when it is asked itself.
 
     Args:

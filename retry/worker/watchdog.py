@@ -14,14 +14,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from retry import clock
 from retry.errors import Stalled
-from retry.telemetry.health import Reason
-from retry.telemetry.health import Place
-from retry.telemetry.health import Part
-from retry.telemetry.health import Held
+from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +40,14 @@ class Watchdog:
 
     def __init__(
         self,
-        parts: Callable[[], Iterable[Part]],
-        ends: Callable[[Iterable[Place]], dict[Place, int]],
+        parts: Callable[[], Iterable[HealthProbe]],
+        ends: Callable[[Iterable[PartitionId]], dict[PartitionId, int]],
         stalled_s: float,
     ) -> None:
         self._parts, self._ends, self._stalled_s = parts, ends, stalled_s
-        self._stood: dict[str, tuple[Part, float]] = {}
-        self._known: dict[Place, int] = {}
-        self._silent: set[Place] = set()
+        self._stood: dict[str, tuple[HealthProbe, float]] = {}
+        self._known: dict[PartitionId, int] = {}
+        self._silent: set[PartitionId] = set()
         self._looked_at_s = clock.monotonic_s()
         self._ask_at_s = 0.0
 
@@ -80,7 +76,7 @@ class Watchdog:
             names = [name for name, stood_s in stuck.items() if stood_s >= self._stalled_s / 2]
             raise Stalled(", ".join(names[:_NAMED]), max(stuck.values()))
 
-    def _ask(self, parts: Iterable[Part]) -> None:
+    def _ask(self, parts: Iterable[HealthProbe]) -> None:
         self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
         places = {part.place for part in parts if part.place is not None}
         self._known = self._ends(places) if places else {}
@@ -89,17 +85,17 @@ class Watchdog:
             log.warning("brokers do not answer for %d partitions", len(silent)) if silent else log.info("brokers answer again")
         self._silent = silent
 
-    def _working(self, part: Part) -> bool:
+    def _working(self, part: HealthProbe) -> bool:
         return part.busy or (part.place is not None and self._known.get(part.place, 0) > part.offset)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[Blocked]:
         """What does not go on, and why: for health and metrics."""
-        found = [Held(Reason.BROKERS, f"no answer for {', '.join(_named(self._silent))}")] if self._silent else []
+        found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_named(self._silent))}")] if self._silent else []
         for part, stood_s in list(self._stood.values()):
             if stood_s >= self._stalled_s / _PART:
                 reason = Reason.FAILING if part.trouble else Reason.STALLED
                 why = f": {part.trouble}" if part.trouble else ""
-                found.append(Held(reason, f"{part.name} has not got on for {stood_s:.0f} s{why}", part.shard))
+                found.append(Blocked(reason, f"{part.name} has not got on for {stood_s:.0f} s{why}", part.shard))
         return found
 
     def run(self) -> None:
@@ -115,10 +111,10 @@ class Watchdog:
                 os._exit(1)
 
 
-def _same(before: Part, now: Part) -> bool:
+def _same(before: HealthProbe, now: HealthProbe) -> bool:
     return before.done == now.done and bool(before.trouble) == bool(now.trouble)
 
 
-def _named(places: set[Place]) -> list[str]:
+def _named(places: set[PartitionId]) -> list[str]:
     first = sorted(places)[:_NAMED]
     return [f"{topic}/{partition}" for topic, partition in first] + (["…"] if len(places) > len(first) else [])

@@ -15,12 +15,14 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
-from retry.worker.shards import restore
-from retry.kafka.client_config import Config
-from retry.kafka.transactional_producer import Transactions
-from retry.worker.shards.shard import Phase, Shard
 from retry.delay_queue.table import rocksdb_table
+from retry.delay_queue.table.entry_writers import OrderedEntries
 from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.kafka.client_config import Config
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.worker.shards import restore
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.shard import Shard
 
 # By the step of the protocol that they surround, each with how often it is passed before the end.
 STEPS = {
@@ -148,27 +150,27 @@ def _arm_transactions(crash: Crash) -> None:
         if crash.at(f"{writer.stage}-during-commit"):
             Timer(_UNDER_WAY_S, end).start()
 
-    after(Transactions, "__init__", built)
-    before(Transactions, "begin", at("before-begin"))
-    after(Transactions, "begin", at("after-begin"))
-    after(Transactions, "publish", at("after-publish", arrived=True))
-    after(Transactions, "write", written)
-    before(Transactions, "read_to", at("before-read-to", arrived=True))
-    after(Transactions, "read_to", at("after-read-to"))
-    before(Transactions, "commit", commits)
-    after(Transactions, "commit", at("after-commit"))
+    after(KafkaTransactionalProducer, "__init__", built)
+    before(KafkaTransactionalProducer, "begin", at("before-begin"))
+    after(KafkaTransactionalProducer, "begin", at("after-begin"))
+    after(KafkaTransactionalProducer, "publish", at("after-publish", arrived=True))
+    after(KafkaTransactionalProducer, "write", written)
+    before(KafkaTransactionalProducer, "read_to", at("before-read-to", arrived=True))
+    after(KafkaTransactionalProducer, "read_to", at("after-read-to"))
+    before(KafkaTransactionalProducer, "commit", commits)
+    after(KafkaTransactionalProducer, "commit", at("after-commit"))
 
 
 def _arm_tables(crash: Crash) -> None:
     queueing: dict[int, str] = {}
 
     def begun(stage: str) -> Callable[..., None]:
-        return lambda table, *_: queueing.update({id(table): stage})
+        return lambda queues, *_: queueing.update({id(queues): stage})
 
-    before(RocksTable, "_fold_special", begun("fold"))
-    before(RocksTable, "_requeue", begun("forget"))
+    before(OrderedEntries, "fold", begun("fold"))
+    before(OrderedEntries, "replace", begun("forget"))
     # Each ordered entry is written by itself; others of the same batch are still to come.
-    after(RocksTable, "_queue", lambda table, *_: crash.pass_by(f"{queueing[id(table)]}-in-queue"))
+    after(OrderedEntries, "_write", lambda queues, *_: crash.pass_by(f"{queueing[id(queues)]}-in-queue"))
     after(RocksTable, "due", lambda *_: crash.pass_by("sweep-after-scan"))
     after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
     before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))

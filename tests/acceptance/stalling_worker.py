@@ -11,8 +11,8 @@ import os
 from threading import Event, Lock
 from typing import Any
 
-from retry.intake.intake import Intake
 from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.intake.intake import Intake
 from tests.acceptance.crashing_worker import before
 
 # What the watchdog is to say of each.

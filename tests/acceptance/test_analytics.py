@@ -28,6 +28,9 @@ from pyspark.sql import SparkSession
 
 from retry.__main__ import main
 from retry.analytics import attempts, datasets
+from retry.analytics.questions.histories import histories
+
+pytestmark = pytest.mark.check
 
 LETTERS, SEED, PARTITIONS = 700, 31, 4
 DELAYS_MS = (200, 400, 800, 1_600, 3_200)
@@ -79,7 +82,7 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert made.where("assumed or (passed_ms is null and fate = 'recovered')").count() == 0
     parked = attempts.parked(found.letters).where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == TRUTH.parked
-    fates = attempts.lineages(found.letters, made).groupBy("fate").count().collect()
+    fates = histories(made, attempts.parked(found.letters)).groupBy("fate").count().collect()
     assert Counter({row["fate"]: row["count"] for row in fates}) == {
         "recovered": TRUTH.recovered.total(), "parked": TRUTH.parked.total(),
     }  # fmt: skip

@@ -16,6 +16,8 @@ from tests.support.load import send
 from tests.support.process import await_that
 from tests.support.reading import Tail
 
+pytestmark = pytest.mark.check
+
 LETTERS = 5_000
 LOAD_S = 20.0
 DELAY_MS = 3_000
@@ -35,7 +37,7 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, 
         load = Thread(target=send, args=(sender, deployment, LETTERS, LOAD_S, DELAY_MS))
         load.start()
         for letters in KILLS_AFTER:
-            await_that(f"{letters} letters are acknowledged", lambda letters=letters: sender.acknowledged() >= letters, 60)
+            await_that(f"{letters} letters are acknowledged", lambda letters=letters: sender.acknowledged() >= letters)
             own.kill()
             runs.add()
             own.start()

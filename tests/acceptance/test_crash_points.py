@@ -16,6 +16,8 @@ from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import WorkerProcess
 
+pytestmark = pytest.mark.check
+
 CRASHING = ("-m", "tests.acceptance.crashing_worker")
 DELAY_MS = 2_000
 POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
@@ -45,7 +47,7 @@ def test_crashes_one_after_another_lose_and_repeat_nothing(deploy: Deploy) -> No
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=pytest.mark.fault(f"worker ends at each effect of {step}")) for step in STEPS]
 )
-def test_a_crash_around_each_effect_of_a_step_loses_and_repeats_nothing(deploy: Deploy, step: str, runs: Runs) -> None:
+def test_3_11_a_crash_around_each_effect_of_a_step_loses_and_repeats_nothing(deploy: Deploy, step: str, runs: Runs) -> None:
     deployment, sender = _deployment(deploy, ordered=step == "apply")
     if step in ("restore", "wipe"):
         # Something must be there to be restored.

@@ -21,6 +21,8 @@ from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Tail, read
 
+pytestmark = pytest.mark.check
+
 LETTERS = 100
 SOURCE = Path(__file__).parents[1] / "support" / "wrong_clock.c"
 
@@ -52,7 +54,7 @@ class Clock:
 
 def held(worker: WorkerProcess) -> str:
     """Why nothing is delivered."""
-    return json.loads(worker.get("/health/ready")[1] or "{}").get("held", {}).get("everything", "")
+    return json.loads(worker.get("/health/ready")[1] or "{}").get("blocked", {}).get("everything", "")
 
 
 @pytest.fixture
@@ -87,17 +89,17 @@ def test_a_clock_that_steps_delivers_nothing_early_and_nothing_twice(deployment:
     for off_s, said in ((3_600, "the clock is 3600 s ahead of"), (-3_600, "the clock is 3600 s behind")):
         send(deployment, f"before {off_s}")
         came += LETTERS
-        tail.await_seen(came, 30.0)
+        tail.await_seen(came)
         clock.is_off(off_s)
         await_that("it is noticed", lambda said=said: held(worker).replace("3599", "3600").startswith(said))  # type: ignore[misc]
         runs.add()
-        assert worker.metric("retry_clock_believed") == 0
+        assert worker.metric("retry_clock_trusted") == 0
         send(deployment, f"during {off_s}")
         assert tail.quiet(4.0) == []
         clock.is_off(0)
         came += LETTERS
-        tail.await_seen(came, 30.0)
-        assert worker.metric("retry_clock_believed") == 1
+        tail.await_seen(came)
+        assert worker.metric("retry_clock_trusted") == 1
         assert held(worker) == ""
     assert tail.quiet(2.0) == []
     tail.close()
@@ -118,7 +120,7 @@ def test_a_worker_that_starts_with_a_wrong_clock_waits_for_a_right_one(
     worker = deployment.worker().start(**clock.environ).await_ready()
     send(deployment, "waits")
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(LETTERS, 30.0)
+    tail.await_seen(LETTERS)
     worker.terminate()
     clock.is_off(off_s)
     worker.start(**clock.environ).await_ready()
@@ -126,7 +128,7 @@ def test_a_worker_that_starts_with_a_wrong_clock_waits_for_a_right_one(
     assert tail.quiet(3.0) == []
     clock.is_off(0)
     send(deployment, "soon")
-    tail.await_seen(2 * LETTERS, 30.0)
+    tail.await_seen(2 * LETTERS)
     assert {record.topic for record in tail.records} == {deployment.retry_topics()[0]}
     assert len(tail.records) == 2 * LETTERS
     tail.close()

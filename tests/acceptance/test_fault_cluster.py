@@ -73,13 +73,15 @@ def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Clust
 def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
     deployment = deployed(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    ids = [f"{deployment.app_id}-{name}" for name in ("intake-a", "shard-0")]
+    # A shard commits with its spare id where the brokers could not end its last transaction at once.
+    ids = [[f"{deployment.app_id}-{name}" for name in names] for names in (("intake-a",), ("shard-0", "shard-0-spare"))]
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
-        for transactional_id in ids:
+        for either in ids:
             tail.await_more(MORE, MORE_S)
-            node = cluster.transaction_coordinator(transactional_id)
-            felling_worker.order(deployment.folder / "fell", transactional_id, cluster.nodes[node].pid)
-            await_that(f"node {node} dies", lambda n=node: not cluster.nodes[n].running())
+            nodes = {transactional_id: cluster.transaction_coordinator(transactional_id) for transactional_id in either}
+            felling_worker.order(deployment.folder / "fell", {name: cluster.nodes[n].pid for name, n in nodes.items()})
+            await_that("a node dies", lambda of=nodes: not all(cluster.nodes[n].running() for n in of.values()))
+            node = next(n for n in nodes.values() if not cluster.nodes[n].running())
             runs.add()
             tail.await_more(MORE, MORE_S)
             mended(cluster, node)

@@ -17,10 +17,11 @@ import pytest
 from rocksdict import Options, Rdict
 
 from retry.clock import Deadline, pause
+from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
+from retry.delay_queue.table.table_state import TableState
 from retry.kafka import topics as own_topics
 from retry.kafka.local_broker import LocalBroker
-from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, State
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.checker import check
@@ -201,7 +202,7 @@ def resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
 def let_age(table: Path, by_ms: int) -> None:
     """Have a table say that it was last current so much earlier."""
     database = Rdict(str(table), options=Options(raw_mode=True))
-    state = msgspec.msgpack.decode(database[b"\0"], type=State)
+    state = msgspec.msgpack.decode(database[b"\0"], type=TableState)
     aged = msgspec.structs.replace(state, folded_at_ms=state.folded_at_ms - by_ms)
     database[b"\0"] = msgspec.msgpack.encode(aged)
     database.close()

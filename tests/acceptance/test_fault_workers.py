@@ -100,10 +100,10 @@ def test_a_worker_that_wakes_up_after_it_was_replaced_is_fenced_and_well(deploy:
             other.kill()
             deployment.wipe(other)
             other.start()
-            await_that("all is taken over", lambda o=other: o.metric("retry_shards_ready") == deployment.shards, 60)
+            await_that("all is taken over", lambda o=other: o.metric("retry_shards_ready") == deployment.shards)
             tail.await_more(MORE, MORE_S)
             owner.signal(signal.SIGCONT)
-            await_that("the zombie lets go", lambda o=owner, n=given_up: o.log().count("given up") > n, 60)
+            await_that("the zombie lets go", lambda o=owner, n=given_up: o.log().count("given up") > n)
             # It shares the work again, as the process that it was.
             owner.await_ready()
             runs.add()
@@ -125,10 +125,10 @@ def test_told_to_end_at_any_moment(deploy: Deploy, runs: Runs) -> None:
                 deployment.wipe(worker)
             worker.start()
             if restores:
-                await_that("a shard is opened", lambda: "retry.worker.shards.shard: shard" in worker.log(), 45)
+                await_that("a shard is opened", lambda: "retry.worker.shards.shard: shard" in worker.log())
             else:
                 worker.await_ready()
-            worker.terminate(timeout_s=10.0)
+            worker.terminate()
             runs.add()
         worker.start()
     nothing_is_wrong(deployment, load.sender)
@@ -140,13 +140,15 @@ def test_a_second_worker_of_the_same_name_ends_it_with_a_message(deploy: Deploy,
     workers = [deployment.worker(name).start(RETRY_INSTANCE="same") for name in ("a", "b")]
     sender = Sender(deployment.bootstrap_servers)
     send(sender, deployment, LETTERS_PER_S, 2.0, DELAY_MS)
-    await_that("one of them ends", lambda: not all(worker.running() for worker in workers), 60)
+    await_that("one of them ends", lambda: not all(worker.running() for worker in workers))
     runs.add()
     for worker in workers:
         if not worker.running():
             assert worker.exit_code() == 1
             assert "same is also the name of another worker" in worker.log()
             assert "set RETRY_INSTANCE to another name" in worker.log()
+            assert "Traceback" not in worker.log()
+            assert worker.log().count("same is also the name of another worker") == 1
     if not any(worker.running() for worker in workers):
         workers[0].start(RETRY_INSTANCE="same")
     nothing_is_wrong(deployment, sender)

@@ -6,15 +6,17 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.delay_queue.entry import Entry
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry
 from tests.conftest import Deploy
 from tests.support.deployment import await_that
 from tests.support.letters import Sender
 from tests.support.reading import Tail
 
-GOOD = entries.encode(Entry("nowhere", b"k", b"v", [], None, "testers"))
+pytestmark = pytest.mark.check
+
+GOOD = envelopes.encode(Entry("nowhere", b"k", b"v", [], None, "testers"))
 ENVELOPE = {
     "truncated": GOOD[:-3],
     "no envelope": b"garbage",
@@ -26,7 +28,7 @@ def test_a_foreign_record_stops_its_shard_and_no_other(deploy: Deploy, kind: str
     deployment = deploy({"orders": 2}, shards=2, defaults="{backoff: {kind: constant, delay: 100ms}, jitter: none}")
     worker = deployment.worker().start().await_ready()
     (topic,) = deployment.dead_letters
-    key = entries.key(wall_ms() - 1_000, entries.key_stem(topic, 0), 1_000_000)
+    key = entry_keys.key(wall_ms() - 1_000, entry_keys.key_stem(topic, 0), 1_000_000)
     if kind == "unknown kind of key":
         key = b"\x7f" + key[1:]
     elif kind == "control":

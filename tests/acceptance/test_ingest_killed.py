@@ -21,13 +21,15 @@ from pyspark.sql import SparkSession
 from retry.analytics import attempts, datasets
 from retry.analytics.schemas import ATTEMPT
 
+pytestmark = pytest.mark.check
+
 LETTERS, BATCH = 600, "500"
 # Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
 KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("aside", 0, True))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, spark: SparkSession) -> None:
     made = _killed(ingesting)
     wanted = _counts(made)
@@ -39,7 +41,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     assert process.stdout
     assert json.loads(process.stdout.readline()) == wanted
     produce(ingesting.producer, ingesting.outcomes, Events(letters=[{**made.letters[0], "id": "one more"}]))
-    await_that("one more is there", partial(_is_next, process, {**wanted, "letters": wanted["letters"] + 1}), 60)
+    await_that("one more is there", partial(_is_next, process, {**wanted, "letters": wanted["letters"] + 1}))
     process.terminate()
     assert process.wait(30) == 0, ingesting.log().read_text()
     found = datasets.from_parquet(spark, str(ingesting.data))
@@ -57,7 +59,7 @@ def _killed(ingesting: Ingesting) -> Events:
     produce(ingesting.producer, ingesting.outcomes, next(parts))
     for stream, done, java_too in KILLS:
         process, wanted_done = ingesting.start("--batch", BATCH), len(ingesting.done(stream)) + done
-        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 90)
+        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 240)
         kill(process, java_too=java_too)
         produce(ingesting.producer, ingesting.outcomes, next(parts))
     return made
@@ -67,7 +69,7 @@ def _counts(made: Events) -> dict[str, int]:
     return {"letters": len(made.letters), "retries": len(made.sent), "positions": len(made.positions), "aside": 0}
 
 
-def _each_is_there_once(found: datasets.Sets, made: Events) -> None:
+def _each_is_there_once(found: datasets.Datasets, made: Events) -> None:
     assert _places(found.letters, "source", "attempt") == {(x["source"], x["attempt"]) for x in made.letters}
     assert _places(found.sent, "id", "attempt") == {(x["id"], x["attempt"]) for x in made.sent}
     _the_same_is_told(found, made)
@@ -85,7 +87,7 @@ def _in_mid_run(ingesting: Ingesting, process: subprocess.Popen[str], stream: st
     return len(ingesting.done(stream)) >= done and bool(ingesting.begun(stream))
 
 
-def _the_same_is_told(found: datasets.Sets, made: Events) -> None:
+def _the_same_is_told(found: datasets.Datasets, made: Events) -> None:
     """What was generated, and what lies in the sets, come to the same attempts."""
     plain = [{**retry, "sent_ms": None} for retry in made.sent]
     told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)

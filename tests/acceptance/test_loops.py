@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import Producer
 
 from retry.clock import Deadline
@@ -12,6 +13,8 @@ from tests.conftest import Deploy
 from tests.support.deployment import Deployment
 from tests.support.letters import Headers, Sender
 from tests.support.reading import Record, Tail
+
+pytestmark = pytest.mark.check
 
 MAX_ATTEMPTS = 4
 LETTERS = 25

@@ -6,12 +6,16 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
+
+pytestmark = pytest.mark.check
 
 LETTERS = 2_000
 # So small that rescheduling takes many of them: a batch of each shard every sweep, and sweeps are far between.
@@ -44,7 +48,7 @@ def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_k
     for n in range(LETTERS):
         sender.send(list(deployment.dead_letters)[n % 2], b"key-%d" % (n % 97), b"letter %d" % n)
     sent = sender.finish()
-    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == LETTERS, 60.0)
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
 
     digest = shorten(deployment)
     await_that("the worker has read the file", lambda: uses(worker, digest))
@@ -59,13 +63,13 @@ def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_k
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(deployment.command, "reschedule", "--yes", "--wait", "50s")
-        tail.await_seen(1, 30.0)
+        tail.await_seen(1)
         worker.kill()
         assert not asked.done()
         some = len(tail.seen)
         assert 0 < some < LETTERS
         worker.start()
-        tail.await_seen(LETTERS, 60.0)
+        tail.await_seen(LETTERS)
         done = asked.result()
     assert done.returncode == 0, done.stderr
     assert "rescheduled in 3 shards" in done.stdout
@@ -98,7 +102,7 @@ def test_a_worker_with_another_policy_file_waits_for_the_one_that_is_asked_for(d
 
     assert shorten(deployment) == digest
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(1, 30.0)
+    tail.await_seen(1)
     tail.close()
     await_that("it is done", lambda: health(worker)["reschedule"] == {})
     worker.terminate()

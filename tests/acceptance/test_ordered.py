@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from threading import Thread
 
+import pytest
 from confluent_kafka import Producer
 
 from retry.clock import Deadline, pause, wall_ms
@@ -13,6 +14,8 @@ from tests.conftest import Deploy
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.reading import COMMITTED, Record, Tail, read
+
+pytestmark = pytest.mark.check
 
 KEYS, EACH = 1_000, 20
 DELAY_MS = 6_000

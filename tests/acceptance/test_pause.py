@@ -13,6 +13,8 @@ from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
 
+pytestmark = pytest.mark.check
+
 LETTERS = 100
 QUIET_S = 1.5
 
@@ -33,7 +35,7 @@ def two_teams(deployment: Deployment) -> tuple[str, str]:
 
 def held_by(worker: WorkerProcess) -> dict[str, str]:
     """What the worker holds back, and why."""
-    return json.loads(worker.get("/health/ready")[1] or "{}").get("held", {})
+    return json.loads(worker.get("/health/ready")[1] or "{}").get("blocked", {})
 
 
 def run(deployment: Deployment, *arguments: str) -> str:
@@ -61,7 +63,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     goes = 0 if scope == "all" else LETTERS
     waits = 2 * LETTERS - goes
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(goes, 30.0)
+    tail.await_seen(goes)
     await_that("the rest waits", lambda: worker.metric("retry_entries_waiting") == waits)
     why = f"paused by {scope} {name or ''}".rstrip() + ": bank is down"
     await_that("health says why", lambda: why in held_by(worker).values())
@@ -77,7 +79,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     assert (listed["scope"], listed["name"], listed["reason"]) == (scope, name, "bank is down")
 
     assert "resumed" in run(deployment, "resume", *option)
-    tail.await_seen(2 * LETTERS, 30.0)
+    tail.await_seen(2 * LETTERS)
     assert tail.quiet(0.5) == []
     await_that("nothing is held", lambda: held_by(worker) == {})
     assert run(deployment, "pauses") == ""

@@ -7,11 +7,15 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
 from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import WorkerProcess, await_that
+
+pytestmark = pytest.mark.check
 
 TWO = ("-m", "retry", "worker", "--processes", "2")
 LETTERS = 4_000
@@ -21,7 +25,7 @@ DELAY_MS = 5_000
 def test_two_workers_under_one_share_the_work_and_come_back_when_one_is_killed(deploy: Deploy) -> None:
     deployment = deploy({"orders": 4}, shards=4)
     both = deployment.worker("both").start(*TWO).await_ready(60.0)
-    await_that("the shards are shared out", lambda: shards_of(both) == [2, 2], 60.0)
+    await_that("the shards are shared out", lambda: shards_of(both) == [2, 2])
     owned = [line for line in both.get("/metrics")[1].splitlines() if line.startswith("retry_shards_owned{")]
     assert owned == ['retry_shards_owned{process="0"} 2.0', 'retry_shards_owned{process="1"} 2.0']
     sender, first = Sender(deployment.bootstrap_servers), workers_of(both)
@@ -29,7 +33,7 @@ def test_two_workers_under_one_share_the_work_and_come_back_when_one_is_killed(d
     os.kill(first[0], signal.SIGKILL)
     await_that("another is in its place", lambda: len(workers_of(both)) == 2 and first[0] not in workers_of(both))
     send(sender, deployment, LETTERS, 2.0, DELAY_MS, first=LETTERS)
-    await_that("both share again", lambda: shards_of(both) == [2, 2], 60.0)
+    await_that("both share again", lambda: shards_of(both) == [2, 2])
     nothing_is_wrong(deployment, sender)
 
 
@@ -44,7 +48,7 @@ def test_workers_end_with_a_supervisor_that_is_killed(deploy: Deploy) -> None:
 def test_workers_that_cannot_run_end_all_of_them_with_a_reason(deploy: Deploy) -> None:
     both = deploy({"orders": 1}).worker("both")
     both.start(*TWO, RETRY_POLICIES="/nowhere/policies.yaml")
-    await_that("it ends", lambda: not both.running(), 60.0)
+    await_that("it ends", lambda: not both.running())
     assert both.exit_code() == 1
     assert "/nowhere/policies.yaml" in both.log()
     assert "ended within a minute" in both.log()

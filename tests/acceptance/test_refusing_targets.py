@@ -17,12 +17,14 @@ from tests.support.letters import Headers, Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
 
+pytestmark = pytest.mark.check
+
 LETTERS = 30
 
 
 def held(worker: WorkerProcess) -> dict[str, str]:
     """What is held back, and why."""
-    return json.loads(worker.get("/health/ready")[1] or "{}").get("held", {})
+    return json.loads(worker.get("/health/ready")[1] or "{}").get("blocked", {})
 
 
 def spring(topic: str, group: str) -> Headers:
@@ -59,7 +61,7 @@ def test_entries_of_a_missing_target_wait_and_flow_when_it_is_there(deploy: Depl
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
     await_that("health says why", lambda: set(held(worker)) == {f"a {missing} {target}"})
     assert held(worker)[f"a {missing} {target}"].startswith(f"{target}: ")
-    assert worker.metric("retry_lanes_held") == 1
+    assert worker.metric("retry_lanes_blocked") == 1
 
     deployment.create({target: (1, dict(APPEND_TIME))})
     tail = Tail(deployment.bootstrap_servers, [target])
@@ -94,7 +96,7 @@ def test_records_that_their_target_finds_too_large_are_put_back_alone(deploy: De
         sender.send(name, b"k%d" % n, os.urandom(40_000 if n in too_large else 2_000))
     sender.finish()
     tail.await_seen(2 * LETTERS - len(too_large), 20.0)
-    await_that("the rest is put back", lambda: worker.metric("retry_entries_put_back_total") == len(too_large))
+    await_that("the rest is put back", lambda: worker.metric("retry_entries_deferred_total") == len(too_large))
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == len(too_large))
     sender.send(name, b"later", b"v")
     sender.finish()

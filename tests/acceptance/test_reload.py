@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from retry import clock
 from retry.clock import wall_ms
 from retry.policies.registry import Registry
-from retry.worker.policy_reload import PolicyFile
 from retry.settings import Settings
+from retry.worker.policy_reload import PolicyFile
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.checker import check
@@ -24,6 +24,8 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Tail, read
+
+pytestmark = pytest.mark.check
 
 SLOW = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 
@@ -68,12 +70,12 @@ def test_a_changed_file_is_used_and_its_topics_are_read(deploy: Deploy, ask: Cal
     deployment.policy_file.write_text(policies.text({"t": policies.team(one[kept], one[added])}))
     ask(worker)
     tail = Tail(deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.names.parked])
-    tail.await_seen(1, 15.0)
+    tail.await_seen(1)
     assert tail.records[0].topic == deployment.retry_of(added)
     for name in deployment.dead_letters:
         sender.send(name, b"k", b"after")
     sender.finish()
-    tail.await_seen(3, 15.0)
+    tail.await_seen(3)
     # What waits keeps its due time, and what is not read stays unread.
     assert tail.quiet(1.0) == []
     came = Counter(record.topic for record in tail.records)
@@ -106,20 +108,20 @@ def test_a_broken_file_is_refused_until_it_is_mended(deploy: Deploy) -> None:
         hang_up(worker)
         await_that("it is refused", lambda n=n: worker.metric("retry_policy_file_refused") == n)  # type: ignore[misc]
         about = health(worker)["policies"]
-        assert why in about["trouble"]
+        assert why in about["error"]
         assert about["sha256"] == sha256
-        assert f"the policy file is not used, the old one stays: {about['trouble']}" in worker.log()
+        assert f"the policy file is not used, the old one stays: {about['error']}" in worker.log()
         assert worker.metric("retry_policy_file_valid") == 0
         sender.send(name, b"k", b"%d" % n)
         sender.finish()
-        tail.await_seen(n, 15.0)
+        tail.await_seen(n)
     deployment.policy_file.unlink()
     hang_up(worker)
     await_that("a file that is gone is refused", lambda: worker.metric("retry_policy_file_refused") == len(broken) + 1)
-    assert str(deployment.policy_file) in health(worker)["policies"]["trouble"]
+    assert str(deployment.policy_file) in health(worker)["policies"]["error"]
     deployment.policy_file.write_text(whole + "# mended\n")
     await_that("the mended one is used", lambda: health(worker)["policies"]["sha256"] != sha256)
-    assert health(worker)["policies"]["trouble"] is None
+    assert health(worker)["policies"]["error"] is None
     assert worker.metric("retry_policy_file_valid") == 1
     assert worker.metric("retry_policy_file_refused") == len(broken) + 1
     tail.close()
@@ -137,7 +139,7 @@ def test_a_file_that_is_swapped_by_links_is_noticed(deploy: Deploy) -> None:
     worker = deployment.worker().start().await_ready()
     before = health(worker)["policies"]["sha256"]
     swap(mounted, "second", policies.text({"t": policies.team(policies.topic(deployment, name))}))
-    await_that("it is used", lambda: health(worker)["policies"]["sha256"] != before, 10.0)
+    await_that("it is used", lambda: health(worker)["policies"]["sha256"] != before)
     worker.terminate()
 
 
@@ -165,16 +167,16 @@ def test_entries_of_a_team_that_is_gone_wait_until_it_is_back(deploy: Deploy) ->
     await_that("all wait", lambda: worker.metric("retry_entries_waiting") == 40)
     change(deployment, worker, policies.text({"stays": one[stays]}, soon))
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(20, 20.0)
+    tail.await_seen(20)
     why = "team gone is not in the policy file"
-    await_that("health says why", lambda: health(worker)["held"] == {f"gone {gone} {deployment.retry_of(gone)}": why})
+    await_that("health says why", lambda: health(worker)["blocked"] == {f"gone {gone} {deployment.retry_of(gone)}": why})
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == 20)
     listed = deployment.command("entries", "--json").stdout.splitlines()
     assert Counter(json.loads(line)["team"] for line in listed) == {"gone": 20}
     change(deployment, worker, both)
-    tail.await_seen(40, 20.0)
+    tail.await_seen(40)
     tail.close()
-    await_that("nothing is held", lambda: health(worker)["held"] == {})
+    await_that("nothing is held", lambda: health(worker)["blocked"] == {})
     worker.terminate()
     assert check(deployment, sent).wrong() == {}
 
@@ -183,7 +185,7 @@ def test_brokers_that_do_not_answer_are_asked_again(tmp_path: Path, monkeypatch:
     file, now_s = tmp_path / "policies.yaml", [0.0]
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
     file.write_text("teams: {}\n")
-    policy_file = PolicyFile(Settings(policies=file), lambda *_: None)
+    policy_file = PolicyFile(Settings(policies=file))
     file.write_text("teams: {} # changed\n")
     answers: list[Exception | None] = [TimeoutError("no answer"), KafkaException(KafkaError(KafkaError._TRANSPORT)), None]
     asked = []
@@ -213,17 +215,17 @@ def test_letters_of_a_topic_that_is_removed_while_they_are_read_are_not_parked(d
     sender.finish()
     # Small batches, so that the file changes between two of them.
     worker = deployment.worker().start(RETRY_BATCH_RECORDS="100")
-    await_that("letters are taken in", lambda: worker.metric("retry_letters_taken_total") > 0)
+    await_that("letters are taken in", lambda: worker.metric("retry_letters_consumed_total") > 0)
     await_that("it is ready", lambda: worker.get("/health/ready")[0] == 200)
     change(deployment, worker, policies.text({"stays": one[stays]}, SLOW))
-    taken = worker.metric("retry_letters_taken_total")
+    taken = worker.metric("retry_letters_consumed_total")
     assert taken < letters, "all were taken in before the file changed"
     sender.send(stays, b"k", b"v")
     sender.finish()
     await_that("the other topic is read", lambda: 'team="stays"' in worker.get("/metrics")[1])
     assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
     change(deployment, worker, both)
-    await_that("the rest is read", lambda: worker.metric("retry_letters_taken_total") == letters + 1)
+    await_that("the rest is read", lambda: worker.metric("retry_letters_consumed_total") == letters + 1)
     await_that("all wait", lambda: worker.metric("retry_entries_waiting") == letters + 1)
     assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
     worker.terminate()

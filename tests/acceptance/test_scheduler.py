@@ -20,14 +20,17 @@ from tests.support.process import await_that
 from tests.support.reading import Tail
 from tests.support.scheduler import COMPACTED
 
-# A busy machine may take its time; theirs left what was read late until the input fell silent, 33 s and more.
-_LATE_MS_MAX = 5_000
+pytestmark = pytest.mark.check
+
+# A busy machine may take its time; theirs left what was read late until the input fell silent, 33 s.
+_LATE_MS_MAX = 20_000
 
 
 def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_its_own_partition(scheduling: Schedulings) -> None:
     s = scheduling()
     instance = s.instance()
-    at = int(time.time()) + 3
+    # Late enough for all of them to be shown before, on a starved core.
+    at = int(time.time()) + 8
     # Partitions that no partitioner would choose for all of them: the open bug 53 of the Go scheduler.
     for n in range(6):
         s.schedule(f"id-{n}", at, key=b"target-%d" % n, partition=n % 3, headers=[("mine", b"%d" % n), ("null", None)])
@@ -66,6 +69,7 @@ def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_i
     s.assert_verified(instance)
 
 
+@pytest.mark.essential
 def test_1_3_the_same_key_again_is_an_update_and_a_null_cancels(scheduling: Schedulings) -> None:
     s = scheduling()
     instance = s.instance()
@@ -104,7 +108,7 @@ def test_1_24_a_key_that_is_scheduled_again_on_receipt_is_never_lost(scheduling:
                 s.schedule((record.key or b"").decode(), time.time() + 1)
         return len(rounds) == keys and min(rounds.values()) >= 2
 
-    await_that("each came twice", all_came_twice, 60.0)
+    await_that("each came twice", all_came_twice)
     s.flush()
     tail.close()
     assert Counter(record.key for record in s.sent()) == {b"k%d" % n: 2 for n in range(keys)}
@@ -113,14 +117,14 @@ def test_1_24_a_key_that_is_scheduled_again_on_receipt_is_never_lost(scheduling:
 @pytest.mark.fault("kill -9 in the middle of firing")
 def test_1_8_kill_9_in_mid_fire_loses_nothing_and_sends_nothing_twice(scheduling: Schedulings) -> None:
     s, keys = scheduling(4), 12_000
-    instance = s.instance(RETRY_BATCH_RECORDS="500")
+    instance = s.instance(RETRY_BATCH_RECORDS="100")
     at = int(time.time()) + 12
     for n in range(keys):
         s.schedule(f"k{n}", at, value=b"x" * 300)
     s.flush()
     await_that("all wait", lambda: s.events(instance)["planned"] == keys)
     tail = Tail(s.bootstrap_servers, [s.target], "scheduler-key")
-    tail.await_seen(keys // 4, 60.0)
+    tail.await_seen(keys // 4)
     instance.kill()
     seen = len(tail.seen)
     s.start(instance)
@@ -142,22 +146,22 @@ def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled
     s = scheduling(1, RETRY_SHARDS="1")
     instance = s.instance()
     now = int(time.time())
-    s.schedule("taken in", now + 5)
-    s.schedule("taken in, cancelled", now + 5)
+    s.schedule("taken in", now + 15)
+    s.schedule("taken in, cancelled", now + 15)
     s.flush()
     await_that("both wait", lambda: s.events(instance)["planned"] == 2)
     instance.terminate()
     s.cancel("taken in, cancelled")
-    s.schedule("new", now + 4)
-    s.schedule("new, cancelled", now + 3)
-    s.schedule("new, moved", now + 3, value=b"old")
+    s.schedule("new", now + 14)
+    s.schedule("new, cancelled", now + 13)
+    s.schedule("new, moved", now + 13, value=b"old")
     # So much that it is read in several batches, with the end of the story in the last of them.
     for n in range(6_000):
         s.schedule(f"far-{n}", now + 5_000)
     s.cancel("new, cancelled")
-    s.schedule("new, moved", now + 6)
+    s.schedule("new, moved", now + 16)
     s.flush()
-    await_that("all is due", lambda: time.time() > now + 7)
+    await_that("all is due", lambda: time.time() > now + 17)
     s.start(instance)
     s.schedule("live", time.time())
     s.flush()
@@ -221,7 +225,7 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
         return [json.loads(each.get("/health/ready")[1])["shards_owned"] for each in both]
 
     await_that("both have shards", lambda: owned() == [2, 2])
-    at = int(time.time()) + 8
+    at = int(time.time()) + 20
     for n in range(keys):
         s.schedule(f"k{n}", at + n % 3)
     s.flush()
@@ -265,6 +269,22 @@ def test_1_11_1_15_and_1_16_patterns_grace_allowed_targets_and_the_file(scheduli
     reasons = {record.key: record.header("retry-parked-reason") for record in s.read(s.names.parked)}
     assert reasons == {b"too late": "past_due", b"forbidden": "target_not_allowed"}
     assert s.read(f"{s.id}.elsewhere") == []
+
+
+def test_a_schedule_to_a_topic_of_kafka_or_of_the_service_is_parked_and_the_others_go(scheduling: Schedulings) -> None:
+    s = scheduling(1, RETRY_SHARDS="1")
+    instance, now = s.instance(), int(time.time())
+    targets = {b"kafka": "__consumer_offsets", b"ours": s.names.changelog}
+    for name, topic in targets.items():
+        s.schedule(name.decode(), now, topic=topic, key=name)
+    for n in range(20):
+        s.schedule(f"k{n}", now + n % 3)
+    s.flush()
+    assert Counter(record.key for record in s.await_sent(20)) == {b"k%d" % n: 1 for n in range(20)}
+    await_that("two are parked", lambda: len(s.read(s.names.parked)) == 2)
+    assert {r.key: r.header("retry-parked-reason") for r in s.read(s.names.parked)} == dict.fromkeys(targets, "internal_target")
+    assert "again at the next sweep" not in instance.log()
+    s.assert_verified(instance)
 
 
 def test_under_steady_input_nothing_is_left_behind(scheduling: Schedulings) -> None:

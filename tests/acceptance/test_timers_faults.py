@@ -15,6 +15,8 @@ from tests.support.hosts import Call, Host, hang, ok
 from tests.support.process import await_that
 from tests.support.timers import Api
 
+pytestmark = pytest.mark.check
+
 LOOPBACK = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8"}
 HANG_MS = 30_000
 A_ROUND = 200
@@ -45,20 +47,20 @@ def test_2_3_a_host_that_hangs_does_not_delay_others(deploy: Deploy) -> None:
     worker.await_ready()
     with Host() as before, Host() as fast, Host(hang) as slow:
         spread(api, before.url, A_ROUND, 3_000, 4_000)
-        await_that("all were called", lambda: len(before.calls) == A_ROUND, 60.0)
+        await_that("all were called", lambda: len(before.calls) == A_ROUND)
         for _ in range(100):
             api.make(slow.url, after="0s")
-        await_that("as many hang as may", lambda: len(slow.calls) == 32, 30.0)
+        await_that("as many hang as may", lambda: len(slow.calls) == 32)
         hanging_since_ms = wall_ms()
         spread(api, fast.url, A_ROUND, 3_000, 4_000)
-        await_that("all were called", lambda: len(fast.calls) == A_ROUND, 60.0)
+        await_that("all were called", lambda: len(fast.calls) == A_ROUND)
         assert wall_ms() - hanging_since_ms < HANG_MS, "the others were called while the slow one still hung"
         assert len(slow.calls) == 32, "no more at a time"
         alone, beside = lateness_ms(before), lateness_ms(fast)
         print(f"p99 of others: alone {p99(alone)} ms, beside a host that hangs {p99(beside)} ms")
         assert min(beside) >= 0
         assert p99(beside) < max(2_000, 5 * p99(alone))
-        assert worker.metric("retry_calls_under_way") == 32
+        assert worker.metric("retry_webhooks_in_flight") == 32
 
 
 @pytest.mark.fault("the worker that calls timers killed")
@@ -69,7 +71,7 @@ def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(depl
     api = Api(deployment).start()
     for worker in workers:
         worker.await_ready(60.0)
-    await_that("both have shards", lambda: all(worker.metric("retry_shards_owned") == 2 for worker in workers), 60.0)
+    await_that("both have shards", lambda: all(worker.metric("retry_shards_owned") == 2 for worker in workers))
 
     async def soon(call: Call, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.05)
@@ -77,12 +79,12 @@ def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(depl
 
     with Host(soon) as host:
         made = spread(api, host.url, 800, 4_000, 6_000)
-        await_that("it is in the middle of it", lambda: len(host.calls) > 200, 60.0)
+        await_that("it is in the middle of it", lambda: len(host.calls) > 200)
         workers[0].kill()
-        await_that("another third went", lambda: len(host.calls) > 500, 60.0)
+        await_that("another third went", lambda: len(host.calls) > 500)
         workers[0].start()
         await_that("all are called", lambda: {call.headers["webhook-id"] for call in host.calls} >= set(made), 90.0)
-        await_that("nothing waits", lambda: api.ask("GET", "/timers")[1]["timers"] == [], 60.0)
+        await_that("nothing waits", lambda: api.ask("GET", "/timers")[1]["timers"] == [])
         times = Counter(call.headers["webhook-id"] for call in host.calls)
     assert times.keys() == set(made)
     verified = deployment.command("verify")
@@ -90,5 +92,6 @@ def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(depl
     again = sum(count - 1 for count in times.values())
     print(f"{len(made)} timers, none lost, {again} called once more than once")
     assert min(lateness_ms(host)) >= 0
-    assert again <= 2 * 32, "no more than were under way, or not written down yet, when it was killed"
-    assert max(times.values()) <= 2
+    # Its shards move twice: to the other worker when it is killed, and back when it is there again.
+    assert again <= 3 * 32, "no more than were under way, or not written down yet, when a shard moved"
+    assert max(times.values()) <= 3

@@ -18,6 +18,8 @@ from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import Tail
 from tests.support.revisions import previous
 
+pytestmark = pytest.mark.check
+
 PART, PART_S = 400, 2.0
 DELAY_MS = 3_000
 # So many are delivered by each of two workers side by side before the next step.
@@ -53,7 +55,7 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
         load.join()
     sent = sender.finish()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(len(sent), 60.0)
+    tail.await_seen(len(sent))
     tail.close()
     assert len(sent) > 10 * TOGETHER
     assert (a.root, b.root) == (ROOT, old)

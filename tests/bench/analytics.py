@@ -6,7 +6,7 @@
 | --- | --- |
 | generate | letters, retries and positions of three teams over a week, as `retry analytics ingest` lays them down |
 | attempts | every decision to retry and what became of it, counted by team, attempt and fate |
-| lineages | what became of each original record |
+| letters | what became of each original record |
 | report | every question of `retry analytics report` |
 
 An event is a letter, a retry that was sent, or a sample of a committed offset. Who recovers at which attempt follows from the
@@ -30,6 +30,8 @@ from retry.analytics import attempts, datasets
 from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
 from retry.analytics.findings import findings
+from retry.analytics.folder_names import laid_out
+from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import LETTER, POSITION, SENT
 from retry.analytics.spark_session import session
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
@@ -66,7 +68,8 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
     until_ms = START_MS + _WEEK_MS + 2 * SETTLE_MS + max(sum(kind.delays_ms) for kind in KINDS)
     made = attempts.attempts(found.letters, found.sent, found.positions, until_ms=until_ms)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
-    ended = _timed("lineages", lambda: attempts.lineages(found.letters, made).groupBy("team", "fate").count().collect(), spark)
+    by_letter = histories(made, attempts.parked(found.letters))
+    ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
     _timed("report", lambda: findings(spark, decisions(found._replace(until_ms=until_ms), settle_ms=SETTLE_MS)), spark)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
     truth = alive.where("recovered").groupBy("team", "last").count().collect()
@@ -109,7 +112,8 @@ def _write(alive: DataFrame, data: str) -> None:
         (datasets.RETRIES, _sent(letters), "sent_ms", ("day", "team")),
         (datasets.POSITIONS, _positions(alive.sparkSession), "at_ms", ("day",)),
     ):
-        frame.withColumn("day", day(when_ms)).repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
+        dated = laid_out(frame.withColumn("day", day(when_ms)))
+        dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
 
 
 def _letters(alive: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message
 
-from retry.delay_queue import entry as entries
+from retry.delay_queue import envelopes
 
 from .letters import MEASURED, PARTITIONS, Incorrect, key, letter, parsed, read_committed
 
@@ -50,7 +50,7 @@ def waiting(bootstrap: str, changelog: str, letters: int) -> None:
             elif message.value() is None:
                 rows.pop(message.key(), None)
             else:
-                entry = entries.decode(message.value())
+                entry = envelopes.decode(message.value())
                 kind = (entry.value or b"")[6:7]
                 rows[message.key()] = _number(entry.key, entry.value, kind, changed) if kind == MEASURED else -1
     reader.close()

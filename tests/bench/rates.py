@@ -6,8 +6,8 @@ import signal
 import time
 from pathlib import Path
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Entry
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
@@ -115,12 +115,12 @@ def drain(service: Service, letters: int) -> list[Figure]:
 def fold(work: Path, letters: int) -> list[Figure]:
     """Changelog rows into an empty table, as many at a time as a worker reads."""
     due_ms = now_ms() + HOUR_MS
-    stem = entries.key_stem("letters", 0)
+    stem = entry_keys.key_stem("letters", 0)
     headers = [("x-origin", b"bench"), *((f"retry-header-{n}", b"x" * 16) for n in range(6))]
     rows = [
         (
-            entries.key(due_ms, stem, n),
-            entries.encode(Entry("retries", key(n), letter(n, due_ms), headers, due_ms, "bench")),
+            entry_keys.key(due_ms, stem, n),
+            envelopes.encode(Entry("retries", key(n), letter(n, due_ms), headers, due_ms, "bench")),
         )
         for n in range(letters)
     ]

@@ -18,7 +18,7 @@ from tests.support.process import await_that
 from tests.support.timers import Api
 
 _CONNECTIONS = 32
-_SETTINGS = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALLS_PER_HOST": "64"}
+_SETTINGS = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALLS_PER_HOST": "64", "RETRY_API_REQUESTS_PER_S": "0"}
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def load(deployment: Deployment, timers: int, count: int) -> None:
     fired_s = (calls[-1] - due_ms) / 1_000
     print(f"fired: {timers / fired_s:,.0f} timers/s, all due in one moment")
     print(f"       {len(ids):,} of {timers:,} were called, {len(calls) - len(ids)} more than once")
-    await_that("all is written down", lambda: worker.metric("retry_calls_total") >= timers, 60.0)
+    await_that("all is written down", lambda: worker.metric("retry_webhooks_total") >= timers, 60.0)
     for host in hosts:
         host.__exit__(None, None, None)
 

@@ -17,9 +17,9 @@ import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from retry.delay_queue import entry as entries
 from retry.clock import wall_ms
-from retry.delay_queue.entry import Entry
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry
 from retry.kafka import topics
 from retry.kafka.local_broker import LocalBroker
 
@@ -36,7 +36,11 @@ def fill(bootstrap: str, letters: int) -> None:
     for done in admin.create_topics(wanted).values():
         done.result(20)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "enable.idempotence": True})
-    now_ms, lane, stem = wall_ms(), entries.lane("payments", DEAD, RETRY), [entries.key_stem(DEAD, n) for n in range(PARTITIONS)]
+    now_ms, lane, stem = (
+        wall_ms(),
+        entry_keys.lane("payments", DEAD, RETRY),
+        [entry_keys.key_stem(DEAD, n) for n in range(PARTITIONS)],
+    )
 
     def put(topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
         while True:
@@ -51,9 +55,9 @@ def fill(bootstrap: str, letters: int) -> None:
         source, name = f"{DEAD}/{partition}/{offset}", b"%016x" % (n * 2)
         ours = [("retry-id", name), ("retry-attempt", b"1"), ("retry-source", source.encode()), ("retry-due-ms", b"%d" % due_ms),
                 ("retry-policy", b"payments/orders.DLT"), ("retry-first-failed-ms", b"%d" % now_ms)]  # fmt: skip
-        key = entries.key(due_ms, stem[partition], offset, lane)
+        key = entry_keys.key(due_ms, stem[partition], offset, lane)
         put(DEAD, partition, name, VALUE, [])
-        put(names.changelog, partition, key, entries.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), [])
+        put(names.changelog, partition, key, envelopes.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), [])
         put(names.outcomes, partition, name, orjson.dumps({
             "v": 1, "id": name.decode(), "source": source, "team": "payments", "topic": DEAD, "policy": "payments/orders.DLT",
             "attempt": 1, "exception": None, "first_failed_ms": now_ms, "failed_ms": now_ms, "taken_ms": now_ms,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Entry
-from retry.record import Headers
 from retry.dead_letters import retry_headers as names
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry
+from retry.record import Headers
 
 from .letters import PLAIN, Incorrect, key, letter, producer
 from .service import Service, now_ms
@@ -33,7 +33,7 @@ def fill(service: Service, count: int, due_ms: Callable[[int], int]) -> None:
     """
     to = producer(service.bootstrap, **{"transactional.id": f"{service.names.intake_group}-fill", "compression.type": "lz4"})
     to.init_transactions(_COMMIT_S)
-    teams = [(team, topic, entries.lane(team, topic, service.retries)) for team, topic in service.of_team.items()]
+    teams = [(team, topic, entry_keys.lane(team, topic, service.retries)) for team, topic in service.of_team.items()]
     made_ms = now_ms()
     for first in range(0, count, _IN_TRANSACTION):
         shards: list[list[dict[str, bytes]]] = [[] for _ in range(service.shards)]
@@ -60,4 +60,4 @@ def _row(number: int, team: str, topic: str, lane: bytes, target: str, due_ms: i
         (names.FIRST_FAILED_MS, b"%d" % made_ms),
     ]  # fmt: skip
     entry = Entry(target, key(number), letter(number, due_ms, HERD), headers, made_ms, team, made_ms)
-    return {"key": entries.key(due_ms, entries.key_stem(topic, 0), number, lane), "value": entries.encode(entry)}
+    return {"key": entry_keys.key(due_ms, entry_keys.key_stem(topic, 0), number, lane), "value": envelopes.encode(entry)}

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.support.chart import CHART, run
+from tests.support.chart import CHART
 from tests.support.promql import RULES
+from tests.support.tools import run
+
+pytestmark = pytest.mark.check
 
 Series = dict[str, str]
 FILES = sorted((CHART / "files" / "rules").glob("*.yaml"))
@@ -26,30 +29,30 @@ HEALTHY: Series = {
     f"retry_shards_read_only{{{_W0}}}": "0x1800",
     f"retry_shards_halted{{{_W0}}}": "0x1800",
     f"retry_intake_read_only{{{_W0}}}": "0x1800",
-    f"retry_clock_believed{{{_W0}}}": "1x1800",
-    f"retry_clock_believed{{{_W1}}}": "1x1800",
-    f'retry_held{{{_W0},reason="failing"}}': "0x1800",
-    f'retry_held{{{_W0},reason="limit"}}': "3x1800",
+    f"retry_clock_trusted{{{_W0}}}": "1x1800",
+    f"retry_clock_trusted{{{_W1}}}": "1x1800",
+    f'retry_blocked{{{_W0},reason="failing"}}': "0x1800",
+    f'retry_blocked{{{_W0},reason="rate_limit"}}': "3x1800",
     f"retry_policy_file_valid{{{_W0}}}": "1x1800",
-    f"retry_restore_records{{{_W0}}}": "500000-25000x20 0x1780",
+    f"retry_restore_remaining_records{{{_W0}}}": "500000-25000x20 0x1780",
     f"retry_standby_lag_records{{{_W0}}}": "300x1800",
     'retry_api_ready{app="a",instance="api"}': "0x5 1x1795",
-    f"retry_positions_lag_seconds{{{_W0}}}": "9x1800",
+    f"retry_offset_sample_age_seconds{{{_W0}}}": "9x1800",
     f"retry_oldest_due_seconds{{{_W0}}}": "0 4 90 2x1797",
     f'retry_entries_sent_total{{{_W0},team="t"}}': "0+60x1800",
-    f"retry_lanes_held{{{_W0}}}": "0x1800",
+    f"retry_lanes_blocked{{{_W0}}}": "0x1800",
     f'retry_lateness_seconds_bucket{{{_W0},team="t",le="0.1"}}': "0+55x1800",
     f'retry_lateness_seconds_bucket{{{_W0},team="t",le="30.0"}}': "0+60x1800",
     f'retry_lateness_seconds_bucket{{{_W0},team="t",le="300.0"}}': "0+60x1800",
     f'retry_lateness_seconds_bucket{{{_W0},team="t",le="+Inf"}}': "0+60x1800",
-    f'retry_breaker_open{{{_W0},target="r"}}': "0x30 1x5 0.5x5 0x1760",
+    f'retry_circuit_breaker_open{{{_W0},target="r"}}': "0x30 1x5 0.5x5 0x1760",
     f'retry_paused{{{_W0},scope="team"}}': "0x30 1x600 0x1170",
-    f'retry_entries_put_back_total{{{_W0},target="r"}}': "0x1800",
-    f'retry_hosts_held{{{_W0},state="open"}}': "0x30 2x10 0x1760",
+    f'retry_entries_deferred_total{{{_W0},target="r"}}': "0x1800",
+    f'retry_hosts_blocked{{{_W0},state="open"}}': "0x30 2x10 0x1760",
     f'retry_retention_left_seconds{{{_W0},topic="x"}}': "600000x1800",
     _PARKED: "0+0.5x1800",
-    f'retry_window_sent{{{_W0},team="t",policy="t/x",attempt="1"}}': "500x1800",
-    f'retry_window_back{{{_W0},team="t",policy="t/x",attempt="1"}}': "120x1800",
+    f'retry_recovery_window_sent{{{_W0},team="t",policy="t/x",attempt="1"}}': "500x1800",
+    f'retry_recovery_window_failed_again{{{_W0},team="t",policy="t/x",attempt="1"}}': "120x1800",
 }
 
 
@@ -74,14 +77,16 @@ CASES = [
     Case("a newer version wrote to a shard", {f"retry_shards_read_only{{{_W0}}}": "0x60 1x1740"}, {"RetryShardReadOnly"}),
     Case("a newer version wrote lineages", {f"retry_intake_read_only{{{_W0}}}": "0x60 1x1740"}, {"RetryShardReadOnly"}),
     Case("a stranger wrote to a shard", {f"retry_shards_halted{{{_W0}}}": "0x60 1x1740"}, {"RetryShardHalted"}),
-    Case("a clock is wrong", {f"retry_clock_believed{{{_W1}}}": "1x60 0x1740"}, {"RetryClockNotBelieved"}),
-    Case("a part fails", {f'retry_held{{{_W0},reason="failing"}}': "0x60 1x1740"}, {"RetryPartFailing"}),
-    Case("brokers do not answer", {f'retry_held{{{_W1},reason="brokers"}}': "0x60 1x1740"}, {"RetryPartFailing"}),
+    Case("a clock is wrong", {f"retry_clock_trusted{{{_W1}}}": "1x60 0x1740"}, {"RetryClockNotTrusted"}),
+    Case("a part fails", {f'retry_blocked{{{_W0},reason="failing"}}': "0x60 1x1740"}, {"RetryPartFailing"}),
+    Case("brokers do not answer", {f'retry_blocked{{{_W1},reason="brokers"}}': "0x60 1x1740"}, {"RetryPartFailing"}),
     Case("a policy file is refused", {f"retry_policy_file_valid{{{_W0}}}": "1x60 0x1740"}, {"RetryPolicyFileRefused"}),
-    Case("a restore takes long", {f"retry_restore_records{{{_W0}}}": "0x60 90000000-100000x1740"}, {"RetryRestoreSlow"}),
+    Case("a restore takes long", {
+        f"retry_restore_remaining_records{{{_W0}}}": "0x60 90000000-100000x1740",
+    }, {"RetryRestoreSlow"}),
     Case("copies are behind", {f"retry_standby_lag_records{{{_W0}}}": "300x60 200000x1740"}, {"RetryStandbyLag"}),
     Case("the API does not read", {'retry_api_ready{app="a",instance="api"}': "1x60 0x1740"}, {"RetryApiNotReady"}),
-    Case("groups are not sampled", {f"retry_positions_lag_seconds{{{_W0}}}": "9x60 10+60x1740"}, {"RetryPositionsStale"}),
+    Case("groups are not sampled", {f"retry_offset_sample_age_seconds{{{_W0}}}": "9x60 10+60x1740"}, {"RetryOffsetSamplesStale"}),
     Case("overdue, and some is sent", {f"retry_oldest_due_seconds{{{_W0}}}": "0x60 0+60x1740"}, {"RetryBacklogOverdue"}),
     Case("due, and nothing is sent", {
         f"retry_oldest_due_seconds{{{_W0}}}": "0x60 300x1740", f'retry_entries_sent_total{{{_W0},team="t"}}': "0+60x60 3600x1740",
@@ -91,23 +96,25 @@ CASES = [
     }, {"RetryNoProgress"}),
     Case("due, and held", {
         f"retry_oldest_due_seconds{{{_W0}}}": "0x60 300x1740", f'retry_entries_sent_total{{{_W0},team="t"}}': None,
-        f"retry_lanes_held{{{_W0}}}": "1x1800",
+        f"retry_lanes_blocked{{{_W0}}}": "1x1800",
     }, set()),
     Case("late", {f'retry_lateness_seconds_bucket{{{_W0},team="t",le="30.0"}}': "0+57x1800"}, {"RetryLate"}),
-    Case("a breaker stays open", {f'retry_breaker_open{{{_W0},target="r"}}': "0x60 1x20 0.5x2 1x1718"}, {"RetryBreakerOpen"}),
-    Case("a target refuses", {f'retry_held{{{_W0},reason="refused"}}': "0x60 1x1740"}, {"RetryTargetRefused"}),
-    Case("a target is not allowed", {f'retry_held{{{_W0},reason="not_allowed"}}': "0x60 1x1740"}, {"RetryTargetRefused"}),
+    Case("a breaker stays open", {
+        f'retry_circuit_breaker_open{{{_W0},target="r"}}': "0x60 1x20 0.5x2 1x1718",
+    }, {"RetryCircuitBreakerOpen"}),
+    Case("a target refuses", {f'retry_blocked{{{_W0},reason="refused"}}': "0x60 1x1740"}, {"RetryTargetRefused"}),
+    Case("a target is not allowed", {f'retry_blocked{{{_W0},reason="not_allowed"}}': "0x60 1x1740"}, {"RetryTargetRefused"}),
     Case("a pause is forgotten", {f'retry_paused{{{_W0},scope="team"}}': "1x1800"}, {"RetryPausedLong"}, 25 * HOUR),
-    Case("records are too large", {f'retry_entries_put_back_total{{{_W0},target="r"}}': "0x60 0+2x1740"}, {"RetryTooLarge"}),
-    Case("hosts refuse", {f'retry_hosts_held{{{_W0},state="open"}}': "0x60 2x1740"}, {"RetryHostsHeld"}),
+    Case("records are too large", {f'retry_entries_deferred_total{{{_W0},target="r"}}': "0x60 0+2x1740"}, {"RetryTooLarge"}),
+    Case("hosts refuse", {f'retry_hosts_blocked{{{_W0},state="open"}}': "0x60 2x1740"}, {"RetryHostsBlocked"}),
     Case("retention is near", {f'retry_retention_left_seconds{{{_W0},topic="x"}}': "27000-60x1800"}, {"RetryRetentionNear"}),
     Case("more is parked than a day before", {_PARKED: "0+0.5x1560 780+10x240"}, {"RetryParkedSurge"}, 27 * HOUR),
     Case("as much is parked as a day before", {_PARKED: "0+10x1800"}, set(), 29 * HOUR),
-    Case("retries do not help", {f'retry_window_back{{{_W0},team="t",policy="t/x",attempt="1"}}': "480x1800"},
+    Case("retries do not help", {f'retry_recovery_window_failed_again{{{_W0},team="t",policy="t/x",attempt="1"}}': "480x1800"},
          {"RetryRecoveryPoor"}),
     Case("few retries do not help", {
-        f'retry_window_sent{{{_W0},team="t",policy="t/x",attempt="1"}}': "10x1800",
-        f'retry_window_back{{{_W0},team="t",policy="t/x",attempt="1"}}': "10x1800",
+        f'retry_recovery_window_sent{{{_W0},team="t",policy="t/x",attempt="1"}}': "10x1800",
+        f'retry_recovery_window_failed_again{{{_W0},team="t",policy="t/x",attempt="1"}}': "10x1800",
     }, set()),
 ]  # fmt: skip
 

@@ -21,8 +21,11 @@ from retry.__main__ import main as cli
 from retry.policies.policy_file import load
 from retry.scheduling.messages import settings as scheduler_settings
 from retry.settings import Settings
-from tests.support.chart import CHART, ROOT, run
+from tests.support.chart import CHART, ROOT
 from tests.support.promql import DASHBOARDS, RULES, TARGET_LABELS, read, series
+from tests.support.tools import run
+
+pytestmark = pytest.mark.check
 
 MINIMAL, FULL = (CHART / "ci" / f"{name}-values.yaml" for name in ("minimal", "full"))
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -38,6 +41,7 @@ KINDS = (
 # Variables that the chart sets from something else than `settings`.
 ELSEWHERE = {
     "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
+    "api_metrics_open",
 }  # fmt: skip
 
 Object = dict[str, Any]
@@ -166,14 +170,22 @@ def test_nothing_can_be_rendered_unless_brokers_and_policies_are_named() -> None
     assert "kafka.bootstrapServers is not set" in refusal(values=CHART / "values.yaml")
 
 
+def test_the_apis_metrics_are_shown_to_prometheus_without_a_token_unless_the_values_say_otherwise() -> None:
+    def told(*options: str) -> object:
+        (container,) = one("Deployment", "demo-retry-api", FULL, *options)["spec"]["template"]["spec"]["containers"]
+        return {each["name"]: each.get("value") for each in container["env"]}["RETRY_API_METRICS_OPEN"]
+
+    assert (told(), told("--set", "api.metricsOpen=false")) == ("1", "0")
+
+
 def test_every_variable_can_be_set_and_has_the_workers_default_and_bounds() -> None:
     fields = {field.name: field for field in msgspec.structs.fields(Settings)}
-    free = {name for name in fields if name not in settings._NOT_FROM_ENVIRONMENT | ELSEWHERE}
+    free = {name for name in fields if name not in settings.NOT_FROM_ENVIRONMENT | ELSEWHERE}
     in_camel_case = {name: re.sub(r"_(\w)", lambda match: match[1].upper(), name) for name in free}
     described = SCHEMA["properties"]["settings"]["properties"]
     assert set(in_camel_case.values()) == set(VALUES["settings"]) == set(described)
     assert {name: VALUES["settings"][camel] for name, camel in in_camel_case.items()} == {n: fields[n].default for n in free}
-    bounds = {name: (low, high) for name, low, high in settings._BOUNDS}
+    bounds = {name: (low, high) for name, low, high in settings.BOUNDS}
     for name, camel in in_camel_case.items():
         if fields[name].type is int:
             assert (described[camel]["minimum"], described[camel]["maximum"]) == bounds[name]

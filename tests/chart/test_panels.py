@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from retry.clock import wall_ms
 from tests.conftest import Deploy, Schedulings
 from tests.support import promql
-from tests.support.chart import run
 from tests.support.deployment import Deployment
 from tests.support.hosts import Host
 from tests.support.letters import Sender
@@ -25,6 +24,9 @@ from tests.support.process import WorkerProcess, await_that
 from tests.support.promql import Asked
 from tests.support.scheduler import Scheduling
 from tests.support.timers import Api
+from tests.support.tools import run
+
+pytestmark = pytest.mark.check
 
 _MINUTE_MS = 60_000
 # Whatever comes back was due long enough ago for its settle time to be over.
@@ -143,7 +145,7 @@ def test_every_panel_has_data_and_every_metric_of_a_rule_is_exported(readings: l
     exported = {name.partition("{")[0] for page in readings for name in page}
     asked_for = {metric for asked in promql.of_rules() for metric, _ in promql.read(asked.expression)}
     # Nobody's record was too large, and no host has failed: these have no series until then.
-    assert asked_for - exported == {"retry_entries_put_back_total", "retry_hosts_held"}
+    assert asked_for - exported == {"retry_entries_deferred_total", "retry_hosts_blocked"}
     file = tmp_path / "panels.yaml"
     file.write_text(yaml.safe_dump({"evaluation_interval": "30s", "tests": [_test(readings)]}))
     tested = run("promtool", "test", "rules", file)

@@ -11,7 +11,7 @@ from tests.support import promql
 from tests.support.chart import ROOT
 from tests.support.promql import DASHBOARDS, RULES, Asked, everything, panels, read, series
 
-ALERTS = (ROOT / "docs" / "alerts.md").read_text()
+ALERTS = (ROOT / "docs" / "how-to" / "alerts.md").read_text()
 
 
 @pytest.mark.parametrize("asked", everything(), ids=lambda asked: asked.where)
@@ -67,4 +67,4 @@ def test_every_alert_says_what_to_do() -> None:
     for rule in RULES:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert rule["annotations"]["summary"].endswith(".")
-        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook"] == f"docs/how-to/alerts.md#{rule['alert'].lower()}"

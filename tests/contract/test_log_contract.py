@@ -10,15 +10,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.errors import TransactionAborted
 from retry.kafka import topics
+from retry.kafka.cluster import KafkaCluster
+from retry.kafka.interface import GroupMember, Log, OffsetBounds
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.cluster import Brokers
-from retry.kafka.topic_ids import Changelog
-from retry.kafka.interface import Bounds, Log, Member
-from retry.testing.kafka import MemoryBrokers, MemoryLog
+from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
+from retry.testing.kafka import MemoryCluster, MemoryLog
 from tests.support.process import await_that
+from tests.support.topics import create_all
 
 PARTITIONS = 2
 _ASK_S = 20.0
@@ -31,7 +33,7 @@ class Place:
     def __init__(self, topic: str, reached_by: Callable[[str], Log]) -> None:
         self.topic, self.group, self.reached_by = topic, f"{topic}-group", reached_by
         self.log = reached_by("a")
-        self._members: list[Member] = []
+        self._members: list[GroupMember] = []
 
     def writer(self, name: str) -> Any:
         """A producer, opened."""
@@ -50,7 +52,7 @@ class Place:
         writer.begin()
         writer.write(self.topic, partition, [{"key": b"k", "value": value} for value in values])
 
-    def member(self, instance: str) -> Member:
+    def member(self, instance: str) -> GroupMember:
         """A member of the group."""
         joined = self.reached_by(instance).member(self.group, [self.topic], lambda _: None, lambda _: None)
         self._members.append(joined)
@@ -68,15 +70,15 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if request.param == "memory":
         log = MemoryLog()
         log.create("orders", PARTITIONS)
-        made = Place("orders", lambda instance: MemoryBrokers(log, run, instance))
+        made = Place("orders", lambda instance: MemoryCluster(log, run, instance))
     else:
         broker: LocalBroker = request.getfixturevalue("broker")
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, app_id=f"t{run}")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.create_topics([NewTopic(run, PARTITIONS, 1)])[run].result(_ASK_S)
+        create_all(admin, [NewTopic(run, PARTITIONS, 1)])
         await_that("the topic is known", lambda: len(topics.describe(admin, [run])) == 1)
-        same = Changelog(admin, run, topics.describe(admin, [run])[run].topic_id)
-        made = Place(run, lambda instance: Brokers(settings, admin, f"{run}-{instance}", same))
+        same = ChangelogIdentity(admin, run, topics.describe(admin, [run])[run].topic_id)
+        made = Place(run, lambda instance: KafkaCluster(settings, admin, f"{run}-{instance}", same))
     yield made
     made.close()
 
@@ -103,7 +105,7 @@ def test_bounds_count_records_that_are_undecided(place: Place) -> None:
     place.wrote(b"1", b"2")
     writer = place.writer("other")
     place.begun(writer, b"3")
-    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: Bounds(0, 4), 1: Bounds(0, 0)})
+    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 4), 1: OffsetBounds(0, 0)})
     writer.abort()
 
 
@@ -166,6 +168,25 @@ def test_a_member_reads_on_where_its_group_has_committed(place: Place) -> None:
     read(1)
     assert values == [b"3"]
     assert member.owned == {(place.topic, 0), (place.topic, 1)}
+
+
+def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_without(place: Place) -> None:
+    writer = place.writer("some")
+    writer.begin()
+    for count in (0, HEADERS_MAX, HEADERS_MAX + 1):
+        writer.publish([Entry(place.topic, b"k", b"%d" % count, [("a", None)] * count, None, "")], 1, [0])
+    writer.commit()
+    member, told = place.member("a"), list[Any]()
+
+    def came() -> bool:
+        told.extend(member.mark_unreadable(member.read(3, _WAIT_S)))
+        return len(told) == 3
+
+    await_that("records come", came)
+    none, most, more = told
+    assert (none.headers(), len(most.headers()), more.value()) == (None, HEADERS_MAX, b"%d" % (HEADERS_MAX + 1))
+    with pytest.raises(SystemError):
+        more.headers()
 
 
 def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:

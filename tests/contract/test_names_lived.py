@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.recurrence import Plan
-from retry.delay_queue.table import rocksdb_table as on_disk
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table import superseded_entries as of_names
-from retry.delay_queue.table.interface import Row, Table
+from retry.delay_queue.table import watermarks
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.testing.memory_table import MemoryTable
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
 from tests.support.tables import ALL, rocks
@@ -39,7 +39,7 @@ class Service(Bench):
     def _opened(self) -> Table:
         return MemoryTable() if self.path is None else rocks(self.path / str(self.made))
 
-    def rows(self) -> list[Row | None]:
+    def rows(self) -> list[ChangelogRow | None]:
         """The changelog by offsets; marks of transactions are None."""
         records = {r.offset(): (r.key() or b"", r.value()) for r in self.log.read(CHANGELOG.topic) if r.partition() == 1}
         return [records.get(n) for n in range(max(records, default=-2) + 2)]
@@ -75,12 +75,12 @@ class Service(Bench):
         if runs == 0:
             self.cancel_later(version, name)
             return
-        plan = Plan(0, due_ms, every_ms=EVERY_MS, end_ms=due_ms + (RUNS - 1) * EVERY_MS) if runs > 1 else None
-        also = (entries.Also("copies", 0, name, None, whole=True),)
+        plan = Recurrence(0, due_ms, every_ms=EVERY_MS, end_ms=due_ms + (RUNS - 1) * EVERY_MS) if runs > 1 else None
+        also = (envelopes.Also("copies", 0, name, None, copies_entry=True),)
         self.named(due_ms, version, b"%b/%d" % (name, version), name=name, fold=False, also=also, plan=plan)
 
     def cancel_later(self, version: int, name: bytes) -> None:
-        row = entries.cancel(entries.name("door", "schedules", name), version, entries.key_stem("schedules", 0), version)
+        row = envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
         self.write([row], fold=False)
 
     def known(self) -> dict[bytes, int]:
@@ -88,8 +88,8 @@ class Service(Bench):
         found: dict[bytes, int] = {}
         for row in self.rows()[: self.table.next_offset]:
             if row and row[1] is not None:
-                name = entries.name_of(row[0])
-                found[name] = max(found.get(name, 0), entries.version_of(row[0]))
+                name = entry_keys.name_of(row[0])
+                found[name] = max(found.get(name, 0), entry_keys.version_of(row[0]))
         return found
 
 
@@ -107,7 +107,7 @@ def lived(path: Path | None, seed: int) -> None:
         service.sweep(now_ms, rows_max=chance.choice([1, 3, 100]))
         told = [(value or b"").split(b"/") for value in service.delivered()]
         for name, of in told[fired:]:
-            assert int(of) >= known.get(entries.name("door", "schedules", name), 0), f"{name!r} {of!r} was replaced before"
+            assert int(of) >= known.get(entry_keys.name("door", "schedules", name), 0), f"{name!r} {of!r} was replaced before"
         fired = len(told)
     for _ in range(60):
         now_ms += 30
@@ -131,6 +131,6 @@ def test_what_counts_fires_and_nothing_else_whoever_dies(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_same_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    for module in (on_disk, of_names):
+    for module in (watermarks, of_names):
         monkeypatch.setattr(module, "_RECLAIM_EVERY", 2)
     lived(tmp_path, 1_000 + seed)

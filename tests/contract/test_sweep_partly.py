@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retry.testing.kafka import Fault
 from retry.delay_queue.table.interface import Table
+from retry.testing.kafka import Fault
 from tests.support.bench import NOW_MS, Bench
 
 
@@ -23,7 +23,7 @@ def test_what_gives_way_to_entries_that_were_refused_has_its_turn_at_the_next_sw
         else:
             bench.put(NOW_MS - 9 + n, value, to="narrow")
     bench.log.faults = [None, Fault.ABORTED]
-    assert (bench.sweep().put_back, bench.delivered("narrow")) == ({"narrow": 1}, [])
+    assert (bench.sweep().deferred, bench.delivered("narrow")) == ({"narrow": 1}, [])
     bench.fold()
     bench.sweep()
     assert bench.delivered("narrow") == [b"1", b"2"]

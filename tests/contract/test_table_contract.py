@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from retry.delay_queue import entry as entries
-from retry.errors import EntryUnreadable
+from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Table
-from retry.testing.memory_table import MemoryTable
 from retry.delay_queue.table.rocksdb_table import wipe
+from retry.errors import EntryUnreadable
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
-    return entries.key(due_ms, entries.key_stem(topic, 0), offset)
+    return entry_keys.key(due_ms, entry_keys.key_stem(topic, 0), offset)
 
 
 def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
@@ -27,17 +27,17 @@ def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
 
 
 def due(table: Table, now_ms: int, rows_max: int = ALL, bytes_max: int = ALL) -> list[int]:
-    return [entries.due_at_ms(found) for found, _ in table.due(now_ms, rows_max, bytes_max)]
+    return [entry_keys.due_at_ms(found) for found, _ in table.due(now_ms, rows_max, bytes_max)]
 
 
 def deliver(table: Table, now_ms: int, rows_max: int = ALL) -> list[int]:
     found = [found for found, _ in table.due(now_ms, rows_max, ALL)]
     table.forget(found)
-    return [entries.due_at_ms(each) for each in found]
+    return [entry_keys.due_at_ms(each) for each in found]
 
 
 def held(table: Table) -> list[int]:
-    return [entries.due_at_ms(found) for found, _ in table.page(b"", ALL)]
+    return [entry_keys.due_at_ms(found) for found, _ in table.page(b"", ALL)]
 
 
 def test_a_new_table_is_empty(table: Table) -> None:
@@ -45,7 +45,7 @@ def test_a_new_table_is_empty(table: Table) -> None:
     assert table.due(NOW_MS, ALL, ALL) == table.page(b"", ALL) == []
 
 
-def test_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
+def test_3_3_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
     put(table, 300, 100, -5, 200, 0)
     assert due(table, 1_000) == [-5, 0, 100, 200, 300]
 
@@ -53,22 +53,22 @@ def test_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
 def test_rows_of_one_due_time_come_in_the_order_of_their_letters(table: Table) -> None:
     letters = [(topic, offset) for topic in ("a.DLT", "b.DLT") for offset in (0, 1, 255, 256, 70_000)]
     table.fold([(key(100, offset, topic), b"") for topic, offset in reversed(letters)], 10, NOW_MS)
-    assert [entries.source(found)[1::2] for found, _ in table.due(100, ALL, ALL)] == letters
+    assert [entry_keys.source(found)[1::2] for found, _ in table.due(100, ALL, ALL)] == letters
 
 
 @pytest.mark.parametrize(
     ("now_ms", "expected"), [(99, []), (100, [100]), (101, [100, 101]), (1 << 62, [100, 101, 102])]
 )
-def test_due_is_what_is_due_at_or_before_now(table: Table, now_ms: int, expected: list[int]) -> None:
+def test_3_4_due_is_what_is_due_at_or_before_now(table: Table, now_ms: int, expected: list[int]) -> None:
     put(table, 100, 101, 102)
     assert due(table, now_ms) == expected
 
 
 def test_the_far_ends_of_time_are_kept_apart(table: Table) -> None:
-    put(table, -(1 << 63), entries.DUE_MS_MAX)
+    put(table, -(1 << 63), entry_keys.DUE_MS_MAX)
     assert due(table, NOW_MS) == [-(1 << 63)]
-    assert due(table, entries.DUE_MS_MAX - 1) == [-(1 << 63)]
-    assert held(table) == [-(1 << 63), entries.DUE_MS_MAX]
+    assert due(table, entry_keys.DUE_MS_MAX - 1) == [-(1 << 63)]
+    assert held(table) == [-(1 << 63), entry_keys.DUE_MS_MAX]
 
 
 def test_what_is_due_changes_nothing(table: Table) -> None:
@@ -80,6 +80,11 @@ def test_what_is_due_changes_nothing(table: Table) -> None:
 def test_rows_max_bounds_a_batch(table: Table) -> None:
     put(table, 1, 2, 3)
     assert [deliver(table, 10, rows_max=2) for _ in range(3)] == [[1, 2], [3], []]
+
+
+def test_3_11_what_is_due_at_one_moment_goes_whole_though_batches_end_inside_it(table: Table) -> None:
+    table.fold([(key(100, n), b"") for n in range(25)], 25, NOW_MS)
+    assert [len(deliver(table, 100, rows_max=10)) for _ in range(4)] == [10, 10, 5, 0]
 
 
 def test_bytes_max_bounds_a_batch_once_it_is_reached(table: Table) -> None:
@@ -105,7 +110,7 @@ def test_forgetting_moves_no_offset(table: Table) -> None:
     assert table.next_offset == 41
 
 
-def test_what_is_put_below_the_last_row_swept_is_found(table: Table) -> None:
+def test_3_11_what_is_put_below_the_last_row_swept_is_found(table: Table) -> None:
     put(table, 500, 600)
     assert deliver(table, 1_000) == [500, 600]
     put(table, 400)
@@ -119,7 +124,7 @@ def test_what_is_put_below_an_empty_scan_is_found(table: Table) -> None:
 
 
 @pytest.mark.parametrize("late", [50, 100, 150, 250, 900, 1_000])
-def test_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table, late: int) -> None:
+def test_3_11_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table, late: int) -> None:
     put(table, 100, 200, 300)
     batch = [found for found, _ in table.due(1_000, 2, ALL)]
     table.fold([(key(late, 7), b"late")], 9, NOW_MS)
@@ -146,7 +151,7 @@ def test_a_clock_that_steps_back_loses_nothing(table: Table) -> None:
     assert due(table, 1_000) == [400, 900]
 
 
-def test_a_null_deletes_its_key_and_no_other(table: Table) -> None:
+def test_3_8_a_null_deletes_its_key_and_no_other(table: Table) -> None:
     put(table, 100, 200)
     table.fold([(key(100), None)], 3, NOW_MS)
     assert held(table) == [200]
@@ -286,7 +291,7 @@ def test_a_foreign_record_that_was_deleted_in_the_same_fold_is_passed_over(table
     assert (table.waiting, table.next_offset) == (1, 3)
 
 
-def test_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
+def test_3_11_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
     put(table, 100, 200, 300)
     assert deliver(table, 150) == [100]
@@ -317,7 +322,7 @@ def test_a_table_on_disk_that_was_not_closed_opens_with_rows_and_offset_in_step(
     table.close()
 
 
-def test_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200,000 rows go out; every scan on the way begins where the one before ended."""
     table = rocks(tmp_path / "table")
     table.fold([(key(n), b"") for n in range(200_000)], 200_000, NOW_MS)
@@ -336,20 +341,20 @@ def test_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatc
     assert table.due(300_000, ALL, ALL) == []
     assert starts == [key(0), *(key(n) + b"\0" for n in range(9_999, 199_999, 10_000))]
     # What is behind the watermark was reclaimed with ranges, and not left as 200,000 tombstones to step over.
-    assert table._lanes._lanes[entries.COMMON].forgotten < 50_000
+    assert table._watermarks._lanes[entry_keys.COMMON].forgotten < 50_000
     table.close()
 
 
 _DUE = st.integers(0, 40)
 _VALUE = st.binary(max_size=30)
-_LANES = [entries.COMMON, lane(0), lane(1), lane(0, ordered=True), lane(1, ordered=True)]
+_LANES = [entry_keys.COMMON, lane(0), lane(1), lane(0, ordered=True), lane(1, ordered=True)]
 _ORDERS = (b"a", b"b")
 _ROW = st.tuples(st.sampled_from(_LANES), _DUE, st.integers(0, 2), st.sampled_from(_ORDERS), _VALUE | st.none())
 
 
 def row_key(of: bytes, due_ms: int, offset: int, record_key: bytes) -> bytes:
-    if of[0] == entries.PLAIN:
-        return entries.key(due_ms, entries.key_stem("orders.DLT", 0), offset, of)
+    if of[0] == entry_keys.PLAIN:
+        return entry_keys.key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset, of)
     # Letters of two record keys are never the same letter.
     return ordered_key(due_ms, offset + 10 * _ORDERS.index(record_key), record_key, _LANES.index(of) - 3)
 
@@ -372,10 +377,10 @@ class Fold(RuleBasedStateMachine):
         """The entries that wait for no other."""
         first: dict[bytes, bytes] = {}
         for found in self.model:
-            if found[0] == entries.ORDERED:
-                order = entries.order_of(found)
-                first[order] = min(found, first.get(order, found), key=lambda key: (entries.source(key)[1:], key))
-        return {k: v for k, v in self.model.items() if k[0] == entries.PLAIN or first[entries.order_of(k)] == k}
+            if found[0] == entry_keys.ORDERED:
+                order = entry_keys.order_of(found)
+                first[order] = min(found, first.get(order, found), key=lambda key: (entry_keys.source(key)[1:], key))
+        return {k: v for k, v in self.model.items() if k[0] == entry_keys.PLAIN or first[entry_keys.order_of(k)] == k}
 
     def make(self) -> Table:
         return MemoryTable()
@@ -418,7 +423,7 @@ class Fold(RuleBasedStateMachine):
     def look(self, of: bytes, now_ms: int, rows_max: int, bytes_max: int) -> None:
         expected = []
         for found, value in sorted(self.heads().items()):
-            if entries.lane_of(found) != of or entries.due_at_ms(found) > now_ms:
+            if entry_keys.lane_of(found) != of or entry_keys.due_at_ms(found) > now_ms:
                 continue
             if len(expected) == rows_max or sum(len(value) for _, value in expected) >= bytes_max:
                 break
@@ -432,9 +437,9 @@ class Fold(RuleBasedStateMachine):
     def look_for_lanes(self, now_ms: int) -> None:
         oldest: dict[bytes, bytes] = {}
         for found in sorted(self.heads(), reverse=True):
-            oldest[entries.lane_of(found)] = found[entries.LANE_BYTES :]
+            oldest[entry_keys.lane_of(found)] = found[entry_keys.LANE_BYTES :]
         named = self.table.due_lanes(now_ms)
-        due = {of for of, first in oldest.items() if first < entries.due_bound(now_ms + 1, b"")}
+        due = {of for of, first in oldest.items() if first < entry_keys.due_bound(now_ms + 1, b"")}
         assert due <= set(named)
         assert set(oldest) <= set(self.table.lanes())
         for of in set(named) - due:  # One look, and it is not named again.
@@ -446,8 +451,8 @@ class Fold(RuleBasedStateMachine):
     def forget(self, of: set[bytes], back: bool) -> None:
         """What was looked at in these lanes went out; of ordered entries, or what was refused came back."""
         keys = [found for each in sorted(of) for found in self.batch.pop(each, [])]
-        again = [(entries.postponed(found, 41 + self.offset), b"again") for found in keys] if back else []
-        again = [row for row in again if row[0][0] == entries.ORDERED]
+        again = [(entry_keys.postponed(found, 41 + self.offset), b"again") for found in keys] if back else []
+        again = [row for row in again if row[0][0] == entry_keys.ORDERED]
         self.table.forget(keys, again)
         for found in keys:
             self.model.pop(found, None)

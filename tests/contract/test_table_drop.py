@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry.delay_queue import entry as entries
+from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity, Table
-from retry.testing.memory_table import MemoryTable
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
+from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_700_000_000_000
 ALL = 1 << 30
 MEMORY = Memory(8 << 20)
-LANE = entries.lane("team", "orders.DLT", "orders.retry", ordered=True)
-ORDER = entries.order("team", "orders.DLT", b"k")
+LANE = entry_keys.lane("team", "orders.DLT", "orders.retry", ordered=True)
+ORDER = entry_keys.order("team", "orders.DLT", b"k")
 
 Row = tuple[bytes, bytes]
 
@@ -36,11 +36,11 @@ def opened(path: Path) -> RocksTable:
 
 
 def plain(due_ms: int, offset: int = 0) -> bytes:
-    return entries.key(due_ms, entries.key_stem("orders.DLT", 0), offset)
+    return entry_keys.key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset)
 
 
 def ordered(due_ms: int, offset: int, partition: int = 0) -> bytes:
-    return entries.key(due_ms, ORDER + entries.key_stem("orders.DLT", partition), offset, LANE)
+    return entry_keys.key(due_ms, ORDER + entry_keys.key_stem("orders.DLT", partition), offset, LANE)
 
 
 def put(table: Table, *keys: bytes) -> None:
@@ -67,7 +67,7 @@ def swept(table: Table, now_ms: int) -> list[int]:
     while batch := [key for lane in table.due_lanes(now_ms) for key, _ in table.due(now_ms, ALL, ALL, lane)]:
         table.forget(batch)
         table.fold([(key, None) for key in batch], table.next_offset + len(batch), NOW_MS)
-        found += [entries.source(key).offset for key in batch]
+        found += [entry_keys.source(key).offset for key in batch]
     return found
 
 
@@ -167,7 +167,7 @@ def test_any_moves_leave_the_fold_of_the_log(tmp_path_factory: pytest.TempPathFa
                 now[n] = new
         assert held(table) == sorted(now.values())
         assert table.waiting == 6
-        queued = [n for n in range(6) if now[n][0] == entries.ORDERED]
+        queued = [n for n in range(6) if now[n][0] == entry_keys.ORDERED]
         out = swept(table, 1_000)
         assert [n for n in out if n in queued] == queued
         assert sorted(out) == list(range(6))

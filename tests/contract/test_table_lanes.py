@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.delay_queue import entry as entries
+from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Table
 from tests.support.tables import ALL, NOW_MS, lane, ordered_key, plain_key, rocks
 
@@ -19,14 +19,14 @@ def put(table: Table, of: bytes, *due_ms: int) -> None:
 
 
 def due(table: Table, of: bytes, now_ms: int, rows_max: int = ALL) -> list[int]:
-    return [entries.due_at_ms(key) for key, _ in table.due(now_ms, rows_max, ALL, of)]
+    return [entry_keys.due_at_ms(key) for key, _ in table.due(now_ms, rows_max, ALL, of)]
 
 
 def deliver(table: Table, now_ms: int, *of: bytes, rows_max: int = ALL) -> list[int]:
     """What one batch from several lanes holds."""
     keys = [key for each in of for key, _ in table.due(now_ms, rows_max, ALL, each)]
     table.forget(keys)
-    return [entries.due_at_ms(key) for key in keys]
+    return [entry_keys.due_at_ms(key) for key in keys]
 
 
 def test_lanes_are_those_that_have_entries(table: Table) -> None:

@@ -10,27 +10,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.table import named_entries
-from retry.delay_queue.table import rocksdb_table as on_disk
+from retry.delay_queue import entry_keys
+from retry.delay_queue.table import named_entries, watermarks
 from retry.delay_queue.table import superseded_entries as of_names
-from retry.delay_queue.table.interface import Row, Table
-from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, cancel, everything, named_key, plain_key, rocks
 
-LANE = entries.lane_of(named_key(0, 0))
+LANE = entry_keys.lane_of(named_key(0, 0))
 FIRST, SECOND, THIRD = named_key(300, 1), named_key(100, 2), named_key(200, 3)
 CANCEL = cancel(4)
 FAR_MS = 1 << 60
 
 
-def fold(table: Table, *rows: Row) -> None:
+def fold(table: Table, *rows: ChangelogRow) -> None:
     table.fold(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def put(table: Table, *keys: bytes) -> None:
-    fold(table, *((key, str(entries.source(key)).encode()) for key in keys))
+    fold(table, *((key, str(entry_keys.source(key)).encode()) for key in keys))
 
 
 def due(table: Table, now_ms: int = FAR_MS, of: bytes = LANE) -> list[bytes]:
@@ -42,18 +41,18 @@ def raw(table: Table) -> dict[bytes, bytes]:
     if isinstance(table, MemoryTable):
         return dict(table._rows)
     assert isinstance(table, RocksTable)
-    return dict(table._db.scan(entries.FIRST_KEY, b"\x08", ALL, ALL)[0])
+    return dict(table._db.scan(entry_keys.FIRST_KEY, b"\x08", ALL, ALL)[0])
 
 
 def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
     """What waits and what is superseded, where just these keys stand in the changelog."""
 
     def rank(key: bytes) -> tuple[bytes, int, int]:
-        return entries.name_of(key), entries.version_of(key), entries.due_at_ms(key)
+        return entry_keys.name_of(key), entry_keys.version_of(key), entry_keys.due_at_ms(key)
 
     ordered = sorted(live, key=rank)
-    counts = {entries.name_of(key): key for key in ordered}
-    waits = {key for key in counts.values() if not key.startswith(entries.CANCEL)}
+    counts = {entry_keys.name_of(key): key for key in ordered}
+    waits = {key for key in counts.values() if not key.startswith(entry_keys.CANCEL)}
     return {key: live[key] for key in waits}, [key for key in ordered if key not in waits]
 
 
@@ -72,13 +71,13 @@ def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Tabl
 
 
 def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
-    again = entries.postponed(FIRST, 301)
+    again = entry_keys.postponed(FIRST, 301)
     put(table, again, FIRST)
     assert (due(table), table.superseded(ALL)) == ([again], [FIRST])
 
 
 @pytest.mark.parametrize("order", permutations([(FIRST, b"1"), (SECOND, b"2"), CANCEL]))
-def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[Row, ...]) -> None:
+def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[ChangelogRow, ...]) -> None:
     fold(table, *order)
     assert (everything(table), table.waiting, table.lanes()) == ({}, 0, [])
     assert table.superseded(ALL) == [FIRST, SECOND, CANCEL[0]], "the cancel last: with its null alone the others would count"
@@ -125,8 +124,8 @@ def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
         ended += some
         table.drop(some)
     assert len(set(ended)) == len(ended) == 15
-    for name in {entries.name_of(key) for key in ended}:
-        assert [entries.version_of(key) for key in ended if entries.name_of(key) == name] == [0, 1, 2]
+    for name in {entry_keys.name_of(key) for key in ended}:
+        assert [entry_keys.version_of(key) for key in ended if entry_keys.name_of(key) == name] == [0, 1, 2]
     assert (len(everything(table)), table.waiting) == (5, 5)
 
 
@@ -145,7 +144,7 @@ def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
 
 @pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])
 @pytest.mark.parametrize("newer", [[(SECOND, b"2")], [CANCEL], [(SECOND, b"2"), CANCEL]])
-def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer: list[Row], read_back: bool) -> None:
+def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer: list[ChangelogRow], read_back: bool) -> None:
     """The null of what was delivered names its own key: it ends nothing that is newer."""
     put(table, FIRST)
     batch = due(table)
@@ -161,7 +160,7 @@ def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer:
 def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None:
     """Or what replaced it meanwhile could be delivered, and it would come to life when that one has ended."""
     put(table, FIRST)
-    again = entries.postponed(FIRST, 900)
+    again = entry_keys.postponed(FIRST, 900)
     table.forget(due(table), [(again, b"again")])
     assert (due(table, 899), due(table), table.waiting) == ([], [again], 1)
     put(table, SECOND)
@@ -178,16 +177,16 @@ def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None
 
 def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
     put(table, FIRST, named_key(350, 1, b"other"))
-    batch, again = due(table), entries.postponed(FIRST, 301)
+    batch, again = due(table), entry_keys.postponed(FIRST, 301)
     table.forget(batch, [(again, b"")])
     assert (table.due_lanes(301), due(table)) == ([LANE], [again])
 
 
 def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_disk, "_RECLAIM_EVERY", 1)
+    monkeypatch.setattr(watermarks, "_RECLAIM_EVERY", 1)
     table = rocks(tmp_path / "table")
     put(table, FIRST, named_key(350, 1, b"other"))
-    table.forget(due(table), [(again := entries.postponed(FIRST, 301), b"")])
+    table.forget(due(table), [(again := entry_keys.postponed(FIRST, 301), b"")])
     assert (due(table), table.waiting) == ([again], 1)
     table.close()
 
@@ -228,7 +227,7 @@ _RECORDS = st.lists(
 )  # fmt: skip
 
 
-def record(name: bytes, version: int, due_ms: int, n: int, what: int) -> Row:
+def record(name: bytes, version: int, due_ms: int, n: int, what: int) -> ChangelogRow:
     """A record of the changelog: an entry, a cancel, or the null of either."""
     if what == 0:
         return cancel(version, name)
@@ -238,17 +237,17 @@ def record(name: bytes, version: int, due_ms: int, n: int, what: int) -> Row:
     return key, None if what == 2 else b"%d in %d" % (version, n)
 
 
-def distinct(rows: list[Row]) -> list[Row]:
+def distinct(rows: list[ChangelogRow]) -> list[ChangelogRow]:
     """Less entries that have the same rank as another: no two letters make such."""
     lanes: dict[tuple[bytes, int, int], bytes] = {}
     return [row for row in rows if lanes.setdefault(_rank(row[0]), row[0]) == row[0]]
 
 
 def _rank(key: bytes) -> tuple[bytes, int, int]:
-    return entries.name_of(key), entries.version_of(key), entries.due_at_ms(key)
+    return entry_keys.name_of(key), entry_keys.version_of(key), entry_keys.due_at_ms(key)
 
 
-def told_in_ways(rows: list[Row], tables: list[Table], chance: random.Random) -> None:
+def told_in_ways(rows: list[ChangelogRow], tables: list[Table], chance: random.Random) -> None:
     """Whole, in pieces, compacted, and what is left in any order; then all of them have the same rows."""
     live = {key: value for key, value in dict(rows).items() if value is not None}
     whole, pieces, compacted, shuffled = tables
@@ -265,7 +264,7 @@ def told_in_ways(rows: list[Row], tables: list[Table], chance: random.Random) ->
     for key, n in sorted(last.items(), key=lambda each: each[1]):
         if key in live or chance.random() < 0.5:
             fold(compacted, rows[n])
-    any_order: list[Row] = [*live.items(), *((key, None) for key, _ in rows if key not in live)]
+    any_order: list[ChangelogRow] = [*live.items(), *((key, None) for key, _ in rows if key not in live)]
     for row in chance.sample(any_order, len(any_order)):
         fold(shuffled, row)
     for table in tables:

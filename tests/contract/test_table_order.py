@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.table import rocksdb_table as on_disk
-from retry.delay_queue.table.interface import Row, Table
+from retry.delay_queue import entry_keys
+from retry.delay_queue.table import watermarks
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
@@ -19,12 +19,12 @@ ORDERED, OTHER = (lane(n, ordered=True) for n in range(2))
 FIRST, SECOND, THIRD = ordered_key(300, 1), ordered_key(100, 2), ordered_key(200, 3)
 
 
-def fold(table: Table, *rows: Row) -> None:
+def fold(table: Table, *rows: ChangelogRow) -> None:
     table.fold(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def put(table: Table, *keys: bytes) -> None:
-    fold(table, *((key, str(entries.source(key)).encode()) for key in keys))
+    fold(table, *((key, str(entry_keys.source(key)).encode()) for key in keys))
 
 
 def heads(table: Table) -> list[bytes]:
@@ -93,7 +93,7 @@ def test_deletes_that_are_read_back_count_once(table: Table, before: bool) -> No
 def test_what_is_put_back_keeps_its_place(table: Table) -> None:
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    again = entries.postponed(key, 5_000)
+    again = entry_keys.postponed(key, 5_000)
     table.forget([key], [(again, b"again")])
     assert (heads(table), table.waiting, table.due_lanes(4_999)) == ([again], 2, [])
     fold(table, (again, b"again"), (key, None))
@@ -105,7 +105,7 @@ def test_what_is_put_back_keeps_its_place(table: Table) -> None:
 def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Table, cut: int) -> None:
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    told = [(entries.postponed(key, 5_000), b"again"), (key, None)]
+    told = [(entry_keys.postponed(key, 5_000), b"again"), (key, None)]
     fold(table, *told[:cut])
     table.forget([key], told[:1])
     fold(table, *told[cut:])
@@ -117,7 +117,7 @@ def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table:
     """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    again = entries.postponed(key, 400)
+    again = entry_keys.postponed(key, 400)
     (table.forget if way == "forget" else table.drop)([key], [(again, b"again")])
     assert deliver(table, 400) == [again]
     fold(table, (again, b"again"), (key, None))
@@ -137,7 +137,7 @@ def test_one_that_waits_behind_another_can_be_dropped(table: Table) -> None:
 
 def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
     put(table, FIRST, SECOND)
-    fold(table, *((entries.postponed(key, 7), None) for key in (FIRST, SECOND)))
+    fold(table, *((entry_keys.postponed(key, 7), None) for key in (FIRST, SECOND)))
     assert (set(everything(table)), table.waiting) == ({FIRST, SECOND}, 2)
 
 
@@ -145,8 +145,8 @@ def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
 @pytest.mark.parametrize("at_once", [True, False], ids=["in one fold", "in two"])
 def test_an_entry_can_be_moved_to_another_due_time(table: Table, moved: bytes, at_once: bool) -> None:
     put(table, FIRST, SECOND, THIRD)
-    there = entries.postponed(moved, 900)
-    told: list[Row] = [(there, b"moved"), (moved, None)]
+    there = entry_keys.postponed(moved, 900)
+    told: list[ChangelogRow] = [(there, b"moved"), (moved, None)]
     if at_once:
         fold(table, *told)
     else:
@@ -158,7 +158,7 @@ def test_an_entry_can_be_moved_to_another_due_time(table: Table, moved: bytes, a
 
 
 def test_records_that_are_read_again_change_nothing(table: Table) -> None:
-    told: list[Row] = [(FIRST, b"1"), (SECOND, b"2"), (THIRD, b"3"), (SECOND, None), (FIRST, None)]
+    told: list[ChangelogRow] = [(FIRST, b"1"), (SECOND, b"2"), (THIRD, b"3"), (SECOND, None), (FIRST, None)]
     for upto in (3, 4, 5):
         for _ in range(2):
             fold(table, *told[:3], *told[3:upto])
@@ -189,7 +189,7 @@ def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table:
 
 
 def test_a_successor_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_disk, "_RECLAIM_EVERY", 1)
+    monkeypatch.setattr(watermarks, "_RECLAIM_EVERY", 1)
     table = rocks(tmp_path / "table")
     put(table, FIRST, SECOND, THIRD)
     assert [deliver(table) for _ in range(4)] == [[FIRST], [SECOND], [THIRD], []]
@@ -236,16 +236,16 @@ def test_a_fold_that_was_cut_short_counts_exactly_when_it_is_told_again(
     """Queues are written entry by entry; the offset only when all are."""
     table = rocks(tmp_path / "table")
     put(table, FIRST)
-    told: list[Row] = [(SECOND, b"2"), (FIRST, None), (THIRD, b"3")]
-    queue, left = table._queue, [1, 1]
+    told: list[ChangelogRow] = [(SECOND, b"2"), (FIRST, None), (THIRD, b"3")]
+    write, left = table._ordered._write, [1, 1]
 
-    def cut(effect: object) -> None:
+    def cut(*effect: object) -> None:
         if not left:
             raise KeyboardInterrupt
         left.pop()
-        queue(effect)  # type: ignore[arg-type]
+        write(*effect)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table, "_queue", cut)
+    monkeypatch.setattr(table._ordered, "_write", cut)
     with pytest.raises(KeyboardInterrupt):
         table.fold(told, 4, NOW_MS)
     table.close()
@@ -287,7 +287,7 @@ class Service:
     """A shard whose letters keep their order, its log, and owners that come and go."""
 
     def __init__(self, path: Path | None) -> None:
-        self.log: list[Row] = []
+        self.log: list[ChangelogRow] = []
         self.delivered: list[bytes] = []
         self.path, self.made = path, 0
         self.table: Table = MemoryTable()
@@ -318,7 +318,7 @@ class Service:
         """Heads that are due go out, or back where they came from; the owner may die before it has told its table."""
         keys = [key for of in self.table.due_lanes(now_ms) for key in due(self.table, now_ms, of)]
         back = {key for key in keys if chance.random() < 0.3}
-        again = [(entries.postponed(key, now_ms + 1 + chance.randint(0, 9)), b"v") for key in keys if key in back]
+        again = [(entry_keys.postponed(key, now_ms + 1 + chance.randint(0, 9)), b"v") for key in keys if key in back]
         self.delivered += [key for key in keys if key not in back]
         told = [*again, *((key, None) for key in keys)]
         self.log += told
@@ -339,7 +339,7 @@ class Service:
 
 
 def letter(key: bytes) -> tuple[bytes, int]:
-    return entries.order_of(key), entries.source(key).offset
+    return entry_keys.order_of(key), entry_keys.source(key).offset
 
 
 def lived(path: Path | None, seed: int) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retry.delay_queue import entry as entries
+from retry.delay_queue import entry_keys
+from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import Table
 from retry.testing.memory_table import MemoryTable
-from retry.delay_queue.table.due_estimate import Soon
 from tests.support.tables import ALL, NOW_MS, lane, named_key, ordered_key, plain_key, rocks
 
 MINUTE_MS = 60_000
@@ -25,27 +25,27 @@ def fold(table: Table, keys: Sequence[bytes]) -> None:
 
 
 def test_an_empty_table_has_nothing_due(table: Table) -> None:
-    assert table.soon(UNTIL, 100) == Soon(None, [0, 0])
+    assert table.estimate_due(UNTIL, 100) == DueEstimate(None, [0, 0])
     assert table.earliest(5, ALL) == []
 
 
 def test_what_is_due_by_then_is_counted_in_every_lane(table: Table) -> None:
     due_ms = [-5_000, 0, MINUTE_MS, MINUTE_MS + 1, 5 * MINUTE_MS, 5 * MINUTE_MS + 1]
     fold(table, [plain_key(NOW_MS + due, n, lane(at)) for at in range(3) for n, due in enumerate(due_ms)])
-    assert table.soon(UNTIL, 100) == Soon(NOW_MS - 5_000, [9, 15])
+    assert table.estimate_due(UNTIL, 100) == DueEstimate(NOW_MS - 5_000, [9, 15])
 
 
 def test_of_ordered_ones_the_first_of_each_key_counts_and_of_named_ones_the_one_that_does(table: Table) -> None:
     fold(table, [ordered_key(NOW_MS + 10 + n, n) for n in range(4)] + [named_key(NOW_MS + 5, 1), named_key(NOW_MS + 7, 2)])
-    assert table.soon(UNTIL, 100) == Soon(NOW_MS + 7, [2, 2])
+    assert table.estimate_due(UNTIL, 100) == DueEstimate(NOW_MS + 7, [2, 2])
 
 
 def test_what_was_sent_counts_no_more_and_asking_changes_nothing(table: Table) -> None:
     fold(table, [plain_key(NOW_MS + n, n) for n in range(10)])
     first = [key for key, _ in table.due(NOW_MS + 3, ALL, ALL)]
-    assert table.soon(UNTIL, 100).due == [10, 10]
+    assert table.estimate_due(UNTIL, 100).due == [10, 10]
     table.forget(first)
-    assert table.soon(UNTIL, 100) == Soon(NOW_MS + 4, [6, 6])
+    assert table.estimate_due(UNTIL, 100) == DueEstimate(NOW_MS + 4, [6, 6])
     assert [key for key, _ in table.due(NOW_MS + 9, ALL, ALL)] == [plain_key(NOW_MS + n, n) for n in range(4, 10)]
 
 
@@ -64,7 +64,7 @@ def test_few_are_counted_exactly(tmp_path: Path, due: list[tuple[int, int]]) -> 
     try:
         for table in (disk, memory):
             fold(table, keys)
-        assert disk.soon(UNTIL, 1_000) == memory.soon(UNTIL, 1_000)
+        assert disk.estimate_due(UNTIL, 1_000) == memory.estimate_due(UNTIL, 1_000)
     finally:
         disk.close()
 
@@ -85,8 +85,8 @@ def test_many_are_estimated_from_few(tmp_path: Path, shape: str) -> None:
             return found
 
         table._db.keys = counting  # type: ignore[method-assign]
-        exact = [sum(entries.due_at_ms(key) <= until for key, _ in table.page(b"", ALL)) for until in UNTIL]
-        found = table.soon(UNTIL, 1_000).due
+        exact = [sum(entry_keys.due_at_ms(key) <= until for key, _ in table.page(b"", ALL)) for until in UNTIL]
+        found = table.estimate_due(UNTIL, 1_000).due
         assert sum(asked) < 2_500
         for told, is_so in zip(found, exact, strict=True):
             # All at one instant cannot be told from a crowd around it; but there are never more than wait.

@@ -9,19 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.delay_queue import entry as entries
-from retry.delivery import migrate_v1_keys
 from retry import format_versions
-from retry.delay_queue.entry import LANELESS, Entry
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import LANELESS
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery import migrate_v1_keys
+from retry.delivery.due_batch import select_due_batch
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryNewer, TransactionAborted
-from retry.delivery.due_batch import gathered
-from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions
-from retry.delivery.sweep import Changelog
-from retry.delay_queue.table.interface import Row, Table
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, everything, ordered_key, plain_key, rocks
 
-CHANGELOG = Changelog("changelog", 0)
+CHANGELOG = ChangelogPartition("changelog", 0)
 TARGETS = ("orders.retry", "orders.slow", "orders.parked")
 WRITTEN = json.loads((Path(__file__).parents[1] / "fixtures" / "versions.json").read_text())["before lanes"]
 CAPTURED = bytes.fromhex(WRITTEN["key"]), bytes.fromhex(WRITTEN["envelope"])
@@ -30,13 +31,13 @@ CAPTURED = bytes.fromhex(WRITTEN["key"]), bytes.fromhex(WRITTEN["envelope"])
 def old_row(n: int) -> tuple[bytes, bytes]:
     """One of several entries of the version before lanes, of two teams and for three topics."""
     entry = Entry(TARGETS[n % 3], b"k", b"%d" % n, [], None, "ab"[n % 2])
-    return entries.without_lane(plain_key(NOW_MS + n, n)), entries.encode(entry)
+    return entry_keys.without_lane(plain_key(NOW_MS + n, n)), envelopes.encode(entry)
 
 
 def moved(key: bytes, envelope: bytes) -> bytes:
-    entry = entries.decode(envelope)
-    source = entries.source(entries.with_lane(key))
-    return entries.with_lane(key, entries.lane(entry.team, source.topic, entry.destination))
+    entry = envelopes.decode(envelope)
+    source = entry_keys.source(entry_keys.with_lane(key))
+    return entry_keys.with_lane(key, entry_keys.lane(entry.team, source.topic, entry.destination))
 
 
 OLD = [*map(old_row, range(20)), CAPTURED]
@@ -51,10 +52,10 @@ class Shard:
         self.open()
 
     def open(self) -> None:
-        self.writer = MemoryTransactions(self.log, "shard-0")
+        self.writer = MemoryTransactionalProducer(self.log, "shard-0")
         self.writer.open()
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[ChangelogRow]) -> None:
         """Put records into the changelog, and fold them."""
         self.writer.begin()
         self.writer.write(*CHANGELOG, [{"key": key, "value": value} for key, value in rows])
@@ -64,7 +65,7 @@ class Shard:
     def fold(self) -> None:
         self.table.fold(self.rows()[self.table.next_offset :], len(self.rows()), NOW_MS)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ChangelogRow]:
         return [(r.key() or b"", r.value()) for r in self.log.read(CHANGELOG.topic)]
 
     def live(self) -> dict[bytes, bytes]:
@@ -83,7 +84,7 @@ class Open:
     """A gate that lets everything through."""
 
     def __init__(self) -> None:
-        self.known: dict[bytes, Any] = {}
+        self.lanes: dict[bytes, Any] = {}
 
     def take(self, lane: Any, wanted: int, now_ms: int, controls: Any) -> int:
         return wanted
@@ -96,21 +97,21 @@ class Open:
 def test_entries_without_a_lane_wait_in_one_and_none_is_delivered_from_there(shard: Shard) -> None:
     shard.write(list(OLD))
     assert shard.table.lanes() == [LANELESS]
-    assert everything(shard.table) == {entries.with_lane(key): envelope for key, envelope in OLD}
+    assert everything(shard.table) == {entry_keys.with_lane(key): envelope for key, envelope in OLD}
     assert shard.table.waiting == len(OLD)
-    assert gathered(shard.table, Open(), NOW_MS + 1_000, ALL, ALL) == []
+    assert select_due_batch(shard.table, Open(), NOW_MS + 1_000, ALL, ALL) == []
 
 
 def test_a_null_of_their_own_ends_them(shard: Shard) -> None:
     shard.write(list(OLD))
     shard.write([(key, None) for key, _ in OLD[:15]])
-    assert everything(shard.table) == {entries.with_lane(key): envelope for key, envelope in OLD[15:]}
+    assert everything(shard.table) == {entry_keys.with_lane(key): envelope for key, envelope in OLD[15:]}
     assert shard.table.waiting == len(OLD) - 15
 
 
 @pytest.mark.parametrize("rows_max", [1, 7, ALL])
 def test_they_are_moved_in_batches_and_end_under_the_keys_that_they_came_with(shard: Shard, rows_max: int) -> None:
-    new = plain_key(NOW_MS, 99, entries.lane("c", "orders.DLT", "orders.retry")), OLD[0][1]
+    new = plain_key(NOW_MS, 99, entry_keys.lane("c", "orders.DLT", "orders.retry")), OLD[0][1]
     shard.write([*OLD, new])
     while shard.move(rows_max):
         shard.fold()
@@ -118,7 +119,7 @@ def test_they_are_moved_in_batches_and_end_under_the_keys_that_they_came_with(sh
     assert shard.live() == everything(shard.table) == expected
     assert shard.table.waiting == len(expected)
     assert LANELESS not in shard.table.lanes()
-    due = gathered(shard.table, Open(), NOW_MS + 1_000, ALL, ALL)
+    due = select_due_batch(shard.table, Open(), NOW_MS + 1_000, ALL, ALL)
     assert dict(due) == expected
     assert len(due) == len(expected)
 

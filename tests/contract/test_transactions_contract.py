@@ -11,20 +11,24 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.clock import wall_ms
-from retry.delay_queue.entry import Entry
-from retry.record import Header, Headers
+from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka import topics
-from retry.kafka.local_broker import LocalBroker
 from retry.kafka.client_config import producer_config
-from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions, murmur2
-from retry.kafka.transactional_producer import Transactions
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.record_size_limits import batch_bytes
+from retry.kafka.refused_records import Anchor
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.record import Header, Headers
 from retry.settings import Settings
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer, murmur2
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, read
+from tests.support.topics import create_all
 
 NOW_MS = wall_ms()
 PARTITIONS = 5
+NARROW_BYTES = 2_000
 _ASK_S = 20.0
 
 Writer = Any
@@ -47,12 +51,15 @@ class InMemory:
         self.log = MemoryLog()
         self.topic, self.narrow = "orders.retry", "narrow.retry"
         self.log.create(self.topic, PARTITIONS)
-        self.log.create(self.narrow, 1, bytes_max=2_000)
+        self.log.create(self.narrow, 1, bytes_max=NARROW_BYTES)
+        self.forbidden = "forbidden.retry"
+        self.log.create(self.forbidden)
+        self.log.forbidden.add(self.forbidden)
         self.group = self.member = "intake"
 
     def writer(self, transactional_id: str) -> Writer:
         """Not opened yet."""
-        return MemoryTransactions(self.log, transactional_id)
+        return MemoryTransactionalProducer(self.log, transactional_id)
 
     def seen(self, topic: str | None = None) -> list[Seen]:
         """Everything committed, partition by partition."""
@@ -71,22 +78,26 @@ class OnBroker:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._run = uuid.uuid4().hex[:8]
+        # The transaction coordinator lets nobody write there, and names no record.
+        self.forbidden = "__transaction_state"
         self._settings = Settings(bootstrap_servers=bootstrap_servers, app_id=f"t{self._run}")
         self.topic, self.narrow, self.group = f"{self._run}.retry", f"{self._run}.narrow", f"{self._run}-intake"
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        new = [NewTopic(self.topic, PARTITIONS, 1), NewTopic(self.narrow, 1, 1, config={"max.message.bytes": "2000"})]
-        for done in admin.create_topics(new).values():
-            done.result(_ASK_S)
+        # For ever: a record of long ago would be gone as soon as the broker looks for what is too old.
+        kept = {"retention.ms": "-1"}
+        narrow = NewTopic(self.narrow, 1, 1, config=kept | {"max.message.bytes": str(NARROW_BYTES)})
+        new = [NewTopic(self.topic, PARTITIONS, 1, config=kept), narrow]
+        create_all(admin, new)
         await_that("topics are known", lambda: len(topics.describe(admin, [self.topic, self.narrow])) == 2)
         self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": self.group})
         self.member = self._consumer.consumer_group_metadata()
-        self._writers: list[Transactions] = []
+        self._writers: list[KafkaTransactionalProducer] = []
 
     def writer(self, transactional_id: str) -> Writer:
         """Not opened yet."""
         # Nothing is compressed, so that what is too large does not shrink below the limit.
         config = producer_config(self._settings, f"{self._run}-{transactional_id}") | {"compression.type": "none"}
-        self._writers.append(Transactions(config))
+        self._writers.append(KafkaTransactionalProducer(config))
         return self._writers[-1]
 
     def seen(self, topic: str | None = None) -> list[Seen]:
@@ -305,6 +316,18 @@ def test_a_transaction_with_nothing_in_it_commits(log: Log, writer: Writer) -> N
     assert log.seen() == []
 
 
+def test_a_forbidden_topic_undoes_all_once_the_coordinator_has_taken_anything(log: Log, writer: Writer) -> None:
+    with pytest.raises(TransactionAborted):
+        writer.begin()
+        writer.write(log.topic, 0, [{"key": b"k", "value": b"undone"}])
+        assert writer.arrived(60.0)
+        writer.publish([bad(log, "forbidden")], NOW_MS)
+        assert writer.arrived(60.0)
+        writer.commit()
+    committed(writer, entry(log, b"k", b"next"))
+    assert [seen.value for seen in log.seen()] == [b"next"]
+
+
 @pytest.mark.parametrize("refused", ["unknown topic", "too large"])
 def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, writer: Writer, refused: str) -> None:
     with pytest.raises(TransactionAborted):
@@ -319,16 +342,50 @@ def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, 
     [
         ("unknown topic", {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}),
         ("too large", {KafkaError.MSG_SIZE_TOO_LARGE}),
+        ("forbidden", {KafkaError.TOPIC_AUTHORIZATION_FAILED}),
     ],
 )
 def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
     log: Log, writer: Writer, refused: str, codes: set[int]
 ) -> None:
-    told = writer.rehearse([entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too")], NOW_MS)
+    sent = [entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too")]
+    told = writer.rehearse(sent, NOW_MS, None, anchor(log))
     assert list(told) == [1]
     assert told[1].code() in codes
     committed(writer, entry(log, b"k", b"next"))
     assert [seen.value for seen in log.seen()] == [b"next"]
+
+
+def test_a_rehearsal_names_the_topics_for_which_transactions_are_refused_whole(log: Log, writer: Writer) -> None:
+    sent = [entry(log, b"k", b"good"), *(bad(log, why) for why in ("forbidden", "forbidden", "too large", "unknown topic"))]
+    told = writer.rehearse(sent, NOW_MS, None, anchor(log))
+    assert {sent[n].destination for n in told} == {each.destination for each in sent[1:]}
+    committed(writer, sent[0])
+    assert [seen.value for seen in log.seen()] == [b"good"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [("a", None)] * 3, [("", b""), ("naïve-☃", b"x" * 300), ("b", b"\0" * 63), ("c", b"\0" * 64)]],
+    ids=["none", "nulls", "long ones"],
+)
+@pytest.mark.parametrize("key", [None, b"", b"k" * 64])
+def test_a_record_is_too_large_by_one_byte(log: Log, writer: Writer, key: bytes | None, headers: Headers) -> None:
+    spare = NARROW_BYTES - batch_bytes(entry(log, key, b"x" * 1_000, *headers, to=log.narrow)) + 1_000
+    fits, larger = (entry(log, key, b"x" * size, *headers, to=log.narrow) for size in (spare, spare + 1))
+    assert [batch_bytes(e) for e in (fits, larger)] == [NARROW_BYTES, NARROW_BYTES + 1]
+    committed(writer, fits)
+    with pytest.raises(TransactionAborted):
+        committed(writer, larger)
+    assert [seen.value for seen in log.seen(log.narrow)] == [fits.value]
+
+
+def test_a_rehearsal_names_all_that_are_no_smaller_than_one_that_is_too_large(log: Log, writer: Writer) -> None:
+    large = [entry(log, b"k", b"x" * size, to=log.narrow) for size in (3_000, 2_500, 4_000, 2_500)]
+    sent = [entry(log, b"k", b"x" * 4_000), *large, entry(log, b"k", b"small", to=log.narrow)]
+    assert {n: error.code() for n, error in writer.rehearse(sent, NOW_MS).items()} == dict.fromkeys(
+        range(1, 5), KafkaError.MSG_SIZE_TOO_LARGE
+    )
 
 
 def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, writer: Writer) -> None:
@@ -346,15 +403,21 @@ def test_large_batches_pass_the_producers_queue(log: Log, writer: Writer) -> Non
     """More bytes than librdkafka's queue holds, in one transaction: both ways wait for room."""
     value = b"x" * 20_000
     writer.begin()
-    writer.publish((entry(log, b"k", value) for _ in range(3_000)), NOW_MS)
+    writer.publish([entry(log, b"k", value) for _ in range(3_000)], NOW_MS)
     writer.write(log.topic, 1, [{"key": b"%d" % n, "value": value} for n in range(3_000)])
     writer.abort()
     assert log.seen() == []
 
 
+def anchor(log: Log) -> Anchor:
+    return Anchor(log.topic, 0, b"anchor")
+
+
 def bad(log: Log, refused: str) -> Entry:
     if refused == "unknown topic":
         return entry(log, b"k", b"bad", to=f"nobody.{log.topic}")
+    if refused == "forbidden":
+        return entry(log, b"k", b"bad", to=log.forbidden)
     return entry(log, b"k", b"x" * 100_000, to=log.narrow)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from retry import clock
-from retry.scheduling.timers.api_tokens import Tokens, made
+from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of
 from retry.errors import SettingsInvalid
-from retry.delivery.webhooks.signing_secrets import Secrets
-from retry.delivery.webhooks.standard_webhooks import secret_of
+from retry.scheduling.timers.api_tokens import Tokens, make_token
+from retry.settings import ReloadedFile
 
 ONE, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + "QUJD" * 10
 
@@ -37,7 +37,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
 
 
 def test_tokens_rotate(tmp_path: Path, later: Later) -> None:
-    (old, old_line), (new, new_line) = made("billing"), made("billing")
+    (old, old_line), (new, new_line) = make_token("billing"), make_token("billing")
     file = tmp_path / "tokens"
     file.write_text(f"# tokens\n{old_line}\n")
     tokens = Tokens(file)
@@ -59,7 +59,7 @@ def test_tokens_rotate(tmp_path: Path, later: Later) -> None:
 def test_secrets_rotate(tmp_path: Path, later: Later) -> None:
     file = tmp_path / "secrets"
     file.write_text(f"{ONE}\n")
-    secrets = Secrets(file)
+    secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", file, secrets_of)
     assert secrets.current() == [secret_of(ONE)]
     file.write_text(f"{OTHER}\n{ONE}\n")
     later.ahead_s += 10
@@ -67,6 +67,5 @@ def test_secrets_rotate(tmp_path: Path, later: Later) -> None:
     file.unlink()
     later.ahead_s += 10
     assert secrets.current() == [secret_of(OTHER), secret_of(ONE)]
-    assert Secrets(None).current() == []
     with pytest.raises(SettingsInvalid, match="RETRY_WEBHOOK_SECRETS"):
-        Secrets(file)
+        ReloadedFile("RETRY_WEBHOOK_SECRETS", file, secrets_of)

@@ -13,13 +13,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from retry import clock
-from retry.scheduling.timers.timers import Timers
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.scheduling.timers.api_tokens import Tokens
+from retry.scheduling.timers.quotas import Quotas
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.routes import Web
-from retry.testing.kafka import MemoryFollower, MemoryLog
-from retry.delivery.webhooks.ssrf_guard import Guard, listed
-from retry.delay_queue.table.table_directory import RocksTables
+from retry.scheduling.timers.timers import Timers
 from retry.telemetry.call_records import Called, to_json
+from retry.testing.kafka import MemoryLog, MemoryPartitionReader
 from tests.support.process import await_that
 from tests.support.tables import DAY_MS, MEMORY
 
@@ -28,7 +30,7 @@ URL = "http://127.0.0.1:9/hook"
 Answer = tuple[int, Any]
 
 
-class Follower(MemoryFollower):
+class Follower(MemoryPartitionReader):
     """Leaves the processor to others while there is nothing new."""
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
@@ -53,19 +55,25 @@ class Records:
 class Process:
     """What `retry api` is, less its sockets."""
 
-    def __init__(self, log: MemoryLog, folder: Path, name: str) -> None:
+    def __init__(self, log: MemoryLog, folder: Path, name: str, tokens: Tokens | None = None, requests_per_s: int = 0,
+                 timers_max: int = 0, *, metrics_open: bool = False) -> None:  # fmt: skip
         tables = RocksTables(folder / name, "changelog", "cluster", "topic", MEMORY, DAY_MS)
         recent = {0: 0}
         self.view = View(Follower(log), tables, "changelog", "calls", log.bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
-        timers = Timers(self.view, Records(log), Guard(listed("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
-        self._app = Web(timers, self.view, None).app
+        timers = Timers(self.view, Records(log), SsrfGuard(listed("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
+        quotas = Quotas(requests_per_s, timers_max, self.view.waiting_of)
+        self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open).app
         await_that("all is read", self.view.ready)
 
     def ask(self, method: str, target: str, wish: object = None, **headers: str) -> Answer:
         """Status and JSON of an answer."""
-        return asyncio.run(self._asked(method, target, json.dumps(wish).encode(), headers))
+        return self.send(method, target, json.dumps(wish).encode(), **headers)[:2]
 
-    async def _asked(self, method: str, target: str, body: bytes, more: dict[str, str]) -> Answer:
+    def send(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, Any, dict[str, str]]:
+        """Status, JSON or text, and headers of the answer to these very bytes."""
+        return asyncio.run(self._asked(method, target, body, headers))
+
+    async def _asked(self, method: str, target: str, body: bytes, more: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
         headers = {"host": "127.0.0.1", "content-type": "application/json"}
         headers |= {name.replace("_", "-").lower(): value for name, value in more.items()}
         parts, sent = urlsplit(target), list[dict[str, Any]]()
@@ -80,9 +88,11 @@ class Process:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
         told = b"".join(message.get("body", b"") for message in sent)
-        return sent[0]["status"], json.loads(told) if told else None
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        read = json.loads if "json" in answered.get("content-type", "") else bytes.decode
+        return sent[0]["status"], read(told) if told else None, answered
 
     def timers(self, query: str = "") -> list[str]:
         """Ids of those that wait, in due order."""

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.kafka import client_config, topics
+from retry.kafka.cluster import KafkaCluster
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.cluster import Brokers
-from retry.kafka.topic_ids import Changelog
+from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
@@ -34,10 +34,10 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
     (producer.commit_transaction if commit else producer.abort_transaction)(20.0)
 
 
-def opened(settings: Settings, deployment: Deployment) -> Brokers:
+def opened(settings: Settings, deployment: Deployment) -> KafkaCluster:
     admin, changelog = client_config.admin(settings), deployment.names.changelog
     topic_id = topics.describe(admin, [changelog])[changelog].topic_id
-    return Brokers(settings, admin, "a-worker", Changelog(admin, changelog, topic_id))
+    return KafkaCluster(settings, admin, "a-worker", ChangelogIdentity(admin, changelog, topic_id))
 
 
 def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Producer) -> None:

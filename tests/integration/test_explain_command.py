@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from retry.delay_queue import control_records
 from retry.clock import wall_ms
+from retry.delay_queue import control_records
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
 from tests.support.reading import COMMITTED, QUIET, read
+
+pytestmark = pytest.mark.check
 
 DEFAULTS = "{backoff: {kind: constant, delay: 300ms}, jitter: none, max_attempts: 3, max_age: 1d}"
 RULES = (
@@ -49,7 +52,7 @@ def sent(deployment: Deployment, *letters: tuple[bytes | None, Headers]) -> list
 def taken(deployment: Deployment, letters: int, sends: int) -> None:
     """Runs a worker until it has taken in so many letters, and sent those that are due."""
     worker = deployment.worker().start().await_ready()
-    await_that("all are taken in", lambda: worker.metric("retry_letters_taken_total") == letters)
+    await_that("all are taken in", lambda: worker.metric("retry_letters_consumed_total") == letters)
     await_that("what is due has left", lambda: worker.metric("retry_entries_sent_total") == sends)
     worker.terminate()
 
@@ -65,7 +68,7 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     done = {record.header("retry-source"): record for record in records}
 
     told = facts(deployment, slow)
-    decided, says = told["decided"], told["says"]
+    decided, says = told["decision"], told["sentences"]
     assert (told["state"], told["family"], told["cause"]) == ("waiting", "spring-kafka", "com.acme.Slow")
     assert told["key"] == f"{decided['due_ms']}/{slow}"
     assert decided["failed_ms"] + 900_000 <= decided["due_ms"] <= decided["failed_ms"] + 1_800_000
@@ -78,15 +81,15 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
 
     told = facts(deployment, bad)
     parked = done[bad]
-    assert (told["state"], told["decided"]["reason"]) == ("parked", "rule")
+    assert (told["state"], told["decision"]["reason"]) == ("parked", "rule")
     assert told["sent_to"] == f"{parked.topic}/{parked.partition}/{parked.offset}"
 
     told = facts(deployment, quick)
     retried = done[quick]
     assert told["state"] == "retried"
     assert (told["sent_to"], told["sent_ms"]) == (f"{target}/{retried.partition}/{retried.offset}", retried.timestamp_ms)
-    assert told["decided"]["id"] == retried.header("retry-id")
-    assert told["sent_ms"] >= told["decided"]["due_ms"] == int(retried.header("retry-due-ms"))
+    assert told["decision"]["id"] == retried.header("retry-id")
+    assert told["sent_ms"] >= told["decision"]["due_ms"] == int(retried.header("retry-due-ms"))
 
     head = facts(deployment, first)
     told = facts(deployment, second)
@@ -103,7 +106,7 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
 def _changes_of_the_policy_file(deployment: Deployment, slow: str) -> None:
     other = deployment.folder / "other.yaml"
     other.write_text(deployment.policy_file.read_text().replace("delay: 30m", "delay: 5m"))
-    says = facts(deployment, slow, "--file", str(other))["says"]
+    says = facts(deployment, slow, "--file", str(other))["sentences"]
     assert "`retry reschedule` has waiting letters decided anew." in says["policy"]
     assert "How its due time came about cannot be told from the present policy file." in says["due"]
 
@@ -114,10 +117,10 @@ def _gone_by_retention(deployment: Deployment, slow: str, quick: str, head: int)
     for done in asked.values():
         done.result(20)
     told = facts(deployment, slow)
-    assert told["says"]["letter"][0] == f"It is gone from its topic by retention: {topic}/0 begins at offset {head}."
+    assert told["sentences"]["letter"][0] == f"It is gone from its topic by retention: {topic}/0 begins at offset {head}."
     # The entry has the letter's own headers still.
-    assert (told["state"], told["cause"], told["decided"]["attempt"]) == ("waiting", "com.acme.Slow", 1)
-    assert not any("changed" in line for line in told["says"]["policy"])
+    assert (told["state"], told["cause"], told["decision"]["attempt"]) == ("waiting", "com.acme.Slow", 1)
+    assert not any("changed" in line for line in told["sentences"]["policy"])
     told = facts(deployment, quick)
     assert (told["state"], told["family"]) == ("retried", None)
     assert told["sent_to"]
@@ -132,12 +135,12 @@ def test_a_pause_is_why_a_letter_is_overdue(deploy: Deploy) -> None:
         producer.produce(deployment.names.changelog, pause, control_records.pause_key("team", "testers"), shard)
     assert producer.flush(20) == 0
     worker = deployment.worker().start().await_ready()
-    await_that("it is taken in", lambda: worker.metric("retry_letters_taken_total") == 1)
-    await_that("it is held", lambda: worker.metric("retry_lanes_held") == 1)
+    await_that("it is taken in", lambda: worker.metric("retry_letters_consumed_total") == 1)
+    await_that("it is held", lambda: worker.metric("retry_lanes_blocked") == 1)
     told = facts(deployment, letter)
-    assert (told["state"], told["held"]) == ("overdue", "paused by team testers: their database moves")
-    assert "It may not go now: paused by team testers: their database moves." in told["says"]["now"]
-    assert "No worker runs." not in told["says"]["now"]
+    assert (told["state"], told["blocked"]) == ("overdue", "paused by team testers: their database moves")
+    assert "It may not go now: paused by team testers: their database moves." in told["sentences"]["now"]
+    assert "No worker runs." not in told["sentences"]["now"]
     worker.terminate()
 
 
@@ -145,17 +148,17 @@ def test_a_letter_that_nobody_has_taken_in(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=DEFAULTS, topic_keys=RULES)
     (letter,) = sent(deployment, (b"a", of("Slow")))
     told = facts(deployment, letter)
-    assert (told["state"], told["decided"]["decision"], told["decided"]["policy"][-2:]) == ("unseen", "retry", "#2")
-    assert told["says"]["now"] == [
+    assert (told["state"], told["decision"]["decision"], told["decision"]["policy"][-2:]) == ("unseen", "retry", "#2")
+    assert told["sentences"]["now"] == [
         "It is not taken in yet: the intake group has read nothing of its partition yet, and no worker runs."
     ]
-    assert told["says"]["due"][-1].startswith("So it would be due at ")
+    assert told["sentences"]["due"][-1].startswith("So it would be due at ")
     # The brokers know the topic, but no team of the policy file does.
     other = deployment.folder / "other.yaml"
     other.write_text("teams: {testers: {topics: [{dead_letters: other.DLT, retry_to: other.retry}]}}")
     told = facts(deployment, letter, "--file", str(other))
-    assert (told["state"], told["decided"]["reason"]) == ("unread", "no_policy")
-    assert told["says"]["next"] == ["Nothing happens until a team's section names its topic."]
+    assert (told["state"], told["decision"]["reason"]) == ("unread", "no_policy")
+    assert told["sentences"]["next"] == ["Nothing happens until a team's section names its topic."]
 
 
 def test_what_cannot_be_explained_is_said_in_a_line(deployment: Deployment) -> None:

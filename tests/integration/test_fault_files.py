@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from retry.errors import TableUnreadable
-from retry.delay_queue.table.interface import Row
-from retry.testing.memory_table import MemoryTable
+from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
+from retry.errors import TableUnreadable
+from retry.testing.memory_table import MemoryTable
 from tests.support.faults import Runs
 from tests.support.process import await_that
 from tests.support.tables import ALL, DAY_MS, IDENTITY, NOW_MS, everything, ordered_key, plain_key
@@ -34,9 +34,9 @@ def opened(path: Path) -> RocksTable:
     return RocksTable.open(path, IDENTITY, Memory(8 << 20), NOW_MS, DAY_MS)
 
 
-def history(draw: random.Random) -> list[Row]:
+def history(draw: random.Random) -> list[ChangelogRow]:
     """A changelog: entries put, some of them delivered in the order of their due times, some of them ordered."""
-    log: list[Row] = []
+    log: list[ChangelogRow] = []
     waiting: list[bytes] = []
     for offset in range(RECORDS):
         if waiting and draw.random() < 0.4:
@@ -52,7 +52,7 @@ def history(draw: random.Random) -> list[Row]:
     return log
 
 
-def fold_on(table: RocksTable | MemoryTable, log: list[Row], draw: random.Random, flush: float = 0.0) -> None:
+def fold_on(table: RocksTable | MemoryTable, log: list[ChangelogRow], draw: random.Random, flush: float = 0.0) -> None:
     """Fold the rest of the changelog in batches, and have the database write a sorted file now and then."""
     while table.next_offset < len(log):
         at = table.next_offset
@@ -62,7 +62,7 @@ def fold_on(table: RocksTable | MemoryTable, log: list[Row], draw: random.Random
             table._db._handle.flush()  # type: ignore[union-attr]
 
 
-def grown(path: Path, log: list[Row], draw: random.Random) -> None:
+def grown(path: Path, log: list[ChangelogRow], draw: random.Random) -> None:
     """A table at `path` as a killed worker leaves it: some of it in sorted files, the rest wherever it is."""
     running = opened(path.with_suffix(".running"))
     fold_on(running, log[: draw.randrange(RECORDS // 2, RECORDS)], draw, flush=0.2)
@@ -71,7 +71,7 @@ def grown(path: Path, log: list[Row], draw: random.Random) -> None:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[Row], Path]]:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[ChangelogRow], Path]]:
     """By seed, a changelog and what a worker leaves behind that is killed somewhere on its way through it."""
     folder, found = tmp_path_factory.mktemp("killed"), []
     for seed in SEEDS:
@@ -118,7 +118,7 @@ def damage(path: Path, pattern: str, harm: Harm, draw: random.Random) -> bool:
     return bool(files)
 
 
-def restored(path: Path, log: list[Row]) -> tuple[dict[bytes, bytes], list[bytes]]:
+def restored(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], list[bytes]]:
     """All rows, and the keys that are due one after another, of a table opened and folded to the end."""
     for _ in range(2):
         table = opened(path)
@@ -150,7 +150,7 @@ def delivered(table: RocksTable | MemoryTable) -> list[bytes]:
 @pytest.mark.parametrize("harm", [flip, zero, cut])
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_file_is_noticed_and_the_table_is_what_the_changelog_says(
-    tmp_path: Path, killed: list[tuple[list[Row], Path]], kind: str, harm: Harm, runs: Runs
+    tmp_path: Path, killed: list[tuple[list[ChangelogRow], Path]], kind: str, harm: Harm, runs: Runs
 ) -> None:
     wrong = []
     for seed in SEEDS:

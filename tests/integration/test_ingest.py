@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -22,10 +24,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import attempts, spark_kafka_options, decode, datasets
-from retry.analytics.schemas import ATTEMPT, LETTER
+from retry.analytics import attempts, datasets, decode, spark_kafka_options
 from retry.analytics.ingest import Ingest
+from retry.analytics.schemas import ATTEMPT, LETTER
 from retry.jars import jars
+
+pytestmark = pytest.mark.check
 
 PASSWORD = "correct-horse-7"
 EVENTS = events(6, seed=2)
@@ -114,12 +118,61 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     asked = attempts.attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
-    assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=7", "team=billing"}
+    assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
     there = datasets.from_kafka(spark, spark_kafka_options.options(ingesting.servers, {}), ingesting.outcomes)
     assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
     of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run()["letters"] == len(whole[0]) + 1 - of_day
+
+
+# What no folder could be named after, what Spark would take for something else, and what some file systems take for the same.
+TEAMS = (
+    "x" * (1 << 20), "日" * 100, "a" * 63, "a" * 64, ".", "..", "/", "a/b", "%", "a%2Fb", "a=b", "team=7", 'a"b', "a\\b", "", " ",
+    "billing", "Billing", "BILLING", "billing\n", "billing.", "billing ", "é", "e\u0301", "\x00\x1b[31m\n\u202e",
+    "007", "7", "2026-01-01", "1e5", "NaN", "null", "_temporary", "__HIVE_DEFAULT_PARTITION__",
+)  # fmt: skip
+
+
+def test_whatever_a_team_is_called_its_letters_and_retries_are_ingested_and_it_is_called_so_afterwards(
+    ingesting: Ingesting, spark: SparkSession
+) -> None:
+    retried, large = f"{ingesting.app_id}.retry", {"max.message.bytes": "4194304"}
+    ingesting.create(ingesting.outcomes, retried, config=large)
+    _send_of_teams(ingesting, TEAMS, retried)
+    wanted = {"letters": len(TEAMS), "retries": len(TEAMS), "positions": 0, "aside": 0}
+    assert _ingest(ingesting, spark, [retried]).run() == wanted
+    found = datasets.from_parquet(spark, str(ingesting.data))
+    assert sorted(row["team"] for row in found.letters.select("team").collect()) == sorted(TEAMS)
+    # A policy is named team/topic.
+    of_policies = [team.partition("/")[0] for team in TEAMS]
+    assert sorted(row["team"] for row in found.sent.select("team").collect()) == sorted(of_policies)
+    for name, teams in (("letters", TEAMS), ("retries", of_policies)):
+        folders = [folder.name for folder in (ingesting.data / name).glob("day=*/*")]
+        assert len({folder.casefold() for folder in folders}) == len(folders) == len(set(teams))
+        assert all(re.fullmatch("team=[a-z0-9_-]{1,100}", folder) for folder in folders)
+        assert {"team=billing", f"team={'a' * 63}"} <= set(folders)
+        # Whoever reads the set with a tool of their own has the team in a column, and no folder is a number, a date or nothing.
+        read = spark.read.parquet(str(ingesting.data / name))
+        assert (read.schema["team"].dataType.typeName(), read.where("team is null").count()) == ("string", 0)
+        assert sorted(row["team_name"] for row in read.collect()) == sorted(teams)
+
+
+def test_sets_that_an_older_version_began_are_read_and_go_on(
+    ingesting: Ingesting, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_old, of_new = ("007", "Billing", "a/b", "billing", ""), ("Billing", "billing", "", "..")
+    retried = f"{ingesting.app_id}.retry"
+    ingesting.create(ingesting.outcomes, retried)
+    _send_of_teams(ingesting, of_old, retried)
+    with monkeypatch.context() as former:
+        former.setattr("retry.analytics.ingest.laid_out", lambda rows: rows)
+        assert _ingest(ingesting, spark, [retried]).run()["letters"] == len(of_old)
+    assert list((ingesting.data / "letters").glob("day=*/team=Billing"))
+    _send_of_teams(ingesting, of_new, retried)
+    assert _ingest(ingesting, spark, [retried]).run()["letters"] == len(of_old) + len(of_new)
+    found = datasets.from_parquet(spark, str(ingesting.data))
+    assert sorted(row["team"] for row in found.letters.select("team").collect()) == sorted(of_old + of_new)
 
 
 def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(
@@ -169,7 +222,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
         cwd=ingesting.folder, env={
             **ingesting.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "RETRY_KAFKA_SASL_MECHANISM": "PLAIN",
             "RETRY_KAFKA_SASL_USERNAME": "me", "RETRY_KAFKA_SASL_PASSWORD": PASSWORD,
-        }, capture_output=True, text=True, timeout=150, check=False,
+        }, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4_000:]
     assert json.loads(done.stdout)["letters"] == len(made.letters)
@@ -187,6 +240,18 @@ def _spark_home() -> Path:
 def _ingest(ingesting: Ingesting, spark: SparkSession, retry_topics: list[str] | None = None) -> Ingest:
     options = spark_kafka_options.options(ingesting.servers, {})
     return Ingest(spark, options, ingesting.outcomes, str(ingesting.data), retry_topics=retry_topics or ())
+
+
+def _send_of_teams(ingesting: Ingesting, teams: Sequence[str], retried: str) -> None:
+    """For each team a letter that was parked, and a retry."""
+    own = {"bootstrap.servers": ingesting.servers, "message.max.bytes": 4 << 20, "compression.type": "zstd"}
+    producer = Producer(own)
+    for n, team in enumerate(teams):
+        letter = {**LETTER_2, "id": f"{n}", "team": team, "decision": "park", "due_ms": None, "reason": "rule"}
+        producer.produce(ingesting.outcomes, orjson.dumps(letter), b"k")
+        ours = {"retry-id": f"{n}", "retry-attempt": "1", "retry-policy": f"{team}/orders#1"}
+        producer.produce(retried, b"v", b"k", headers={name: text.encode() for name, text in ours.items()})
+    assert producer.flush(60) == 0
 
 
 def _produce(ingesting: Ingesting, *records: tuple[str, Row | bytes]) -> None:

@@ -7,6 +7,8 @@ import pytest
 from tests.bench.timers import load
 from tests.conftest import Deploy
 
+pytestmark = pytest.mark.check
+
 
 def test_2_8_the_load_test_makes_and_fires_every_timer(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:
     load(deploy({"orders": 1}, shards=2, environ={"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8"}), 40, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from retry.delay_queue import entry as entries
+from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 
@@ -20,7 +20,7 @@ def test_a_few_rows_in_each_of_many_tables_make_no_files(tmp_path: Path) -> None
         identities = [Identity("cluster", "topic", n) for n in range(TABLES)]
         tables = [opened.enter_context(closing(RocksTable(tmp_path / str(i.partition), i, memory))) for i in identities]
         for number in range(ROWS):
-            key = entries.key(number, entries.key_stem("letters", 0), number)
+            key = entry_keys.key(number, entry_keys.key_stem("letters", 0), number)
             for table in tables:
                 table.fold([(key, b"v" * 600)], number + 1, NOW_MS)
         assert [table.waiting for table in tables] == [ROWS] * TABLES

@@ -18,13 +18,15 @@ from confluent_kafka.admin import (
 
 from retry.clock import monotonic_s
 from retry.kafka import topics
-from retry.kafka.local_broker import LocalBroker, free_port
 from retry.kafka.client_config import reader_config
-from retry.kafka.record_fetch import UNREADABLE, Pointers
-from retry.kafka.runs import GONE
+from retry.kafka.local_broker import LocalBroker, free_port
+from retry.kafka.record_fetch import GONE, UNREADABLE, RecordFetcher
 from retry.settings import Settings
 from tests.support.process import await_that
 from tests.support.reading import UNCOMMITTED, admin, read
+from tests.support.topics import create_all
+
+pytestmark = pytest.mark.check
 
 _ASK_S = 30.0
 COMPACTED = {
@@ -39,10 +41,10 @@ class Bench:
     def __init__(self, broker: LocalBroker) -> None:
         self.servers, self.topic = broker.bootstrap_servers, f"origin-{uuid.uuid4().hex[:8]}"
         self.admin = admin(broker.bootstrap_servers)
-        self.pointers = Pointers(reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
+        self.pointers = RecordFetcher(reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
 
     def create(self, partitions: int = 1, **config: str) -> None:
-        self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)])[self.topic].result(_ASK_S)
+        create_all(self.admin, [NewTopic(self.topic, partitions, 1, config=config)])
         await_that("the topic is known", lambda: topics.describe(self.admin, [self.topic]))
 
     def send(self, count: int, partition: int = 0, key: bytes | None = None, *, transaction: str = "") -> Producer:
@@ -200,6 +202,6 @@ def test_what_may_not_be_read_is_unreadable_and_nobody_waits_for_it(
 
 
 def test_what_no_broker_answers_for_is_unreadable() -> None:
-    pointers = Pointers(reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
+    pointers = RecordFetcher(reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
     assert pointers.fetch([("origin", 0, 0)], deadline_s=0.2) == {("origin", 0, 0): UNREADABLE}
     pointers.close()

@@ -7,15 +7,16 @@ Rows, or parts of rows, that have nothing to bite on yet:
 
 - P09–P11, P15, P44: "viewer shows", "CSP blocks", "never copied to HTTP": there is no viewer, and no payload in HTTP.
 - P18, P19: there is no header that may override a target; what is tested is that such headers choose nothing.
-- P21: there is no HMAC; that our own count wins is in `tests/unit/test_trace.py` and `tests/acceptance/test_loops.py`.
+- P21: there is no HMAC; that our own count wins is in `tests/unit/intake/test_attempt_counter.py` and
+  `tests/acceptance/test_loops.py`.
 - P26 "source time": no policy key chooses the clock; the timestamp counts, bounded by `max_delay`.
 - P27, a day ahead: brokers refuse timestamps that far ahead.
 - P28, P29: no policy reads a field of the value; the bytes are sent all the same, as W.
-- P32: a topic without a policy is not subscribed to; `tests/unit/test_intake.py` has it.
+- P32: a topic without a policy is not subscribed to; `tests/unit/intake/test_intake.py` has it.
 - P39, P40: `tests/acceptance/test_foreign_records.py`; P41: `test_fairness.py`; P42, P43: `test_loops.py`.
 - P48: `tests/unit/policies`.
 - P45, P47: there is no export and no webhook yet.
-- P35: `tests/unit/test_intake.py` and `tests/contract/test_table_contract.py` have it, and the acceptance runs.
+- P35: `tests/unit/intake/test_intake.py` and `tests/contract/test_table_contract.py` have it, and the acceptance runs.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from retry.intake import attempts
 from retry.clock import wall_ms
-from retry.kafka.local_broker import LocalBroker
 from retry.dead_letters import retry_headers as names
+from retry.intake import attempts
+from retry.kafka.local_broker import LocalBroker
 from tests.support.deployment import ROOT, Deployment, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Record, Tail, read
+
+pytestmark = pytest.mark.check
 
 Headers = Sequence[tuple[str, bytes | None]]
 MB = 1 << 20
@@ -316,7 +319,7 @@ def send_aborted(deployment: Corpus) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_letter_comes_out_once_and_as_it_should(run: Run, case: Case) -> None:
+def test_3_11_each_letter_comes_out_once_and_as_it_should(run: Run, case: Case) -> None:
     source = run.sources[case.name]
     (record,), (outcome,) = run.out[source], run.outcomes[source]
     parked = "" if case.expected == W else case.expected

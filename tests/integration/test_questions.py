@@ -10,10 +10,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import transforms
-from retry.analytics.schemas import PARKED
-from retry.analytics.questions import cells, policies, fingerprints, recovery, retention, storms, survival, waste
+from retry.analytics.questions import cells, fingerprints, policies, retention, storms, survival
 from retry.analytics.questions.histories import histories
+from retry.analytics.schemas import PARKED
 from tests.support.decisions import Row, attempt, frame, park
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -90,20 +89,27 @@ def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSessi
 
 
 def test_time_to_recovery_is_of_what_recovered(lived: DataFrame) -> None:
-    (row,) = recovery.time_to_recovery(lived, "team").collect()
+    (row,) = policies.time_to_recovery(lived, "team").collect()
     assert (row["recovered"], row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2, 1_010, 2_010, 2_010)
 
 
 def test_what_was_sent_for_parked_letters_is_wasted(lived: DataFrame) -> None:
-    (row,) = waste.waste(lived, "team").collect()
+    (row,) = policies.waste(lived, "team").collect()
     assert (row["retries"], row["wasted"], row["bytes"], row["wasted_bytes"]) == (7, 2, 700, 200)
 
 
 def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
     (row,) = policies.compared(lived, "team", "policy").collect()
-    assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"]) == (6, 2, 1, 1, 2)
+    assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"], row["waiting"]) == (6, 2, 1, 1, 2, 1)
     assert row["recovery"] == 0.5
     assert row["recovery_low"] < 0.5 < row["recovery_high"]
+
+
+def test_parked_letters_are_counted_by_reason_and_a_missing_one_is_named(spark: SparkSession) -> None:
+    parked = [park("a", 1, "rule"), park("b", 5, "rule"), park("c", 1, "rule", policy="shop/other"), park("d", 1, reason=None)]
+    rows = _rows(policies.parked_by_reason(frame(spark, parked, PARKED)))
+    counts = {(row["policy"], row["reason"]): row["letters"] for row in rows}
+    assert counts == {("shop/orders.DLT", "rule"): 2, ("shop/other", "rule"): 1, ("shop/orders.DLT", "unknown"): 1}
 
 
 def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spark: SparkSession) -> None:
@@ -160,8 +166,15 @@ def test_starts_are_counted_by_the_hour(spark: SparkSession) -> None:
     assert found == {(False, 0): 2, (False, HOUR_MS): 2, (True, HOUR_MS): 1}
 
 
-def test_lateness_is_asked_of_the_same_frame(spark: SparkSession) -> None:
-    (row,) = transforms.lateness(frame(spark, _ATTEMPTS)).collect()
+def test_lateness_is_taken_over_the_retries_whose_sending_is_known(spark: SparkSession) -> None:
+    sent = [attempt(f"a{n}", 1, "recovered", sent_ms=1_000 + n) for n in range(1, 101)]
+    untimed = [attempt("b", 1, "recovered", sent_ms=None), attempt("c", 1, "recovered", sent_ms=None, policy="shop/other")]
+    (row,) = _rows(policies.lateness(frame(spark, sent + untimed)))
+    assert tuple(row.values()) == ("shop", "shop/orders.DLT", 100, 50, 90, 99, 100)
+
+
+def test_lateness_is_asked_of_the_frame_of_attempts(spark: SparkSession) -> None:
+    (row,) = policies.lateness(frame(spark, _ATTEMPTS)).collect()
     assert (row["measured"], row["p50_ms"], row["max_ms"]) == (7, 10, 10)
 
 

@@ -15,11 +15,13 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics.schemas import PARKED
-from retry.analytics.questions import cells, policies, fingerprints, recovery, storms, survival, waste
+from retry.analytics.questions import cells, fingerprints, policies, storms, survival
 from retry.analytics.questions.histories import histories
+from retry.analytics.schemas import PARKED
 from retry.analytics.spark_session import session
 from tests.support.decisions import Row, frame, simulated
+
+pytestmark = pytest.mark.check
 
 CASES = 60
 MINUTE_MS = 60_000
@@ -128,8 +130,8 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     latest_ms = max(row["failed_ms"] for row in tried + parked)
     asked = {
         "by_attempt": survival.by_attempt(attempts, "team"), "by_time": survival.by_time(lived, "team"),
-        "compared": policies.compared(lived, "team"), "waste": waste.waste(lived, "team"),
-        "recovery": recovery.time_to_recovery(lived, "team"), "cells": cells.cells(attempts),
+        "compared": policies.compared(lived, "team"), "waste": policies.waste(lived, "team"),
+        "recovery": policies.time_to_recovery(lived, "team"), "cells": cells.cells(attempts),
         "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": storms.per_minute(attempts),
     }  # fmt: skip

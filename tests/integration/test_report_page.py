@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -16,6 +15,9 @@ pytest.importorskip("altair")
 
 from retry.analytics.html.render import page
 from tests.support.findings import findings
+from tests.support.tools import chromium
+
+pytestmark = pytest.mark.check
 
 PLOTS = {
     "worth", "survival_by_attempt", "survival_by_time", "waste", "time_to_recovery", "comparison", "fingerprints", "lateness",
@@ -37,8 +39,6 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
 )  # fmt: skip
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
 
 
 class Elements(HTMLParser):
@@ -84,12 +84,11 @@ def dom(text: str, folder: Path) -> tuple[str, str]:
     """The page as the browser has it, and what the browser says to its console."""
     file = folder / "page.html"
     file.write_text(text, encoding="utf-8")
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    command = [chromium(), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 
-@in_a_browser
 def test_every_plot_has_marks_and_the_console_is_empty(tmp_path: Path) -> None:
     found, console = dom(page(findings()), tmp_path)
     assert console == ""
@@ -101,7 +100,6 @@ def test_every_plot_has_marks_and_the_console_is_empty(tmp_path: Path) -> None:
         assert not [mark for mark in marks if "NaN" in (mark.get("d") or "") + (mark.get("transform") or "")], name
 
 
-@in_a_browser
 def test_the_browser_would_have_told(tmp_path: Path) -> None:
     forbidden = "<script>document.title='ran'</script><p style='color:red'>"
     found, console = dom(page(findings()).replace("</main>", f"</main>{forbidden}"), tmp_path)
@@ -109,7 +107,6 @@ def test_the_browser_would_have_told(tmp_path: Path) -> None:
     assert "<title>ran</title>" not in found
 
 
-@in_a_browser
 def test_no_name_runs(tmp_path: Path) -> None:
     found, console = dom(page(hostile(HOSTILE[0])), tmp_path)
     assert console == ""

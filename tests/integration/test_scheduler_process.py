@@ -19,12 +19,14 @@ from aiohttp import web
 
 from retry.errors import SchedulerEnded
 from retry.kafka.local_broker import free_port
-from retry.scheduling.messages.body_decoder import decoded
-from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.body_decoder import decode
 from retry.scheduling.messages.embedded import Runner
+from retry.scheduling.messages.logs import logging_of
+from retry.scheduling.messages.schedule_json import ScheduleJson
 from retry.scheduling.messages.settings import from_environment
-from retry.scheduling.messages.schedule_json import Shown
 from tests.support.process import ROOT, WorkerProcess, await_that
+
+pytestmark = pytest.mark.check
 
 MANIFESTS = ROOT / "examples" / "deploy-scheduler"
 
@@ -106,7 +108,7 @@ def test_1_21_the_image_runs_the_scheduler_on_the_ports_of_the_seed() -> None:
     assert any(line.startswith(("ENTRYPOINT", "CMD")) and "scheduler" in line for line in lines)
 
 
-SHOWN = Shown(**{
+SHOWN = ScheduleJson(**{
     "id": "a", "epoch": 1, "timestamp": 1, "topic": "s", "target-topic": "t", "target-key": "k",
     "value": base64.b64encode(b"raw").decode(),
 })  # type: ignore[typeddict-item]  # fmt: skip
@@ -123,14 +125,14 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(stat
         asked.append(await request.json())
         return web.Response(status=status, body=answers)
 
-    async def ask() -> Shown:
+    async def ask() -> ScheduleJson:
         app = web.Application()
         app.router.add_post("/decode", answer)
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            return await decoded(f"http://127.0.0.1:{runner.addresses[0][1]}/decode", SHOWN)
+            return await decode(f"http://127.0.0.1:{runner.addresses[0][1]}/decode", SHOWN)
         finally:
             await runner.cleanup()
 
@@ -141,4 +143,4 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(stat
 
 
 def test_1_23_without_a_decoder_that_answers_the_value_is_shown_as_it_is() -> None:
-    assert asyncio.run(decoded(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN
+    assert asyncio.run(decode(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN

@@ -7,7 +7,7 @@ import pytest
 from retry.errors import SchemaUnavailable, SettingsInvalid, TaskInvalid
 from retry.kafka.schema_registry import Schemas
 from retry.scheduling.tasks import avro
-from retry.scheduling.tasks.formats import Reader, Schema
+from retry.scheduling.tasks.formats import Reader
 from tests.support.registry import RegistryServer, confluent
 
 KEY = {"customerId": "acme", "taskName": "bill"}
@@ -23,23 +23,22 @@ def server():
 
 
 def reader(url):
-    schemas = Schemas({"url": url, "timeout": "1", "max.retries": "0"} if url else {})
-    return Reader(lambda number: Schema(*schemas(number)))
+    return Reader(Schemas({"url": url, "timeout": "1", "max.retries": "0"} if url else {}))
 
 
 def test_a_schema_with_references_is_put_together(server):
     """As the seed's build registers them: units, configuration, frequency, then the definition that names all three."""
-    units, config, frequency, definition = map(avro.written, avro.DEFINITION)
+    units, config, frequency, definition = map(avro.schema_text, avro.DEFINITION)
     server.add(1, units, "units")
     server.add(2, config, "config")
     server.add(3, frequency, "frequency", references=(("TaskFrequencyTimeUnits", "units", 1),))
     server.add(9, definition, references=(("TaskConfiguration", "config", 1), ("TaskFrequency", "frequency", 1)))
-    server.add(4, avro.written(avro.KEY[0]))
+    server.add(4, avro.schema_text(avro.KEY[0]))
     own = reader(server.url)
     for _ in range(2):
-        datum = avro.encode(TASK, avro.own(avro.DEFINITION))
+        datum = avro.encode(TASK, avro.package_schema(avro.DEFINITION))
         assert own.definition(confluent(9, datum)) == {**TASK, "data": None}
-        assert own.key(confluent(4, avro.encode(KEY, avro.own(avro.KEY)))) == KEY
+        assert own.key(confluent(4, avro.encode(KEY, avro.package_schema(avro.KEY)))) == KEY
     assert sorted(path.partition("?")[0] for path in server.asked) == [
         "/schemas/ids/4", "/schemas/ids/9",
         "/subjects/config/versions/1", "/subjects/frequency/versions/1", "/subjects/units/versions/1",

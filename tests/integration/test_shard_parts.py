@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from retry.delay_queue import control_records
-from retry.delay_queue import entry as entries
+from retry.delay_queue import control_records, envelopes
 from retry.delay_queue.control_records import Reschedule
-from retry.delay_queue.entry import Entry
-from retry.delivery.admission import Gate
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.lane import Lane
-from retry.kafka.interface import Bounds
-from retry.testing.kafka import Fault, MemoryLog, MemoryTransactions
-from retry.worker.shards.restore import Surroundings
-from retry.worker.shards.shard import Phase, Shard
-from retry.delivery.sweep import Changelog
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.telemetry.health import Part
+from retry.delivery.admission import Admission
+from retry.delivery.sweep import ChangelogPartition
+from retry.kafka.interface import OffsetBounds
+from retry.telemetry.health import HealthProbe
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.shard import Shard
 from tests.support.plans import registry_of
 from tests.support.tables import plain_key
 
-CHANGELOG, NOW_MS = Changelog("changelog", 0), 1_700_000_000_000
+CHANGELOG, NOW_MS = ChangelogPartition("changelog", 0), 1_700_000_000_000
 POLICIES = "teams: {team: {topics: [{dead_letters: orders.DLT, retry_to: retry}]}}"
 
 
-class Forgetful(Gate):
+class Forgetful(Admission):
     """A gate that lets nothing through and does not say why, as one with a mistake in it might."""
 
     forgets = False
@@ -48,26 +48,26 @@ class Bench:
         tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), 1 << 60)
         self.gate = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
         nobody: Any = None  # Nothing is rescheduled.
-        self.around = Surroundings(self, tables, self.gate, nobody, 10, 1_000)  # type: ignore[arg-type]
+        self.around = ShardContext(self, tables, self.gate, nobody, 10, 1_000)  # type: ignore[arg-type]
         self.shard = Shard.open(CHANGELOG, self.around)
         entry = Entry("retry", b"k", b"v", [], None, "team")
-        self.shard.table.fold([(plain_key(NOW_MS), entries.encode(entry))], 1, NOW_MS)
+        self.shard.table.fold([(plain_key(NOW_MS), envelopes.encode(entry))], 1, NOW_MS)
 
     def _closed(self, topics: set[str]) -> dict[str, str]:
         return {topic: self.closed[topic] for topic in topics & self.closed.keys()}
 
-    def writer(self, name: str) -> MemoryTransactions:
-        return MemoryTransactions(self.log, name)
+    def writer(self, name: str) -> MemoryTransactionalProducer:
+        return MemoryTransactionalProducer(self.log, name)
 
-    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, Bounds]:
-        return dict.fromkeys(partitions, Bounds(0, 0))
+    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
+        return dict.fromkeys(partitions, OffsetBounds(0, 0))
 
-    def sweep(self) -> Part:
+    def sweep(self) -> HealthProbe:
         """Sweep once; what is shown of delivering."""
         self.shard.sweep(self.around, NOW_MS)
         return self.parts()["delivering"]
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, HealthProbe]:
         return {part.name.split(": ")[1]: part for part in self.shard.parts()}
 
 

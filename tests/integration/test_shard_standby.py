@@ -11,17 +11,18 @@ import pytest
 from confluent_kafka import KafkaError
 
 from retry import clock
-from retry.kafka.interface import Bounds
-from retry.testing.kafka import MemoryLog, MemoryTransactions
-from retry.worker.shards.restore import Surroundings
-from retry.worker.shards.shard import Phase, Shard
-from retry.delivery.sweep import Changelog
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
+from retry.delivery.sweep import ChangelogPartition
+from retry.kafka.interface import OffsetBounds
+from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.shard import Shard
 from tests.support.tables import everything, plain_key
 
 DAY_MS = 86_400_000
-CHANGELOG = Changelog("changelog", 0)
+CHANGELOG = ChangelogPartition("changelog", 0)
 KEYS = [plain_key(1_000 + n, n) for n in range(4)]
 
 
@@ -66,18 +67,18 @@ class Bench:
     """One changelog partition of which a test says how far it goes, and a shard of it."""
 
     def __init__(self, folder: Path, today: Today) -> None:
-        self.bounds_now, self.today = Bounds(0, 0), today
+        self.bounds_now, self.today = OffsetBounds(0, 0), today
         self._log = MemoryLog()
         tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), DAY_MS)
         unused: Any = None  # Nothing is swept.
-        self.around = Surroundings(self, tables, unused, unused, 1, 1)  # type: ignore[arg-type]
+        self.around = ShardContext(self, tables, unused, unused, 1, 1)  # type: ignore[arg-type]
         self.shard = Shard.stand_by(CHANGELOG, self.around, self.bounds_now)
 
-    def writer(self, name: str) -> MemoryTransactions:
+    def writer(self, name: str) -> MemoryTransactionalProducer:
         self.epochs = self._log.epochs
-        return MemoryTransactions(self._log, name)
+        return MemoryTransactionalProducer(self._log, name)
 
-    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, Bounds]:
+    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
         return dict.fromkeys(partitions, self.bounds_now)
 
     def put(self, *numbers: int) -> None:
@@ -90,7 +91,7 @@ class Bench:
         at = self.shard.table.next_offset
         fold: Any = self.shard.fold
         fold([Told(at + n, row) for n, row in enumerate(rows)])
-        self.bounds_now = Bounds(0, max(self.bounds_now.end, at + len(rows)))
+        self.bounds_now = OffsetBounds(0, max(self.bounds_now.end, at + len(rows)))
 
     def at_end(self) -> None:
         fold: Any = self.shard.fold
@@ -112,13 +113,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     clock.use(clock.MACHINE)
 
 
-def test_a_standby_has_no_producer_and_is_ready_only_behind_the_end_that_it_finds_when_it_is_taken_over(bench: Bench) -> None:
+def test_3_7_a_standby_has_no_producer_and_is_ready_only_behind_the_end_that_it_finds_when_it_is_taken_over(bench: Bench) -> None:
     bench.put(0, 1, 2)
     assert bench.shard.phase is Phase.STANDBY
     assert not hasattr(bench, "epochs")
-    bench.bounds_now = Bounds(0, 5)
+    bench.bounds_now = OffsetBounds(0, 5)
     assert bench.shard.take_over(bench.around)
-    assert (bench.shard.phase, bench.shard.to_restore(), bench.epochs) == (Phase.RESTORING, 2, {"shard-0": 1})
+    assert (bench.shard.phase, bench.shard.to_restore()) == (Phase.RESTORING, 2)
+    assert bench.epochs == {"shard-0": 1, "shard-0-spare": 1}
     bench.delete(1)
     assert bench.shard.phase is Phase.RESTORING
     bench.at_end()
@@ -138,8 +140,8 @@ def test_who_is_current_is_ready_at_once_and_there_and_back_again_it_stays_the_s
     assert (len(found), bench.waiting()) == (2, {b"1", b"2"})
 
 
-@pytest.mark.parametrize("bounds", [Bounds(3, 9), Bounds(0, 1)])
-def test_a_standby_outside_of_the_log_is_closed_and_wiped(bench: Bench, bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [OffsetBounds(3, 9), OffsetBounds(0, 1)])
+def test_a_standby_outside_of_the_log_is_closed_and_wiped(bench: Bench, bounds: OffsetBounds) -> None:
     bench.put(0, 1)
     bench.bounds_now = bounds
     assert not bench.shard.take_over(bench.around)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from retry.delay_queue import entry as entries
-from retry.errors import ChangelogReplaced, TableUnreadable
+from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
+from retry.errors import ChangelogReplaced, TableUnreadable
+
+pytestmark = pytest.mark.check
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -28,7 +30,7 @@ def opened(path: Path, identity: Identity = IDENTITY, now_ms: int = NOW_MS) -> R
 
 def rows(count: int = ROWS, seed: int = 1) -> list[tuple[bytes, bytes]]:
     draw = random.Random(seed)
-    return [(entries.key(n, entries.key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
+    return [(entry_keys.key(n, entry_keys.key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
 
 
 @pytest.fixture
@@ -236,7 +238,7 @@ def test_a_second_table_on_the_same_files_is_refused_and_nothing_is_wiped(path: 
     with pytest.raises(Exception, match=r"(?i)lock"):
         opened(path)
     assert first.waiting == len(first.page(b"", ALL)) == ROWS
-    first.fold([(entries.key(1, entries.key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
+    first.fold([(entry_keys.key(1, entry_keys.key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
     first.close()
     again = opened(path)
     assert again.waiting == ROWS + 1

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from retry.clock import monotonic_s
+from retry.delivery.webhooks.http_client import BODY_BYTES_MAX, HttpRequest, WebhookClient
 from retry.delivery.webhooks.response import Answer, Verdict
-from retry.delivery.webhooks.http_client import BODY_BYTES_MAX, Client, Request
-from retry.delivery.webhooks.ssrf_guard import Guard, Lookup, listed
+from retry.delivery.webhooks.ssrf_guard import Lookup, SsrfGuard, listed
 from retry.delivery.webhooks.standard_webhooks import secret_of, signed
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status
 
 TLS = Path(__file__).parents[1] / "fixtures" / "tls"
 SECRET = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-TIMEOUT_S = 1.5
+# Of calls that are to come to its end; of all others, which a busy machine may make as slowly as it likes.
+TIMEOUT_S, PATIENCE_S = 1.5, 60.0
 
 
 def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, trust: ssl.SSLContext | None = None,
-         timeout_s: float = TIMEOUT_S, **request: object) -> Answer:  # fmt: skip
+         timeout_s: float = PATIENCE_S, **request: object) -> Answer:  # fmt: skip
     async def one() -> Answer:
-        client = Client(Guard(listed(allow), lookup), lambda: [SECRET], trust)
-        wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, **request}
-        return await client.call(Request(url=url, **wanted))  # type: ignore[arg-type]
+        client = WebhookClient(SsrfGuard(listed(allow), lookup), lambda: [SECRET], trust)
+        wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, "team": "t", **request}
+        return await client.call(HttpRequest(url=url, **wanted))  # type: ignore[arg-type]
 
     return asyncio.run(one())
 
@@ -69,12 +69,10 @@ BAD: dict[str, tuple[Behaviour, str, int | None]] = {
 def test_2_16_a_host_that_misbehaves_is_a_failed_attempt(case: str) -> None:
     behaviour, error, code = BAD[case]
     with Host(behaviour) as host:
-        began_s = monotonic_s()
-        answer = call(host.url)
+        answer = call(host.url, timeout_s=TIMEOUT_S if error == "timeout" else PATIENCE_S)
         assert (answer.error, answer.status) == (error, code)
         assert answer.verdict is Verdict.FAILED
         assert len(answer.body) <= BODY_BYTES_MAX
-        assert monotonic_s() - began_s < TIMEOUT_S + 5
         assert len(host.calls) == 1
 
 
@@ -104,25 +102,26 @@ def test_2_16_a_connection_that_is_never_accepted() -> None:
         with socket.create_connection(deaf.getsockname()), socket.socket() as other:
             other.setblocking(False)
             other.connect_ex(deaf.getsockname())
-            assert call(f"http://127.0.0.1:{deaf.getsockname()[1]}/").error == "timeout"
+            assert call(f"http://127.0.0.1:{deaf.getsockname()[1]}/", timeout_s=TIMEOUT_S).error == "timeout"
 
 
-async def nowhere(_host: str, _port: int) -> list[str]:
+async def nowhere(_host: str, _team: str) -> list[str]:
     raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
 
-async def never(_host: str, _port: int) -> list[str]:
+async def never(_host: str, _team: str) -> list[str]:
     await asyncio.Event().wait()
     return []
 
 
 @pytest.mark.parametrize(("lookup", "error"), [(nowhere, "unreachable"), (never, "timeout")])
 def test_2_16_a_host_that_cannot_be_resolved(lookup: Lookup, error: str) -> None:
-    assert call("https://hooks.test/", lookup=lookup).error == error
+    timeout_s = TIMEOUT_S if lookup is never else PATIENCE_S
+    assert call("https://hooks.test/", lookup=lookup, timeout_s=timeout_s).error == error
 
 
-def loopback(*_asked: object) -> Callable[[str, int], object]:
-    async def found(_host: str, _port: int) -> list[str]:
+def loopback(*_asked: object) -> Callable[[str, str], object]:
+    async def found(_host: str, _team: str) -> list[str]:
         return ["127.0.0.1"]
 
     return found
@@ -154,7 +153,7 @@ def test_2_16_a_certificate_that_is_not_to_be_trusted(name: str) -> None:
 
 def test_2_16_a_host_that_speaks_no_tls() -> None:
     with Host() as host:
-        assert call(f"https://127.0.0.1:{host.port}/").error in ("tls", "reset", "timeout")
+        assert call(f"https://127.0.0.1:{host.port}/", timeout_s=TIMEOUT_S).error in ("tls", "reset", "timeout")
     assert host.calls == []
 
 
@@ -168,7 +167,7 @@ def test_what_may_not_be_called_is_not_connected_to() -> None:
 def test_a_name_that_changes_its_mind_is_looked_up_once_an_attempt() -> None:
     asked: list[str] = []
 
-    async def rebinding(host: str, _port: int) -> list[str]:
+    async def rebinding(host: str, _team: str) -> list[str]:
         asked.append(host)
         return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
 

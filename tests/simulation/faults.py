@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from retry.delay_queue.control_records import Pause, encode, pause_key
-from retry.testing.kafka import MemoryTransactions
+from retry.testing.kafka import MemoryTransactionalProducer
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 
@@ -148,14 +148,17 @@ def _skew(world: World, host: Host) -> None:
 
 def _close(world: World, _host: Host) -> None:
     topic = world.random.choice(("orders.retry", "keyed.retry", "shop.parked", "fired", "history"))
-    world.fault("topic opened" if topic in world.log.closed else "topic closed", topic)
-    world.log.closed ^= {topic}
+    log = world.log
+    kinds = (("closed", log.closed), ("forbidden", log.forbidden), ("leaderless", log.leaderless))
+    kind, changed = world.random.choice(kinds)
+    world.fault("topic opened" if topic in changed else f"topic {kind}", topic)
+    changed ^= {topic}
 
 
 def _leave_open(world: World, _host: Host) -> None:
     """An operator's command dies in the midst of its transaction."""
     world.fault("transaction left open")
-    writer = MemoryTransactions(world.log, "command")
+    writer = MemoryTransactionalProducer(world.log, "command")
     writer.open()
     writer.begin()
     for number in range(SHARDS):

@@ -8,6 +8,7 @@
 | early | written before it was due, by the clock of whoever wrote it, or by more than it may be wrong; seen or not |
 | phantom | a record that goes back to no letter |
 | wrong | sent to another topic, under another attempt, or changed |
+| uncancelled | sent though a null of its key had been followed, or cancelled without one |
 | overtaken | sent before an earlier letter of its key that waited, too |
 | stuck | not done though nothing goes wrong any more |
 """
@@ -19,13 +20,13 @@ from typing import Any
 
 import orjson
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import ORDERED
-from retry.testing.kafka import MemoryRecord, Transaction
-from retry.kafka.topics import Names
-from retry.worker.clock_skew import TOLERANCE_MS
 from retry.dead_letters import retry_headers as names
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import NULLS, ORDERED
 from retry.delay_queue.table.interface import CONTROL
+from retry.kafka.topics import TopicNames
+from retry.testing.kafka import MemoryRecord, Transaction
+from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.names import Schedules
 from tests.simulation.plan import MAX_ATTEMPTS
 from tests.simulation.violation import Violation, want
@@ -49,6 +50,11 @@ class Letter:
         """Its partition."""
         return self.record.topic(), self.record.partition()
 
+    def ends(self, other: Letter) -> bool:
+        """Whether this is a null that cancels the other, if that waits."""
+        mine, theirs = self.record, other.record
+        return mine.value() is None and mine.key() == theirs.key() and mine.offset() > theirs.offset()
+
 
 @dataclass
 class Ledger:
@@ -57,14 +63,16 @@ class Ledger:
     Attributes:
       changelog: committed rows of each shard, compacted never.
       left: how many letters are not done.
-      schedules: messages to a door, which have a ledger of their own.
+      cancelled: how many were parked because of a null.
+      schedules: messages to an entry source, which have a ledger of their own.
     """
 
-    own: Names
+    own: TopicNames
     letters: dict[str, Letter] = field(default_factory=dict)
     changelog: dict[int, list[Row]] = field(default_factory=dict)
     sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
     left: int = 0
+    cancelled: int = 0
     schedules: Schedules = field(default_factory=Schedules)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
     _by_partition: dict[tuple[str, int], list[Letter]] = field(default_factory=dict)
@@ -150,10 +158,11 @@ class Ledger:
 
     def _deliver(self, source: str, letter: Letter, record: MemoryRecord) -> None:
         lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
-        parked = letter.number > MAX_ATTEMPTS
+        reason = self._cancelled(source, letter, _header(record, names.PARKED_REASON))
+        parked = reason is not None or letter.number > MAX_ATTEMPTS
         to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
         want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
-        want(lineage[1] == b"%d" % min(letter.number, MAX_ATTEMPTS), "wrong", f"{source}, failure {letter.number}, is {lineage}")
+        want(lineage[1] == b"%d" % (letter.number - parked), "wrong", f"{source}, failure {letter.number}, is {lineage}")
         want((record.key(), record.value()) == (letter.record.key(), letter.record.value()), "wrong", f"{source} was changed")
         want(parked or lineage not in self.sent, "duplicate", f"{source}: {lineage} was sent before")
         if not parked:
@@ -166,6 +175,20 @@ class Ledger:
                 want(not waits or other.record.key() != letter.record.key(), "overtaken", f"{_text(other.record)} by {source}")
         letter.done = True
         self.left -= 1
+
+    def _cancelled(self, source: str, letter: Letter, reason: bytes | None) -> bytes | None:
+        """Why it was parked, where a null is the reason: it is one, or one came after it under its key."""
+        if letter.record.value() is None:
+            want(reason == b"null_value", "uncancelled", f"{source}, a null, went with the reason {reason!r}")
+            return reason
+        nulls = [each for each in self._by_partition[letter.place] if each.ends(letter)]
+        if reason == b"cancelled":
+            want(any(null.key is not None for null in nulls), "uncancelled", f"{source} was cancelled by nobody")
+            self.cancelled += 1
+            return reason
+        followed = [_text(null.record) for null in nulls if null.key is not None and not null.key.startswith(NULLS)]
+        want(not followed or reason is not None, "uncancelled", f"{source} was sent after {followed} had cancelled it")
+        return None
 
     def _position(self, transaction: Transaction, taken: list[str]) -> None:
         expected = []
@@ -185,7 +208,7 @@ class Ledger:
 
     def due_ms(self) -> list[int]:
         """When those that wait are due."""
-        letters = [entries.due_at_ms(letter.key) for letter in self.letters.values() if letter.key and not letter.done]
+        letters = [entry_keys.due_at_ms(letter.key) for letter in self.letters.values() if letter.key and not letter.done]
         return letters + self.schedules.due_ms()
 
     def size(self) -> int:
@@ -199,7 +222,7 @@ def retry_of(topic: str) -> str:
 
 
 def _source(key: bytes) -> str:
-    where = entries.source(key)
+    where = entry_keys.source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 
 

@@ -15,7 +15,11 @@
 | back-to-life | what was put back ahead of the fold, and sent, is put again by the fold |
 | superseded-stay | what was replaced or cancelled gets no null |
 | superseded-later | more of it than a batch ends keeps nothing from being delivered |
+| nulls-end-first | nulls that cancel are done with in a transaction before that of what they cancel |
+| moved-unseen | what was moved, and is not folded yet, is not waited for before nulls are followed |
+| moves-untold | the record of lineages is not told of entries that were moved |
 | runs-told-late | the next run of what recurs is known only by the fold |
+| spare-in-doubt | after a commit in doubt the other id goes on |
 """
 
 from __future__ import annotations
@@ -24,18 +28,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
-from retry.worker.shards import restore
-from retry.delivery import sweep
-from retry.delay_queue.entry import ORDERED
+from retry.delay_queue.entry_keys import ORDERED
+from retry.delay_queue.table.interface import ChangelogRow
+from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
+from retry.delivery import move_entries, sweep
+from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt
-from retry.kafka.interface import Bounds
-from retry.testing.kafka import MemoryTransactions
-from retry.intake.consumer import Letters
+from retry.intake.attempts.lineage_codec import MOVED
+from retry.intake.consumer import LetterConsumer
+from retry.kafka.interface import OffsetBounds
+from retry.kafka.spare_producer import SparedProducer
 from retry.testing import memory_table
-from retry.delay_queue.table.unfolded_changes import Ahead
-from retry.delay_queue.table.interface import Row
-from retry.testing.memory_tables import MemoryTables
+from retry.testing.kafka import MemoryTransactionalProducer
+from retry.testing.memory_table import MemoryTables
+from retry.worker.shards import restore
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]
@@ -50,9 +58,9 @@ def _no_fencing() -> Patches:
 
 
 def _no_wait_for_end() -> Patches:
-    def bounds(log: SteppedLog, topic: str, partitions: Any) -> dict[int, Bounds]:
+    def bounds(log: SteppedLog, topic: str, partitions: Any) -> dict[int, OffsetBounds]:
         held = log._world.log.topics[topic]
-        return {n: Bounds(held[n].start, held[n].stable) for n in partitions}
+        return {n: OffsetBounds(held[n].start, held[n].stable) for n in partitions}
 
     return [patch.object(SteppedLog, "bounds", bounds)]
 
@@ -64,23 +72,25 @@ def _two_transactions() -> Patches:
         def __init__(self, writer: Any) -> None:
             self._writer = writer
             self.begin, self.write, self.commit, self.rehearse = writer.begin, writer.write, writer.commit, writer.rehearse
+            self.arrived, self.abort = writer.arrived, writer.abort
 
         def publish(self, *records: Any) -> None:
             self._writer.publish(*records)
             self._writer.commit()
             self._writer.begin()
 
-    deliver = sweep._deliver
-    return [patch.object(sweep, "_deliver", lambda batch, writer, *rest: deliver(batch, Late(writer), *rest))]
+    commit = sweep._commit
+    return [patch.object(sweep, "_commit", lambda context, batch: commit(context._replace(writer=Late(context.writer)), batch))]
 
 
 def _forget_before_commit() -> Patches:
-    original = sweep._swept
+    original = sweep._deliver
 
     class Early:
         def __init__(self, writer: Any, table: Any) -> None:
             self._writer, self._table, self._keys = writer, table, list[bytes]()
             self.begin, self.publish, self.rehearse = writer.begin, writer.publish, writer.rehearse
+            self.arrived, self.abort = writer.arrived, writer.abort
 
         def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
             self._keys = [row["key"] for row in rows if row["value"] is None] or self._keys
@@ -90,14 +100,14 @@ def _forget_before_commit() -> Patches:
             self._table.forget(self._keys)
             self._writer.commit()
 
-    def swept(batch: Any, table: Any, writer: Any, *rest: Any) -> Any:
-        return original(batch, table, Early(writer, table), *rest)
+    def deliver(context: Any, batch: Any) -> Any:
+        return original(context._replace(writer=Early(context.writer, context.table)), batch)
 
-    return [patch.object(sweep, "_swept", swept)]
+    return [patch.object(sweep, "_deliver", deliver)]
 
 
 def _offset_before_rows() -> Patches:
-    def fold(table: SteppedTable, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+    def fold(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
         table._world.at("table fold, before")
         table.table.next_offset = next_offset
         table._world.at("table fold, between")
@@ -133,34 +143,60 @@ def _beyond_the_end() -> Patches:
 
 
 def _doubt_is_success() -> Patches:
-    original = MemoryTransactions.commit
+    original = MemoryTransactionalProducer.commit
 
-    def commit(writer: MemoryTransactions) -> None:
+    def commit(writer: MemoryTransactionalProducer) -> None:
         try:
             original(writer)
         except CommitInDoubt:
             writer._broken = None
 
-    return [patch.object(MemoryTransactions, "commit", commit)]
+    return [patch.object(MemoryTransactionalProducer, "commit", commit)]
 
 
 def _no_epochs() -> Patches:
-    original = Letters._start_over
+    original = LetterConsumer._start_over
 
-    def start_over(letters: Letters, why: str) -> None:
+    def start_over(letters: LetterConsumer, why: str) -> None:
         original(letters, why)
         letters._epoch = letters._read_epoch
 
-    return [patch.object(Letters, "_start_over", start_over)]
+    return [patch.object(LetterConsumer, "_start_over", start_over)]
 
 
 def _back_to_life() -> Patches:
-    return [patch.object(Ahead, "news", lambda *_: True)]
+    return [patch.object(UnfoldedChanges, "is_news", lambda *_: True)]
+
+
+def _nulls_end_first() -> Patches:
+    original, ended_early = Cancelling._commit, WeakKeyDictionary[Cancelling, list[Any]]()
+
+    def commit(work: Cancelling, table: Any, writer: Any, changelog: Any, judge: Any, moves: Any, ended: Any) -> None:
+        if moves and ended_early.get(work) is not work._nulls:
+            original(work, table, writer, changelog, judge, [], work._nulls)
+            ended_early[work] = work._nulls
+        original(work, table, writer, changelog, judge, moves, [] if ended_early.get(work) is work._nulls else ended)
+
+    return [patch.object(Cancelling, "_commit", commit)]
 
 
 def _superseded_later() -> Patches:
     superseded = SteppedTable.superseded
     return [patch.object(SteppedTable, "superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
+
+
+def _spare_in_doubt() -> Patches:
+    original = SparedProducer.commit
+
+    def commit(spared: SparedProducer) -> None:
+        try:
+            original(spared)
+        except CommitInDoubt:
+            if spared._spare_is_open:
+                spared._go_over()
+            raise
+
+    return [patch.object(SparedProducer, "commit", commit)]
 
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -177,7 +213,11 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "back-to-life": _back_to_life,
     "superseded-stay": lambda: [patch.object(SteppedTable, "superseded", lambda _table, _rows_max: [])],
     "superseded-later": _superseded_later,
+    "nulls-end-first": _nulls_end_first,
+    "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
+    "moves-untold": lambda: [patch.object(move_entries, "_remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
+    "spare-in-doubt": _spare_in_doubt,
 }
 
 
@@ -192,5 +232,3 @@ def switched_off(mutant: str) -> Iterator[None]:
     finally:
         for each in reversed(patches):
             each.stop()
-
-

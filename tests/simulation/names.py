@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import CANCEL, NAMED
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import CANCEL, NAMED
+from retry.delay_queue.table.named_entries import superseded_row
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
-from retry.delay_queue.table.named_entries import place
-from tests.simulation.door import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
+from tests.simulation.entry_source import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
 from tests.simulation.violation import Violation, want
 
 _OURS = (FIRED, HISTORY, SCHEDULES)
@@ -66,12 +66,13 @@ class Schedules:
           rows: committed rows of its shard.
         """
         key, folded = handed
-        due_ms = entries.due_at_ms(key)
+        due_ms = entry_keys.due_at_ms(key)
         want(clock_ms >= due_ms and brokers_ms >= due_ms - TOLERANCE_MS, "early", about)
-        name = entries.name_of(key)
+        name = entry_keys.name_of(key)
         for offset, other, value in rows:
-            if value is not None and other[0] == NAMED and offset < folded and entries.name_of(other) == name:
-                want(place(other) <= place(key), "superseded", f"{about} by {entries.source(other)}, at {offset} of {folded}")
+            if value is not None and other[0] == NAMED and offset < folded and entry_keys.name_of(other) == name:
+                is_lesser = superseded_row(other) <= superseded_row(key)
+                want(is_lesser, "superseded", f"{about} by {entry_keys.source(other)}, at {offset} of {folded}")
 
     def committed(self, transaction: Transaction, records: list[MemoryRecord]) -> None:
         """A transaction was decided, and will be seen; `records` are those that `takes` has said yes to."""
@@ -108,8 +109,8 @@ class Schedules:
                 taken.append(about)
             else:
                 want(any(_about(other) == about for other in nulls), "duplicate", f"{about} was taken in twice")
-            self.live.setdefault(entries.name_of(key), set()).add(key)
-            plan = entries.decode_named(value).plan
+            self.live.setdefault(entry_keys.name_of(key), set()).add(key)
+            plan = envelopes.decode_named(value).plan
             self._runs[key] = plan.run if plan else 0
         return taken
 
@@ -118,10 +119,10 @@ class Schedules:
         for key, value in changes:
             if value is not None:
                 continue
-            about, live = _about(key), self.live.get(entries.name_of(key), set())
+            about, live = _about(key), self.live.get(entry_keys.name_of(key), set())
             want(key in live, "duplicate", f"{about} has ended already")
             live.discard(key)
-            lower = [other for other in live if place(other) < place(key)]
+            lower = [other for other in live if superseded_row(other) < superseded_row(key)]
             greater = len(live) > len(lower)
             want(greater or not lower, "revived", f"{', '.join(map(_about, lower))} by the end of {about}")
             if about in fired:
@@ -159,7 +160,7 @@ class Schedules:
 
     def due_ms(self) -> list[int]:
         """When those that wait are due."""
-        return [entries.due_at_ms(key) for keys in self.live.values() for key in keys if not key.startswith(CANCEL)]
+        return [entry_keys.due_at_ms(key) for keys in self.live.values() for key in keys if not key.startswith(CANCEL)]
 
 
 def runs_of(every_ms: int) -> int:
@@ -168,7 +169,7 @@ def runs_of(every_ms: int) -> int:
 
 
 def _about(key: bytes) -> str:
-    where = entries.source(key)
+    where = entry_keys.source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.record import Headers
-from retry.testing.kafka import MemoryFollower, MemoryRecord, MemoryTransactions
-from retry.dead_letters import retry_headers as names
-from tests.simulation.door import SCHEDULES
+from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTransactionalProducer
+from tests.simulation.entry_source import SCHEDULES
 from tests.simulation.ledger import header, retry_of
 from tests.simulation.names import runs_of
-from tests.simulation.plan import DEAD_LETTERS, DELAYS, LARGE_BYTES
+from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -32,7 +32,7 @@ class Outside:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._follower = MemoryFollower(world.log)
+        self._follower = MemoryPartitionReader(world.log)
         self.returns: list[tuple[int, str, MemoryRecord, Headers]] = []
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
@@ -60,19 +60,23 @@ class Outside:
         world = self._world
         self.unwritten -= 1
         topic = world.random.choice(list(DEAD_LETTERS))
-        key = world.random.choice((b"a", b"b")) if topic == "keyed.DLT" else world.random.choice((None, b"%d" % self.unwritten))
+        few = topic in CANCELLABLE
+        keys = (b"a", b"b")[: DEAD_LETTERS[topic]] if few else (None, b"%d" % self.unwritten)
+        key = world.random.choice(keys)
         large = topic == "others.DLT" and world.random.random() < 0.3
         value = b"letter %d" % self.unwritten + b"." * (LARGE_BYTES if large else 0)
+        null = few and world.random.random() < 0.4
         partition = world.random.randrange(DEAD_LETTERS[topic])
         if world.random.random() < 0.2:
-            writer = MemoryTransactions(world.log, "shop")
+            writer = MemoryTransactionalProducer(world.log, "shop")
             writer.open()
             writer.begin()
             writer.write(topic, partition, [{"key": key, "value": b"undone"}])
             writer.abort()
-        record = world.log.put(topic, key, value, partition=partition)
+        record = world.log.put(topic, key, None if null else value, partition=partition)
         world.ledger.written(record, 1)
-        world.say(f"letter {topic}/{partition}/{record.offset()} key {key!r}")
+        world.happened["null that cancels"] += null
+        world.say(f"{'null' if null else 'letter'} {topic}/{partition}/{record.offset()} key {key!r}")
 
     def schedule(self) -> None:
         """Ask for something at a later time, or change one's mind: another time, or never."""
@@ -133,7 +137,7 @@ class Outside:
     def order(self, key: bytes, value: bytes | None) -> None:
         """A control record into every shard."""
         world = self._world
-        writer = MemoryTransactions(world.log, "sim-operator")
+        writer = MemoryTransactionalProducer(world.log, "sim-operator")
         writer.open()
         writer.begin()
         for partition in range(len(world.log.topics[world.own.changelog])):

@@ -11,7 +11,9 @@ from retry.policies.registry import Registry
 
 APP = "sim"
 SHARDS = 2
-DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1}
+DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1, "fickle.DLT": 1}
+# Their letters have few keys, and a null cancels what waits under its own.
+CANCELLABLE = ("keyed.DLT", "fickle.DLT")
 MAX_ATTEMPTS = 3
 LARGE_BYTES = 900
 NARROW_BYTES = 700
@@ -28,7 +30,8 @@ teams:
   shop:
     topics:
       - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: shop.parked}
-      - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true}
+      - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true, null_value: cancel}
+      - {dead_letters: fickle.DLT, retry_to: fickle.retry, null_value: cancel}
   others: {topics: [{dead_letters: others.DLT, retry_to: others.retry, jitter: none}]}
 """
 
@@ -39,7 +42,8 @@ def policies(delay: str) -> Registry:
     return parse(_POLICIES.replace("DELAY", delay), "policies.yaml", digest=delay)
 
 
-DELAYS = ("2s", "500ms", "10s")
+# The longest is far longer than a consumer needs to fail on a retry that was moved forward from there.
+DELAYS = ("2s", "500ms", "10s", "1m")
 
 
 class Plan(NamedTuple):

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.worker.shards.shard import Phase
+from retry.delay_queue import entry_keys
 from retry.worker.clock_skew import TOLERANCE_MS
+from retry.worker.shards.phase import Phase
 from tests.simulation import faults, tables
 from tests.simulation.ledger import Violation
 from tests.simulation.outside import Outside
@@ -55,6 +55,7 @@ def run(seed: int, *, tell: bool = False) -> Result:
         world.trace += traceback.format_exc().splitlines() if tell else []
     finally:
         clock.use(clock.MACHINE)
+    world.happened["cancelled"] = world.ledger.cancelled
     return Result(seed, problem, len(world.ledger.letters), world.happened, world.points, world.crashed, world.trace)
 
 
@@ -75,6 +76,8 @@ def _calm(world: World) -> None:
     world.calm = True
     world.say("calm")
     world.log.closed.clear()
+    world.log.forbidden.clear()
+    world.log.leaderless.clear()
     world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
     world.outside.resume()
     for host in world.hosts:
@@ -138,7 +141,7 @@ def _check_tables(world: World) -> None:
 
 def _state(world: World) -> str:
     waits = [
-        f"{source} due in {entries.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
+        f"{source} due in {entry_keys.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
         for source, letter in world.ledger.letters.items() if not letter.done
     ]  # fmt: skip
     return "; ".join(waits + world.ledger.schedules.left()) + "; " + "; ".join(

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import NAMED
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.table.interface import ChangelogRow
 from retry.errors import CommitInDoubt
-from retry.kafka.interface import Bounds, Told
-from retry.testing.kafka import Fault, MemoryBrokers, MemoryFollower, MemoryMember, MemoryTransactions
-from retry.delay_queue.table.interface import Row
+from retry.kafka.interface import OffsetBounds, OnAssigned
+from retry.testing.kafka import Fault, MemoryCluster, MemoryGroupMember, MemoryPartitionReader, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from tests.simulation.plan import APP
 from tests.simulation.worker import Host
@@ -28,7 +28,7 @@ class SteppedLog:
     """See `retry.kafka.interface.Log`."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.name, self._world, self._log = name, world, MemoryBrokers(world.log, APP, name)
+        self.name, self._world, self._log = name, world, MemoryCluster(world.log, APP, name)
 
     def writer(self, name: str) -> SteppedWriter:
         """See `Log.writer`."""
@@ -38,22 +38,24 @@ class SteppedLog:
         """See `Log.follower`."""
         return SteppedFollower(self._world, self._log.follower())
 
-    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> SteppedMember:
+    def member(
+        self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
+    ) -> SteppedMember:
         """See `Log.member`."""
         return SteppedMember(self._world, self._log.member(group, subscription, gained, leaving, reads=reads))
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""
         return _around(self._world, "bounds", self._log.bounds, topic, partitions)
 
 
 class SteppedWriter:
-    """See `retry.kafka.interface.Writer`; `name` is `shard` or `intake`."""
+    """See `retry.kafka.interface.TransactionalProducer`; `name` is `shard` or `intake`."""
 
-    def __init__(self, world: World, writer: MemoryTransactions, name: str) -> None:
-        self._world, self._writer, self._name = world, writer, name
+    def __init__(self, world: World, writer: MemoryTransactionalProducer, name: str) -> None:
+        self._world, self._writer, self._name, self._is_silent = world, writer, name, False
 
-    def open(self) -> None:
+    def open(self, within_s: float = 0.0) -> None:
         """Fails now and then, where the worker does not wait for it in real time."""
         if self._name == "shard" and self._world.chance(self._world.plan.hiccup):
             self._world.fault("producer not opened")
@@ -62,6 +64,7 @@ class SteppedWriter:
 
     def begin(self) -> None:
         """See `Writer.begin`."""
+        self._is_silent = False
         self._do("begin", self._writer.begin)
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
@@ -72,14 +75,29 @@ class SteppedWriter:
         """See `Writer.publish`."""
         self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
-    def rehearse(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> Any:
+    def rehearse(
+        self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None, anchor: object = None
+    ) -> Any:
         """See `Writer.rehearse`."""
         self._world.happened["rehearsal"] += 1
-        return self._do("rehearse", self._writer.rehearse, entries, now_ms, partitions)
+        return self._do("rehearse", self._writer.rehearse, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[Any], member: object) -> None:
         """See `Writer.read_to`."""
         self._do("read to", self._writer.read_to, positions, member)
+
+    def arrived(self, within_s: float) -> bool:
+        """See `Writer.arrived`; it may be that nobody says so in time."""
+        self._is_silent = self._world.chance(3 * self._world.plan.hiccup)
+        if self._is_silent:
+            self._world.fault("nothing arrives")
+            self._world.pause(within_s)
+            return False
+        return self._writer.arrived(within_s)
+
+    def is_silent(self) -> bool:
+        """See `Writer.is_silent`."""
+        return self._is_silent or self._writer.is_silent()
 
     def commit(self) -> None:
         """See `Writer.commit`; what becomes of it is drawn."""
@@ -107,9 +125,9 @@ class SteppedWriter:
 
 
 class SteppedFollower:
-    """See `retry.kafka.interface.Follower`; it may bring nothing, little, or what it brought before."""
+    """See `retry.kafka.interface.PartitionReader`; it may bring nothing, little, or what it brought before."""
 
-    def __init__(self, world: World, follower: MemoryFollower) -> None:
+    def __init__(self, world: World, follower: MemoryPartitionReader) -> None:
         self._world, self._follower = world, follower
         self.end, self.close = follower.end, follower.close
         self._begun: dict[tuple[str, int], int] = {}
@@ -142,12 +160,13 @@ class SteppedFollower:
 
 
 class SteppedMember:
-    """See `retry.kafka.interface.Member`."""
+    """See `retry.kafka.interface.GroupMember`."""
 
-    def __init__(self, world: World, member: MemoryMember) -> None:
+    def __init__(self, world: World, member: MemoryGroupMember) -> None:
         self._world, self._member = world, member
-        self.subscribe, self.positions, self.metadata, self.close, self.ended, self.ask_anew = (
-            member.subscribe, member.positions, member.metadata, member.close, member.ended, member.ask_anew,
+        self.subscribe, self.positions, self.metadata, self.close, self.ended, self.ask_recreated, self.mark_unreadable = (
+            member.subscribe, member.positions, member.metadata, member.close, member.ended, member.ask_recreated,
+            member.mark_unreadable,
         )  # fmt: skip
 
     @property
@@ -170,7 +189,7 @@ class SteppedMember:
 
 
 class SteppedTables:
-    """See `retry.delay_queue.table.interface.Tables`; what lies there is the host's."""
+    """See `retry.delay_queue.table.interface.TableDirectory`; what lies there is the host's."""
 
     def __init__(self, world: World, host: Host) -> None:
         self._world, self._host = world, host
@@ -200,14 +219,14 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.soon, self.earliest = table.soon, table.earliest
+        self.estimate_due, self.earliest = table.estimate_due, table.earliest
 
     def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
         """See `Table.due`; of what has a name it is noted what the table knew then."""
         found = self.table.due(*asked)
         for key, _ in found:
             if key[0] == NAMED and self._world.current is not None:
-                where = entries.source(key)
+                where = entry_keys.source(key)
                 about = f"{where.topic}/{where.partition}/{where.offset}"
                 self._world.current.handed[about] = key, self.table.next_offset
         return found
@@ -231,7 +250,7 @@ class SteppedTable:
         """See `Table.controls`."""
         return self.table.controls
 
-    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
         _around(self._world, "table fold", self.table.fold, rows, next_offset, now_ms)
 

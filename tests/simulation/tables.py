@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retry.delay_queue.entry import CANCEL, NAMED, name_of
+from retry.delay_queue.entry_keys import CANCEL, NAMED, name_of
 from retry.delay_queue.table import named_entries
 from retry.testing.memory_table import MemoryTable
 from tests.simulation.ledger import Row, Violation
@@ -37,9 +37,9 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
 
 def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Rows of those that count no more, and whether just the greatest of each name waits."""
-    rows = {key: table._rows[named_entries.place(key)] for key in table.superseded(1 << 30)}
+    rows = {key: table._rows[named_entries.superseded_row(key)] for key in table.superseded(1 << 30)}
     greatest: dict[bytes, bytes] = {}
-    for key in sorted([*rows, *(key for key in found if key[0] == NAMED)], key=named_entries.place):
+    for key in sorted([*rows, *(key for key in found if key[0] == NAMED)], key=named_entries.superseded_row):
         greatest[name_of(key)] = key
     waits = {key for key in greatest.values() if not key.startswith(CANCEL)}
     if waits != {key for key in found if key[0] == NAMED}:

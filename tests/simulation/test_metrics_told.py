@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from retry.worker import composition
 from retry import clock
 from retry.kafka import topics
-from retry.worker.backlog_gauges import Outlook
 from retry.settings import Settings
 from retry.telemetry import metric_catalogue
 from retry.telemetry.metrics import Metrics
+from retry.worker import composition
+from retry.worker.backlog_gauges import BacklogGauges
 from tests.simulation import worker
 from tests.simulation.outside import Outside
 from tests.simulation.plan import APP
@@ -41,9 +41,9 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     metrics, shards = process.engine.metrics, process.shards
     settings, names = Settings(app_id=APP), topics.names(APP)
     unused: Any = None
-    composition._calls(settings, names, metrics)
-    composition._rounds(Outlook(shards.shards, dict.fromkeys), metrics)
-    composition._sampling(settings, shards, process.policies, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
+    composition._webhooks(settings, names, metrics)
+    composition._watch_backlog(BacklogGauges(shards.shards, dict.fromkeys), metrics)
+    composition._watch_lag(settings, dict, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
     page = exported(metrics.text().decode())
     assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
     for name, (kind, labels) in page.items():
@@ -53,7 +53,7 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
 
 
 def test_retries_and_those_that_come_back_are_counted(world: World) -> None:
-    seen = {"retry_retries_sent_total": 0.0, "retry_letters_back_total": 0.0}
+    seen = {"retry_retries_sent_total": 0.0, "retry_letters_failed_again_total": 0.0}
     for _ in range(STEPS_MAX):
         if all(seen.values()):
             break

@@ -10,6 +10,8 @@ import pytest
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.pool import run_all
 
+pytestmark = pytest.mark.check
+
 SEEDS = 3_000
 
 

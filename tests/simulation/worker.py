@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from retry.delivery.admission import Admission
+from retry.delivery.redecide import Redecider
 from retry.intake import entry_source
-from retry.delivery.redecide import Judge
-from retry.worker.engine import Engine
-from retry.delivery.admission import Gate
+from retry.intake.attempts import RecentLineages
+from retry.intake.attempts.attempt_counter import AttemptCounter
+from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.build_entry import EntryBuilder
+from retry.intake.consumer import LetterConsumer
 from retry.intake.intake import Intake
-from retry.intake.consumer import Letters
-from retry.intake.attempts import Lineages
-from retry.worker.shards.restore import Surroundings
-from retry.intake.build_entry import Packer
+from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.policies.registry import Registry
-from retry.intake.attempts.lineage_follower import Recent
+from retry.testing.memory_table import MemoryTable, MemoryTables
+from retry.worker.clock_skew import TrustedClock
+from retry.worker.engine import Engine
 from retry.worker.shards.assignment import Shards
-from retry.worker.clock_skew import Skew
-from retry.testing.memory_table import MemoryTable
-from retry.testing.memory_tables import MemoryTables
-from retry.intake.attempts.attempt_counter import Tracer
-from tests.simulation.door import Door
+from retry.worker.shards.restore import ShardContext
+from tests.simulation.entry_source import SimulatedSource
 from tests.simulation.plan import AGE_MS_MAX, policies
 
 if TYPE_CHECKING:
@@ -100,38 +100,42 @@ class Process:
         log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
         self.policies = _Policies(world)
         registry = self.policies.registry
-        through = [Door()]
-        recent = Recent(log, own.lineage, partitions[own.lineage], Lineages(_LINEAGES))
+        through = [SimulatedSource()]
+        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES))
 
-        def packer() -> Packer:
-            return Packer(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
+        def packer() -> EntryBuilder:
+            return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
 
         def intake(registry: Registry) -> Intake:
-            tracer = Tracer(recent.lineages, "cluster", registry.retry_targets())
+            tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets())
             return Intake(registry, tracer, packer(), None, own, partitions, through)
 
-        letters = Letters(
+        letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
             world.plan.batch, _BYTES_MAX,
         )  # fmt: skip
-        gate = Gate(registry, own.parked, self._closed, lambda: 1.0, through)
+        size_limits = RecordSizeLimits(lambda topics: {t: world.log.bytes_max[t] for t in topics if world.random.random() < 0.5})
+        gate = Admission(registry, own.parked, self._closed, lambda: 1.0, through, size_limits=size_limits)
         tables = SteppedTables(world, self.host)
-        around = Surroundings(log, tables, gate, Judge(registry, packer()), world.plan.batch, _BYTES_MAX)
+        remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
+        judge = Redecider(registry, packer(), remembered)
+        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX)
         self.shards = shards = Shards(own.table_group, own.changelog, around, map)
 
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
             gate.use(registry, through)
-            shards.around = shards.around._replace(judge=Judge(registry, packer()))
+            shards.around = shards.around._replace(judge=Redecider(registry, packer(), remembered))
 
-        self.skew = Skew(lambda: world.now_ms)
+        self.skew = TrustedClock(lambda: world.now_ms)
         self.engine = Engine(
             letters, shards, recent, self.policies, use, _Unmeasured(), self.skew, (), dict.fromkeys, _NEVER_S,  # type: ignore[arg-type]
         )  # fmt: skip
         self.ready = True
 
     def _closed(self, destinations: set[str]) -> dict[str, str]:
-        return {d: "it is not there" for d in destinations if d in self.world.log.closed and self.world.random.random() < 0.5}
+        log, random = self.world.log, self.world.random
+        return {d: "it is not there" for d in sorted(destinations & (log.closed | log.leaderless)) if random.random() < 0.5}
 
     def clock_ms(self) -> int:
         """Its wall clock."""
@@ -181,9 +185,9 @@ class Process:
         if not self._batches and (batch := self.engine.read_letters()):
             self._batches.append(batch)
 
-    def settle(self) -> None:
+    def prepare(self) -> None:
         if self._batches and len(self._decided) < _DECIDED_MAX:
-            self._decided.append(self.engine.settle(self._batches.pop(0)))
+            self._decided.append(self.engine.prepare(self._batches.pop(0)))
 
     def commit(self) -> None:
         if self._decided:
@@ -213,7 +217,7 @@ class Process:
 
 
 _DO: dict[str, Callable[[Process], None]] = {
-    "letters": Process.letters, "settle": Process.settle, "commit": Process.commit, "changelog": Process.changelog,
+    "letters": Process.letters, "settle": Process.prepare, "commit": Process.commit, "changelog": Process.changelog,
     "fold": Process.fold, "sweep": Process.sweep, "policies": Process.look, "stop": Process.stop,
 }  # fmt: skip
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Entry
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.interface import CONTROL
 from retry.kafka import topics
 from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
-from retry.delay_queue.table.interface import CONTROL
-from tests.simulation.door import FIRED, HISTORY, SCHEDULES, SOURCE
+from tests.simulation.entry_source import FIRED, HISTORY, SCHEDULES, SOURCE
 from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
 from tests.simulation.worker import Crashed, Host, Process
@@ -257,5 +257,5 @@ def _one(record: MemoryRecord, changelog: str) -> str:
     place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
     if record.topic() != changelog:
         return place
-    named = key[1:].decode() if key[:1] == CONTROL else f"{entries.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
+    named = key[1:].decode() if key[:1] == CONTROL else f"{entry_keys.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
     return f"{place} {'-' if record.value() is None else '+'}{named}"

@@ -1,4 +1,4 @@
-"""`python -m tests.soak [--minutes 60]`: load and faults for so long, then `retry verify`, and a line in docs/soak.md."""
+"""`python -m tests.soak [--minutes 60]`: load and faults for so long, then `retry verify`; a line in docs/evidence/soak.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=300.0, help="letters a second, besides those that fail again")
     parser.add_argument("--fails", type=float, default=0.1, help="part of all retries that fail again")
     parser.add_argument("--seed", type=int, default=wall_ms() % 1_000_000, help="of the faults and of the letters")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "soak.md", help="where the line of result goes")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs/evidence/soak.md", help="where the line of result goes")
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
     # A broker that is killed every few minutes is no news.

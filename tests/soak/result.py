@@ -27,8 +27,12 @@ KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck"
 _HEAD = """\
 # Soaks
 
-Each line is one run of `make soak`: letters, what was done to workers and broker meanwhile, and what `retry verify` found
-afterwards. Lateness is by the broker's clock, faults and outages included; the workers and the broker share one machine.
+This page lists long runs under load and random faults, for operators who ask how the service holds over time. Each line
+is one run of `make soak`: the letters, what was done to workers and broker meanwhile, and what `retry verify` found
+afterwards.
+
+*Undone records* are those of aborted transactions, which `read_committed` consumers never see. Lateness is by the
+broker's clock, faults and outages included. The workers and the broker share one machine.
 
 """
 _COLUMNS = (
@@ -107,7 +111,7 @@ def write(
     cells = (
         f"{begun} UTC", f"{(wall_ms() - began_ms) / 60_000:.0f}", f"{load.acknowledged + downstream.failed_again:,}",
         f"{downstream.done + downstream.failed_again:,}", f"{faults.done.total()}: {done}", found["lost"], found["duplicate"],
-        rest, f"{found['undone']:,}", f"{tables['checked'] - tables['differing']} of {tables['checked']}", late,
+        rest, f"{found['aborted']:,}", f"{tables['checked'] - tables['differing']} of {tables['checked']}", late,
     )  # fmt: skip
     before = file.read_text() if file.exists() else _HEAD + _row(_COLUMNS) + _row(["---"] * len(_COLUMNS))
     file.write_text(before + _row(cells))

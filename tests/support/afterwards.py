@@ -8,7 +8,7 @@ from tests.support.letters import Sender
 from tests.support.reading import Tail
 
 
-def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 60.0, ends_within_s: float = 10.0) -> Findings:
+def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 120.0, ends_within_s: float = 40.0) -> Findings:
     """Wait until every letter came back, end the workers with SIGTERM, and check.
 
     Args:

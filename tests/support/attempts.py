@@ -87,7 +87,7 @@ def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], 
 def lineages(letters: Iterable[Row], made: Iterable[Attempt]) -> dict[str, str]:
     """Fate of each lineage, by id: that of its newest letter."""
     newest: dict[str, Row] = {}
-    for letter in sorted(distinct(letters), key=lambda x: (x["taken_ms"], x["attempt"], x["source"])):
+    for letter in sorted(distinct(letters), key=lambda x: (x["failed_ms"], x["attempt"])):
         newest[letter["id"]] = letter
     fates = {_name(row): row["fate"] for row in made}
     return {

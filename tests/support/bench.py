@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Entry, Named
-from retry.record import Header
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.lane import Lane
-from retry.testing.kafka import MemoryLog, MemoryTransactions
-from retry.delivery.sweep import Changelog, Swept, sweep
 from retry.delay_queue.table.interface import Table
+from retry.delivery.sweep import ChangelogPartition, Swept, sweep
+from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.record import Header
+from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_700_000_000_000
-CHANGELOG = Changelog("changelog", 1)
+CHANGELOG = ChangelogPartition("changelog", 1)
 
 
 class Door:
     """A gate that is open but to some destinations, and for so many entries of a team."""
 
     def __init__(self) -> None:
-        self.known: dict[bytes, Lane] = {}
+        self.lanes: dict[bytes, Lane] = {}
+        self.size_limits = RecordSizeLimits()
         self.closed: dict[str, str] = {}
         self.allowed: dict[str, int] = {}
         self.asked: list[Lane] = []
         self.took: set[str] = set()
+        self.doubted = False
 
     def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         self.asked.append(lane)
@@ -38,6 +41,15 @@ class Door:
     def give_back(self, lane: Lane, entries: int) -> None:
         if lane.team in self.allowed:
             self.allowed[lane.team] += entries
+
+    def look(self, destinations: set[str]) -> dict[str, str]:
+        return {}
+
+    def doubt(self, now_ms: int) -> None:
+        self.doubted = True
+
+    def doubts(self, now_ms: int) -> bool:
+        return self.doubted
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
         self.closed[destination] = why
@@ -53,13 +65,15 @@ class Bench:
         self.log, self.table = MemoryLog(), table or MemoryTable()
         self.log.create("changelog", 2)
         self.log.create("retry", 3)
-        self.log.create("narrow", 1, bytes_max=50)
+        self.log.create("narrow", 1, bytes_max=120)
         self.gate = Door()
+        limits = self.log.bytes_max
+        self.gate.size_limits = RecordSizeLimits(lambda topics: {topic: limits[topic] for topic in topics & limits.keys()})
         self.open()
 
     def open(self) -> None:
         """Take over from whoever had the shard."""
-        self.writer = MemoryTransactions(self.log, "shard-1")
+        self.writer = MemoryTransactionalProducer(self.log, "shard-1")
         self.writer.open()
 
     def put(
@@ -67,11 +81,11 @@ class Bench:
         team: str = "team", ordered: bool = False,
     ) -> bytes:  # fmt: skip
         """Put an entry into the changelog and the table; its key."""
-        stem = entries.order(team, "orders.DLT", b"k") * ordered + entries.key_stem("orders.DLT", 0)
-        offset, lane = len(self.log.read("changelog")), entries.lane(team, "orders.DLT", to, ordered)
-        key = entries.key(due_at_ms, stem, offset, lane)
+        stem = entry_keys.order(team, "orders.DLT", b"k") * ordered + entry_keys.key_stem("orders.DLT", 0)
+        offset, lane = len(self.log.read("changelog")), entry_keys.lane(team, "orders.DLT", to, ordered)
+        key = entry_keys.key(due_at_ms, stem, offset, lane)
         entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
-        self.write([(key, envelope or entries.encode(entry))])
+        self.write([(key, envelope or envelopes.encode(entry))])
         return key
 
     def named(
@@ -79,14 +93,14 @@ class Bench:
         headers: Sequence[Header] = (), **also: Any,
     ) -> bytes:  # fmt: skip
         """Put an entry with a name; its key."""
-        lane, stem = entries.named_lane("door", "schedules", to), entries.key_stem("schedules", 0)
-        key = entries.named_key(due_at_ms, entries.name("door", "schedules", name), version, stem, version, lane)
-        self.write([(key, entries.encode(Named(to, b"k", value, [*headers], None, "door", **also)))], fold=fold)
+        lane, stem = entry_keys.named_lane("door", "schedules", to), entry_keys.key_stem("schedules", 0)
+        key = entry_keys.named_key(due_at_ms, entry_keys.name("door", "schedules", name), version, stem, version, lane)
+        self.write([(key, envelopes.encode(Named(to, b"k", value, [*headers], None, "door", **also)))], fold=fold)
         return key
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
-        row = entries.cancel(entries.name("door", "schedules", name), version, entries.key_stem("schedules", 0), version)
+        row = envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
         self.write([row])
         return row[0]
 

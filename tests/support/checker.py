@@ -29,14 +29,14 @@ from typing import Any
 
 import orjson
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import END_KEY
-from retry.errors import EntryUnreadable
-from retry.kafka import topics
 from retry.dead_letters import retry_headers as names
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.table.interface import CONTROL, Identity
 from retry.delay_queue.table.read_only_table import stored
 from retry.delay_queue.table.rocksdb import Memory
+from retry.errors import EntryUnreadable
+from retry.kafka import topics
 from retry.telemetry import offset_records
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
@@ -187,7 +187,7 @@ def _moved_away(changelog: Iterable[Record]) -> list[bytes]:
 
 def _delivery(key: bytes) -> tuple[str, int]:
     try:
-        where = entries.source(key)
+        where = entry_keys.source(key)
     except EntryUnreadable:
         return key.hex(), 0
     return f"{where.topic}/{where.partition}/{where.offset}", where.due_at_ms
@@ -239,7 +239,7 @@ def _differences(path: Path, identity: Identity, records: list[Record]) -> list[
 
 def _named(key: bytes) -> str:
     try:
-        return str(entries.source(key))
+        return str(entry_keys.source(key))
     except EntryUnreadable:
         return key[: len(END_KEY) + 30].hex()
 

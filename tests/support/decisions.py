@@ -29,7 +29,7 @@ def attempt(lineage: str, number: int, fate: str, **other: Any) -> Row:
     return usual | other
 
 
-def park(lineage: str, number: int, reason: str = "max_attempts", **other: Any) -> Row:
+def park(lineage: str, number: int, reason: str | None = "max_attempts", **other: Any) -> Row:
     """A decision to park, 1 s after the failure before it."""
     failed_ms = other.pop("failed_ms", 1_000 * (number - 1))
     usual = {

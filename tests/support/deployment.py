@@ -15,11 +15,11 @@ from confluent_kafka.admin import NewTopic
 from retry.kafka import topics
 from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import admin
+from tests.support.topics import create_all
 
 __all__ = ["ROOT", "Deployment", "WorkerProcess", "await_that"]
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
-_ASK_S = 20.0
 
 
 class Deployment:
@@ -97,8 +97,7 @@ class Deployment:
     def create(self, wanted: Mapping[str, tuple[int, dict[str, str]]]) -> None:
         """Create topics: partitions and configuration by name."""
         new = [NewTopic(topic, count, self._copies, config=config) for topic, (count, config) in wanted.items()]
-        for done in self.admin.create_topics(new).values():
-            done.result(_ASK_S)
+        create_all(self.admin, new)
         await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))
 
     def prepare(self) -> Deployment:
@@ -107,7 +106,7 @@ class Deployment:
         assert made.returncode == 0, made.stderr
         return self
 
-    def command(self, *arguments: str, timeout_s: float = 60, **environ: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = 180, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run `retry …` to its end."""
         return subprocess.run(
             [sys.executable, "-m", "retry", *arguments],

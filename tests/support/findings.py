@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retry.analytics.advice.evidence import Cell, Evidence, Kind, survival
-from retry.analytics.advice.summary import judged, saving, worth
+from retry.analytics.advice.summary import advice_by_kind, saving, worth
 
 Rows = list[dict[str, Any]]
 _HOUR_MS = 3_600_000
@@ -28,13 +28,14 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     chance = random.Random(1)
     kinds = {(called.get(team, team), called.get(each, each)): made for (team, each), made in CHANCES.items()}
     evidence = {Kind(*kind): _evidence(chance, *made) for kind, made in kinds.items()}
-    advice = judged(evidence)
+    advice = advice_by_kind(evidence)
     policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
     top = _fingerprints(list(kinds))
     return {
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
         "totals": _totals(),
         "assumed": 0,
+        "not_counted": [{"why": "unreadable", "records": 4}, {"why": "version 3", "records": 1}],
         "worth": worth(evidence, advice),
         "saving": saving(advice),
         "survival_by_attempt": _curves(policies, "attempt", range(1, 9)),
@@ -42,8 +43,11 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "time_to_recovery": _times(policies, 3_000),
         "waste": [{"team": t, "exception": e, "retries": 900, "wasted": 300, "bytes": 9, "wasted_bytes": 3} for t, e in kinds],
         "comparison": [
-            {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "unknown": 11,
+            {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "unknown": 11, "waiting": 4,
              "retries": 2_000, "recovery": 0.78, "recovery_low": 0.75, "recovery_high": 0.81} for t, p in policies
+        ],
+        "parked_by_reason": [
+            {"team": t, "policy": p, "reason": reason, "letters": 90} for t, p in policies for reason in ("max_attempts", "rule")
         ],
         "fingerprints": top,
         "fingerprints_over_time": [
@@ -80,6 +84,7 @@ def _totals() -> dict[str, Any]:
         "parked": 2_700,
         "expired": 120,
         "unknown": 140,
+        "waiting": 60,
         "retries": 31_250,
         "wasted": 16_400,
     }
@@ -93,7 +98,7 @@ def _curves(policies: Rows | list[tuple[str, str]], name: str, places: Sequence[
     for nth, (team, _) in enumerate(policies):
         for place, left in zip(places, survival([0.4 - 0.1 * nth] * len(places))[1:], strict=True):
             bounds = {"survival_low": left * 0.9, "survival_high": min(1, left * 1.1)}
-            rows.append({"team": team, name: place, "at_risk": 9, "recovered": 3, "survival": left, **bounds})
+            rows.append({"team": team, name: place, "at_risk": 9, "recovered": 3, "hazard": 1 / 3, "survival": left, **bounds})
     return rows
 
 

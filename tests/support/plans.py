@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from retry.record import Header
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
-from retry.policies.plan import Plan
 from retry.policies.registry import Registry
-from retry.policies.route import Route
-from retry.policies.rule import Case
+from retry.policies.route import MatchInput, RetryPlan, Route
+from retry.record import Header
 
 
 @cache
@@ -22,12 +20,12 @@ def registry_of(text: str) -> Registry:
 
 def case(
     attempt: int = 1, age_ms: int = 0, headers: Sequence[Header] = (), null_value: bool = False, **failure: str | None
-) -> Case:
+) -> MatchInput:
     """A letter; what is not given is unknown, the first retry, or not there."""
-    return Case(Failure(**failure), attempt, age_ms, headers, null_value)  # type: ignore[arg-type]
+    return MatchInput(Failure(**failure), attempt, age_ms, headers, null_value)  # type: ignore[arg-type]
 
 
-def plan(route: Route, asked: Case) -> Plan:
+def plan(route: Route, asked: MatchInput) -> RetryPlan:
     """The plan of a route for it."""
     return route.plan(
         asked.failure,
@@ -38,6 +36,6 @@ def plan(route: Route, asked: Case) -> Plan:
     )
 
 
-def plan_for(route: Route, exception: str | None) -> Plan:
+def plan_for(route: Route, exception: str | None) -> RetryPlan:
     """The plan of a route for a letter that names its exception and nothing else."""
     return plan(route, case(exception=exception))

@@ -20,7 +20,7 @@ _HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)")
 _POLL_S = 0.05
 
 
-def await_that(what: str, holds: object, timeout_s: float = 30.0) -> None:
+def await_that(what: str, holds: object, timeout_s: float = 90.0) -> None:
     """Ask `holds` until it says yes; the way in which tests wait for something."""
     deadline = Deadline(timeout_s)
     while not holds():  # type: ignore[operator]
@@ -66,7 +66,7 @@ class WorkerProcess:
             )  # fmt: skip
         return self
 
-    def await_ready(self, timeout_s: float = 45.0) -> WorkerProcess:
+    def await_ready(self, timeout_s: float = 120.0) -> WorkerProcess:
         """Wait until every shard that it owns is swept."""
         await_that(f"{self.name} is ready", self.ready, timeout_s)
         return self
@@ -129,7 +129,7 @@ class WorkerProcess:
         assert self._process
         return self._process.wait(timeout_s)
 
-    def terminate(self, timeout_s: float = 10.0) -> float:
+    def terminate(self, timeout_s: float = 40.0) -> float:
         """SIGTERM; returns how many seconds it took to end, and fails if these are too many or the end is a failure."""
         began_s = monotonic_s()
         self.signal(signal.SIGTERM)

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from retry.clock import Deadline, pause
+from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
 
 Place = tuple[str, int]
 Ends = dict[Place, int]
@@ -69,7 +70,7 @@ def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicParti
     return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in topics for n in found[topic].partitions]
 
 
-def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 60.0) -> list[Record]:
+def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 120.0) -> list[Record]:
     """Every record of some topics.
 
     Read is up to the end that counts undecided records, so a transaction that stays open makes this fail and not pass.
@@ -107,11 +108,16 @@ def _record(m: Message) -> Record:
 
 
 def _ends(client: AdminClient, wanted: list[TopicPartition]) -> Ends:
+    # Of a topic that was just made, the client may not know the leaders yet.
+    return until_answered(lambda within_s: _ends_now(client, wanted, within_s), 3 * _ASK_S, NOT_KNOWN_YET)
+
+
+def _ends_now(client: AdminClient, wanted: list[TopicPartition], within_s: float) -> Ends:
     asked = client.list_offsets(
         {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in wanted},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=within_s,
     )  # fmt: skip
-    return {(p.topic, p.partition): done.result(_ASK_S).offset for p, done in asked.items()}
+    return {(p.topic, p.partition): done.result(within_s).offset for p, done in asked.items()}
 
 
 class Tail:
@@ -131,14 +137,14 @@ class Tail:
         self.seen |= {record.header(self._header) for record in new}
         return new
 
-    def await_seen(self, count: int, timeout_s: float) -> None:
+    def await_seen(self, count: int, timeout_s: float = 120.0) -> None:
         """Read until so many different ones were seen."""
         deadline = Deadline(timeout_s)
         while len(self.seen) < count:
             assert not deadline.passed(), f"{len(self.seen)} of {count} came back within {timeout_s:.0f} s"
             self.read()
 
-    def await_more(self, count: int, timeout_s: float) -> None:
+    def await_more(self, count: int, timeout_s: float = 120.0) -> None:
         """Read until so many more different ones were seen."""
         self.await_seen(len(self.seen) + count, timeout_s)
 

@@ -16,12 +16,12 @@ from urllib.request import urlopen
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import NewTopic
 
-from retry.scheduling import client
 from retry.kafka import topics
+from retry.scheduling import client
 from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, admin, read
+from tests.support.topics import create_all
 
-_ASK_S = 20.0
 _REST = re.compile(r"rest on 127\.0\.0\.1:(\d+)")
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
@@ -55,8 +55,7 @@ class Scheduling:
     def create(self, wanted: dict[str, dict[str, str]]) -> None:
         """Create topics, by name with configuration."""
         new = [NewTopic(topic, self.partitions, 1, config=config) for topic, config in wanted.items()]
-        for done in self.admin.create_topics(new).values():
-            done.result(_ASK_S)
+        create_all(self.admin, new)
         await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))
 
     def instance(self, name: str = "a", **environ: str) -> WorkerProcess:
@@ -101,7 +100,7 @@ class Scheduling:
         """All that came to the target."""
         return self.read(self.target)
 
-    def await_sent(self, count: int, timeout_s: float = 40.0) -> list[Record]:
+    def await_sent(self, count: int, timeout_s: float = 120.0) -> list[Record]:
         """Wait until so many came to the target."""
         await_that(f"{count} were sent", lambda: len(self.sent()) >= count, timeout_s)
         return self.sent()
@@ -136,7 +135,7 @@ class Scheduling:
     def assert_verified(self, *instances: WorkerProcess) -> None:
         """Nothing is wrong, and no letter was looked for."""
         found = self.verified(*instances)
-        assert (found["exit"], found["findings"], found["unjudged"]) == (0, {}, {})
+        assert (found["exit"], found["findings"], found["unchecked"]) == (0, {}, {})
         assert (found["letters"], found["not_taken_in"], found["tables"]["differing"]) == (0, 0, 0)
         assert all(found["tables"]["checked"] > 0 for _ in instances)
 

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from retry.analytics.decode import day
+from retry.analytics.folder_names import laid_out
 from retry.analytics.schemas import LETTER, POSITION, SENT
 from tests.support.events import Events, rows
 
@@ -19,7 +20,7 @@ def write(spark: SparkSession, found: Events, folder: Path) -> None:
         ("retries", found.sent, SENT, "sent_ms"),
         ("positions", found.positions, POSITION, "at_ms"),
     ):
-        made = spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms))
+        made = laid_out(spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms)))
         folders = ["day", *({"team"} & set(schema.names))]
         made.repartition(*folders).write.partitionBy(*folders).parquet(str(folder / name))
     spark.range(1).select(lit(found.until_ms).alias("until_ms")).write.parquet(str(folder / "horizon"))

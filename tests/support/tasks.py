@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Named
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Named
 from tests.support.deployment import Deployment
 from tests.support.reading import COMMITTED, QUIET, Record, read
 
 Task = tuple[str, str]
-_WITHIN_S = 20.0
+_WITHIN_S = 90.0
 
 
 class Run(NamedTuple):
@@ -81,10 +81,10 @@ class Tasks:
         found: dict[bytes, bytes | None] = {}
         for record in read(self.deployment.bootstrap_servers, [self.deployment.names.changelog], COMMITTED):
             found[record.key or b""] = record.value
-        named = ((key, value) for key, value in found.items() if value is not None and key[:1] == bytes([entries.NAMED]))
+        named = ((key, value) for key, value in found.items() if value is not None and key[:1] == bytes([entry_keys.NAMED]))
         return {
-            json.loads(entry.key or b"{}").get("taskName", "?"): (entries.due_at_ms(key), entry)
-            for key, entry in ((key, entries.decode_named(value)) for key, value in named)
+            json.loads(entry.key or b"{}").get("taskName", "?"): (entry_keys.due_at_ms(key), entry)
+            for key, entry in ((key, envelopes.decode_named(value)) for key, value in named)
         }
 
     def parked(self) -> list[Record]:

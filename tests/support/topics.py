@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from retry.kafka.asked_again import until_answered
 from tests.support.process import await_that
 
 _ASK_S = 20.0
@@ -28,6 +29,18 @@ def delete(admin: AdminClient, topic: str) -> None:
 def create(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Create a topic, as soon as the name is free."""
     await_that(f"{topic} is there", lambda: _created(admin, NewTopic(topic, partitions, 1, config=dict(config or {}))))
+
+
+def create_all(admin: AdminClient, new: Iterable[NewTopic]) -> None:
+    """Create topics. A broker that was starved for seconds counts as away for a moment, and is asked again."""
+    left = {each.topic: each for each in new}
+
+    def made(within_s: float) -> None:
+        for topic, done in admin.create_topics(list(left.values()), request_timeout=within_s).items():
+            done.result(within_s)
+            del left[topic]
+
+    until_answered(made, 3 * _ASK_S, (KafkaError.INVALID_REPLICATION_FACTOR,))
 
 
 def _created(admin: AdminClient, new: NewTopic) -> bool:

@@ -122,7 +122,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- range $name, $value := $v.settings }}
 - name: RETRY_{{ $name | snakecase | upper }}
+{{- if eq $name "httpHosts" }}
+  {{- $full := include "retry.fullname" $.root }}
+  value: {{ printf "%s-api,%s-scheduler,%s-worker,*.svc,*.svc.cluster.local,%s" $full $full $full $value | trimSuffix "," | quote }}
+{{- else }}
   value: {{ include "retry.plain" $value }}
+{{- end }}
 {{- end }}
 {{- include "retry.properties" (dict "prefix" "RETRY_KAFKA_" "of" $v.kafka) }}
 {{- with $v.registry.url }}

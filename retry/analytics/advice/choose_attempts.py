@@ -73,10 +73,10 @@ def choose(evidence: Evidence, *, keep: float = KEEP, enough: int = ENOUGH) -> A
     """
     made = evidence.attempts
     now = evidence.hazards()
-    if (known := evidence.known(1)) < enough:
-        return _advice(evidence, "unknown", made, {}, 0.0, missing=enough - known)
+    if (ended := evidence.ended(1)) < enough:
+        return _advice(evidence, "unknown", made, {}, 0.0, missing=enough - ended)
     attempts = next((n for n in range(1, made) if kept_low(evidence, n, keep) >= keep), made)
-    delays_ms = {n: cell.delay_ms for n in range(1, attempts + 1) if (cell := _better(evidence.cells[n]))}
+    delays_ms = {n: cell.delay_ms for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells[n]))}
     if attempts < made:
         return _advice(evidence, "fewer", attempts, delays_ms, kept_low(evidence, attempts, keep))
     verdict = "delays" if delays_ms else "keep"
@@ -92,14 +92,14 @@ def kept_low(evidence: Evidence, attempts: int, keep: float = KEEP) -> float:
     recovers = 1 - survival(hazards)[attempts]
     if recovers == 0:
         return 1 - lost_high if not any(hazards) and keep < 1 else 0.0
-    recovers_low = chance(round(recovers * evidence.known(1)), evidence.known(1)).low
+    recovers_low = chance(round(recovers * evidence.ended(1)), evidence.ended(1)).low
     return recovers_low / (recovers_low + (1 - recovers_low) * lost_high)
 
 
 def _later(evidence: Evidence, attempts: int) -> Chance:
     """How likely a letter that still fails after so many attempts would recover by a later one."""
     later = range(attempts + 1, evidence.attempts + 1)
-    each = chance(sum(map(evidence.recovered, later)), sum(map(evidence.known, later)))
+    each = chance(sum(map(evidence.recovered, later)), sum(map(evidence.ended, later)))
     left = survival([evidence.hazard(n).likely for n in later])
     # As many retries as it would get on the average.
     made = sum(left[:-1])
@@ -107,17 +107,17 @@ def _later(evidence: Evidence, attempts: int) -> Chance:
     return Chance(low, likely, max(high, 1 - left[-1]))
 
 
-def _better(cells: tuple[Cell, ...]) -> Cell | None:
+def _better_delay(cells: tuple[Cell, ...]) -> Cell | None:
     """The shortest delay of those that are as good as the best, where that is clearly better than all others together."""
-    tried = [cell for cell in cells if cell.known >= CELL_ENOUGH]
+    tried = [cell for cell in cells if cell.ended >= CELL_ENOUGH]
     if len(tried) < 2:
         return None
-    best = max(tried, key=lambda cell: chance(cell.recovered, cell.known).low)
+    best = max(tried, key=lambda cell: chance(cell.recovered, cell.ended).low)
     others = [cell for cell in cells if cell is not best]
-    low = chance(best.recovered, best.known).low
-    if low <= chance(sum(cell.recovered for cell in others), sum(cell.known for cell in others)).high:
+    low = chance(best.recovered, best.ended).low
+    if low <= chance(sum(cell.recovered for cell in others), sum(cell.ended for cell in others)).high:
         return None
-    return next(cell for cell in tried if cell.recovered / cell.known >= low)
+    return next(cell for cell in tried if cell.recovered / cell.ended >= low)
 
 
 def _advice(
@@ -134,8 +134,8 @@ def _advice(
 
 
 def _hazard_at(evidence: Evidence, attempt: int, delay_ms: int | None) -> float:
-    found = next((cell for cell in evidence.cells[attempt] if cell.delay_ms == delay_ms), None)
-    return evidence.hazard(attempt).likely if found is None else found.recovered / found.known
+    cell = next((each for each in evidence.cells[attempt] if each.delay_ms == delay_ms), None)
+    return evidence.hazard(attempt).likely if cell is None else cell.recovered / cell.ended
 
 
 def _missing(evidence: Evidence, keep: float) -> int:
@@ -147,4 +147,4 @@ def _missing(evidence: Evidence, keep: float) -> int:
     bearable = recovers * (1 - keep) / (keep * reach)
     # Wilson's upper bound of nothing in n is z² / (n + z²).
     z2 = Z**2
-    return max(1, math.ceil(z2 / bearable - z2) - evidence.known(evidence.attempts)) if bearable > 0 else 0
+    return max(1, math.ceil(z2 / bearable - z2) - evidence.ended(evidence.attempts)) if bearable > 0 else 0

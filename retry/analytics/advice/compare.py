@@ -1,4 +1,4 @@
-"""One policy file beside another, on the same failures."""
+"""Compares what two policy files would have made of the same failures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retry.analytics.advice.evidence import Evidence, Kind
-from retry.analytics.advice.replay import Expected, Start, blind, replay
+from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
+from retry.analytics.text_table import aligned
 from retry.policies.registry import Registry
+from retry.printable import visible
 
+_NAME_CHARS_MAX = 60
 _NAMES = ("letters", "retries", "unobserved", "recovered", "recovered_low", "recovered_high", "parked")
 
 
@@ -17,37 +20,34 @@ def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: 
 
     `now` and `tried` have for all letters `letters`, `retries`, `unobserved`, `recovered` with `recovered_low` and
     `recovered_high`, `parked`, `p50_ms` and `p90_ms` of the time to recovery; `kinds` the same of each kind with `team` and
-    `exception`, where most retries differ first; `unjudged` names the rules of either that ask what outcomes do not tell.
+    `exception`, where most retries differ first; `unjudged` names the rules of either with conditions that outcomes
+    cannot answer.
     """
     both = replay(now, starts, evidence), replay(tried, starts, evidence)
     kinds = [
         {"team": kind.team, "exception": kind.exception, "now": _plain(both[0][kind]), "tried": _plain(both[1][kind])}
         for kind in sorted(both[0], key=lambda kind: (-abs(both[0][kind].retries - both[1][kind].retries), str(kind)))
     ]
-    unjudged = sorted({*blind(now, starts), *blind(tried, starts)})
+    unjudged = sorted({*unjudged_rules(now, starts), *unjudged_rules(tried, starts)})
     return {"now": _plain(_sum(both[0])), "tried": _plain(_sum(both[1])), "kinds": kinds, "unjudged": unjudged}
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def lines(comparison: Mapping[str, Any]) -> list[str]:
     """The comparison as a table for people."""
     rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "recovered", "parked", "p50", "p90")]
-    for kind in [{"team": "all", "exception": ""} | {name: found[name] for name in ("now", "tried")}, *found["kinds"]]:
+    for kind in [{"team": "all", "exception": ""} | {name: comparison[name] for name in ("now", "tried")}, *comparison["kinds"]]:
         for which in ("now", "tried"):
             # A name may hold anything, and this goes to a terminal and into comments.
             name = f"{kind['team']} {kind['exception']}".strip() if which == "now" else ""
-            rows.append(("".join(c if c.isprintable() else "\ufffd" for c in name)[:60], which, *_cells(kind[which])))
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    table = [
-        "  ".join(cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+            rows.append((visible(name, _NAME_CHARS_MAX), which, *_cells(kind[which])))
     notes = []
-    if found["tried"]["unobserved"] >= 0.5:
-        never = f"{found['tried']['unobserved']:,.0f} of the retries are of attempts that were never made"
+    if comparison["tried"]["unobserved"] >= 0.5:
+        never = f"{comparison['tried']['unobserved']:,.0f} of the retries are of attempts that were never made"
         notes.append(f"{never}: they are counted as bringing nothing")
-    if found["unjudged"]:
-        notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {', '.join(found['unjudged'])}")
-    return [line.rstrip() for line in table] + notes
+    if comparison["unjudged"]:
+        unjudged = ", ".join(comparison["unjudged"])
+        notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {unjudged}")
+    return aligned(rows, names=2) + notes
 
 
 def _cells(each: Mapping[str, Any]) -> list[str]:
@@ -60,8 +60,8 @@ def _plain(each: Expected) -> dict[str, Any]:
     return {name: getattr(each, name) for name in _NAMES} | {"p50_ms": each.wait_ms(0.5), "p90_ms": each.wait_ms(0.9)}
 
 
-def _sum(found: Mapping[Kind, Expected]) -> Expected:
+def _sum(by_kind: Mapping[Kind, Expected]) -> Expected:
     together = Expected()
-    for each in found.values():
+    for each in by_kind.values():
         together.add(each)
     return together

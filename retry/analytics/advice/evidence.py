@@ -15,7 +15,7 @@ _NEAR = (0.7, 1.42)
 
 
 class Kind(NamedTuple):
-    """A kind of failure: whose, and the class of the exception; None where the letters do not tell."""
+    """A kind of failure: the team, and the class of the exception; None where the letters do not contain it."""
 
     team: str
     exception: str | None
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     unknown: int = 0
 
     @property
-    def known(self) -> int:
+    def ended(self) -> int:
         """Those whose end is known."""
         return self.recovered + self.failed
 
@@ -44,7 +44,7 @@ class Chance(NamedTuple):
     high: float
 
 
-# Of what was never tried nothing is known.
+# Of an attempt that was never made.
 UNKNOWN = Chance(0.0, 0.0, 1.0)
 
 
@@ -75,24 +75,24 @@ class Evidence:
     @classmethod
     def of(cls, cells: Iterable[Cell]) -> Evidence:
         """The evidence of cells in any order."""
-        found: dict[int, list[Cell]] = {}
+        by_attempt: dict[int, list[Cell]] = {}
         for cell in sorted(cells):
-            found.setdefault(cell.attempt, []).append(cell)
-        return cls({attempt: tuple(found.get(attempt, ())) for attempt in range(1, max(found, default=0) + 1)})
+            by_attempt.setdefault(cell.attempt, []).append(cell)
+        return cls({attempt: tuple(by_attempt.get(attempt, ())) for attempt in range(1, max(by_attempt, default=0) + 1)})
 
     @property
     def attempts(self) -> int:
         """The last attempt of which any retry's end is known; 0 where none is."""
-        return max((attempt for attempt in self.cells if self.known(attempt)), default=0)
+        return max((attempt for attempt in self.cells if self.ended(attempt)), default=0)
 
     @property
     def letters(self) -> int:
         """Letters that were to be retried at all."""
-        return sum(cell.known + cell.unknown for cell in self.cells.get(1, ()))
+        return sum(cell.ended + cell.unknown for cell in self.cells.get(1, ()))
 
-    def known(self, attempt: int) -> int:
+    def ended(self, attempt: int) -> int:
         """Retries of this attempt whose end is known."""
-        return sum(cell.known for cell in self.cells.get(attempt, ()))
+        return sum(cell.ended for cell in self.cells.get(attempt, ()))
 
     def recovered(self, attempt: int) -> int:
         """Those of them that recovered."""
@@ -100,7 +100,7 @@ class Evidence:
 
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
-        return chance(self.recovered(attempt), self.known(attempt))
+        return chance(self.recovered(attempt), self.ended(attempt))
 
     def hazard_after(self, attempt: int, delay_ms: int) -> Chance:
         """How likely it recovers after such a delay: of those that waited about as long where there are enough, else of all."""
@@ -108,11 +108,11 @@ class Evidence:
         nearest = min(cells, key=lambda cell: abs(math.log(max(cell.delay_ms, 1) / max(delay_ms, 1))), default=None)
         if (
             nearest is None
-            or nearest.known < CELL_ENOUGH
+            or nearest.ended < CELL_ENOUGH
             or not _NEAR[0] <= max(delay_ms, 1) / max(nearest.delay_ms, 1) <= _NEAR[1]
         ):
             return self.hazard(attempt)
-        return chance(nearest.recovered, nearest.known)
+        return chance(nearest.recovered, nearest.ended)
 
     def hazards(self) -> list[float]:
         """The likely hazards of all attempts from 1."""
@@ -120,7 +120,7 @@ class Evidence:
 
 
 def survival(hazards: Iterable[float]) -> list[float]:
-    """Which part of the letters still fails before each attempt, and in the last place after all: Kaplan and Meier, JASA 53
+    """Share of the letters that still fail before each attempt, and as the last item after all: Kaplan and Meier, JASA 53
     (1958) 457-481.
 
     >>> survival([0.5, 0.5])

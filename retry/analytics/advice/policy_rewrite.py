@@ -1,4 +1,4 @@
-"""The policy file with a rule for each advice: the present text, comments and all, and nothing else changed.
+"""Adds a rule for each advice to a policy file, and keeps the rest of its text, comments included.
 
 The rules of a topic are gone through as a worker does. Before each that such a letter may match, and at the end where none
 takes all of them, comes the same rule narrowed to the exception, with `max_attempts`, and for each better delay one with
@@ -23,8 +23,7 @@ from retry.analytics.advice.choose_attempts import Advice
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
-from retry.policies.route import Route
-from retry.policies.rule import Case, Condition
+from retry.policies.route import Condition, MatchInput, Route
 
 _NAME_CHARS_MAX = 400
 # How far names stand in, and the items of a list.
@@ -61,12 +60,12 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
     registry = parse(text, name)
     yaml = _yaml(text)
     document = yaml.load(text)
-    wanted = [
+    changing = [
         each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
         if each.advice.changes and len(each.exception) <= _NAME_CHARS_MAX and each.exception.isprintable()
     ]  # fmt: skip
     added = sum(
-        _amend_team(section["topics"], registry, team, wanted) for team, section in (document or {}).get("teams", {}).items()
+        _amend_team(section["topics"], registry, team, changing) for team, section in (document or {}).get("teams", {}).items()
     )
     out = io.StringIO()
     yaml.dump(document, out)
@@ -78,7 +77,7 @@ def _yaml(text: str) -> YAML:
     """Reads and writes as this file is written."""
     yaml = YAML()
     yaml.preserve_quotes = True
-    # A rule is told in full beside the one that it was made of: policy files have no aliases.
+    # Each rule is written in full, also beside the one that it was made of: policy files have no aliases.
     yaml.representer.ignore_aliases = lambda *_: True
     yaml.width = 4_096
     nested, listed = _NESTED.search(text), _LISTED.search(text)
@@ -87,8 +86,8 @@ def _yaml(text: str) -> YAML:
     return yaml
 
 
-def _amend_team(topics: Iterable[Any], registry: Registry, team: str, wanted: Iterable[Advised]) -> int:
-    own = [each for each in wanted if each.team == team]
+def _amend_team(topics: Iterable[Any], registry: Registry, team: str, changing: Iterable[Advised]) -> int:
+    own = [each for each in changing if each.team == team]
     routes = {each.name: each for each in registry.routes()}
     added = 0
     for topic in topics:
@@ -108,29 +107,29 @@ def _amend_topic(topic: Any, route: Route, advised: Iterable[Advised]) -> int:
     present = topic.get("rules", [])
     before: dict[int, list[CommentedMap]] = {}
     for each in advised:
-        for place, rules in _narrowed_rules(present, route, each):
-            before.setdefault(place, []).extend(rules)
+        for index, rules in _narrowed_rules(present, route, each):
+            before.setdefault(index, []).extend(rules)
     if any(before.values()) and not present:
         topic["rules"] = present = CommentedSeq()
-    # From the end, so that the places stay what they are.
-    for place in sorted(before, reverse=True):
-        for rule in reversed(before[place]):
-            present.insert(place, rule)
+    # From the end, so that the positions stay what they are.
+    for index in sorted(before, reverse=True):
+        for rule in reversed(before[index]):
+            present.insert(index, rule)
     return sum(map(len, before.values()))
 
 
 def _narrowed_rules(present: Any, route: Route, advised: Advised) -> Iterator[tuple[int, list[CommentedMap]]]:
     """What to insert, and before which of the present rules."""
-    case = Case(_failure(advised), 1, 0, (), False)
-    for place, (written, rule) in enumerate(zip(present, route.rules, strict=True)):
+    case = MatchInput(_failure(advised), 1, 0, (), False)
+    for index, (written, rule) in enumerate(zip(present, route.rules, strict=True)):
         if not all(each.holds(case) for each in rule.conditions if each.key in ("exception", "cause")):
             continue
         rest = [each for each in rule.conditions if each.key not in ("exception", "cause")]
         if not rule.plan.park:
-            yield place, _narrowed(written, rest, rule.plan.policy, advised)
+            yield index, _narrowed(written, rest, rule.plan.policy, advised)
         if not rest:
             return
-    yield len(present), _narrowed({}, [], route.usual.policy, advised)
+    yield len(present), _narrowed({}, [], route.default_plan.policy, advised)
 
 
 def _failure(advised: Advised) -> Failure:
@@ -141,10 +140,10 @@ def _narrowed(written: Mapping[str, Any], conditions: list[Condition], policy: P
     advice = advised.advice
     attempts = min(advice.attempts, policy.max_attempts)
     fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}
-    asked = next((each for each in conditions if each.key == "attempt"), None)
+    on_attempt = next((each for each in conditions if each.key == "attempt"), None)
     rules = []
     for attempt, delay_ms in sorted(advice.delays_ms.items()):
-        if attempt <= attempts and (asked is None or asked.test(attempt)):
+        if attempt <= attempts and (on_attempt is None or on_attempt.test(attempt)):
             # Full jitter would draw anything from 0 on, and that is not what was observed.
             timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
             rules.append(_rule(written, advised, {"attempt": attempt}, timing | fewer))
@@ -159,11 +158,13 @@ def _constant(delay_ms: int, max_delay_ms: int) -> CommentedMap:
     return _flow(kind="constant", delay=duration_text(delay_ms), **more)
 
 
-def _rule(written: Mapping[str, Any], advised: Advised, more: Mapping[str, Any], says: Mapping[str, Any]) -> CommentedMap:
+def _rule(
+    written: Mapping[str, Any], advised: Advised, conditions: Mapping[str, Any], settings: Mapping[str, Any]
+) -> CommentedMap:
     # Of the exact name, whatever stands in it.
     name = SingleQuotedScalarString(glob.escape(advised.exception))
-    kept = {key: value for key, value in written.items() if key not in ("exception", "cause")}
-    return _flow(**{"cause" if advised.is_cause else "exception": name}, **{**kept, **more, **says})
+    other_keys = {key: value for key, value in written.items() if key not in ("exception", "cause")}
+    return _flow(**{"cause" if advised.is_cause else "exception": name}, **{**other_keys, **conditions, **settings})
 
 
 def _flow(**keys: Any) -> CommentedMap:

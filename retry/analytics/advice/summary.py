@@ -10,7 +10,7 @@ from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose
 from retry.analytics.advice.evidence import Evidence, Kind
 
 
-def judged(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:
+def advice_by_kind(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:
     """The advice for each kind, where most is saved first, and of those alike the kind with more letters."""
     advice = {kind: choose(each, keep=keep, enough=enough) for kind, each in evidence.items()}
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
@@ -21,11 +21,11 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
     recovers now), and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`."""
     rows = []
     for kind, each in advice.items():
-        seen = evidence[kind]
+        observed = evidence[kind]
         hazards = [
-            dict(zip(("hazard_low", "hazard", "hazard_high"), seen.hazard(n), strict=True))
-            | {"attempt": n, "at_risk": seen.known(n)}
-            for n in range(1, seen.attempts + 1)
+            dict(zip(("hazard_low", "hazard", "hazard_high"), observed.hazard(n), strict=True))
+            | {"attempt": n, "at_risk": observed.ended(n)}
+            for n in range(1, observed.attempts + 1)
         ]
         more = {
             "saved": each.saved,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 
 from markupsafe import Markup
+
+from retry.clock import iso
+from retry.printable import visible
 
 _NONE = "–"
 _NAME_CHARS_MAX = 160
@@ -16,15 +18,10 @@ _SIZES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 def name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
     """A name that somebody else has chosen, fit to be shown: one line, nothing that turns or hides what stands beside it.
 
-    >>> name("a\\u202eb\\n"), name("x" * 9, 5), name(None)
-    ('a\ufffdb\ufffd', 'xx…xx', '(no name)')
+    >>> name("a.B"), name(""), name(None)
+    ('a.B', '(no name)', '(no name)')
     """
-    if not text:
-        return "(no name)"
-    shown = "".join(each if each.isprintable() else "\ufffd" for each in text)
-    half = (most - 1) // 2
-    # The end of a class's name tells more than its beginning.
-    return shown if len(shown) <= most else f"{shown[: most - 1 - half]}…{shown[-half:]}"
+    return visible(text, most) if text else "(no name)"
 
 
 def dotted(text: str | None) -> Markup:
@@ -89,7 +86,7 @@ def moment(ms: float | None) -> str:
     >>> moment(1_700_000_000_000)
     '2023-11-14 22:13'
     """
-    return _NONE if ms is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(ms / 1000))
+    return _NONE if ms is None else iso(int(ms))[:16].replace("T", " ")
 
 
 def _short(number: float) -> str:

@@ -47,9 +47,9 @@ def worth(rows: Rows) -> str:
 
 def survival_by_attempt(rows: Rows) -> str:
     """Part that still fails: `team`, `attempt`, `survival`, `survival_low`, `survival_high`."""
-    whole = [{"team": team, "attempt": 0, "survival": 1, "survival_low": 1, "survival_high": 1} for team in _seen(rows, "team")]
+    start = [{"team": team, "attempt": 0, "survival": 1, "survival_low": 1, "survival_high": 1} for team in _seen(rows, "team")]
     x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
-    return _curves([*whole, *rows], x)
+    return _curves([*start, *rows], x)
 
 
 def survival_by_time(rows: Rows) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from retry.analytics.html import plots, format as words
+from retry.analytics.html import format as words
+from retry.analytics.html import plots
 
 Rows = list[dict[str, Any]]
 
@@ -60,13 +61,13 @@ def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
 
 def _attempts_worth(worth: Rows) -> Rows:
     return [
-        {**hazard, "kind": _label(kind, "team", "exception"), "is_worth": _judged(kind, hazard["attempt"])}
+        {**hazard, "kind": _label(kind, "team", "exception"), "is_worth": _worth_label(kind, hazard["attempt"])}
         for kind in worth[:_KINDS_MAX]
         for hazard in kind["hazards"]
     ]
 
 
-def _judged(kind: Mapping[str, Any], attempt: int) -> str:
+def _worth_label(kind: Mapping[str, Any], attempt: int) -> str:
     if kind["verdict"] == "unknown":
         return "too little data"
     return "worth making" if attempt <= kind["attempts"] else "not worth it"
@@ -85,9 +86,9 @@ def _named(rows: Rows, *columns: str) -> Rows:
 
 def _seen_when(findings: Mapping[str, Any]) -> Rows:
     columns = ("team", "exception", "fingerprint")
-    places = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
-    rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in places]
-    rows.sort(key=lambda row: (places[tuple(row[each] for each in columns)], row["at_ms"]))
+    order = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
+    rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in order]
+    rows.sort(key=lambda row: (order[tuple(row[each] for each in columns)], row["at_ms"]))
     return [_numbers(row) | {"kind": f"{words.name(row['exception'], 30)} {words.name(row['fingerprint'])[:6]}"} for row in rows]
 
 

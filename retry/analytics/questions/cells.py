@@ -15,8 +15,7 @@ def cells(attempts: DataFrame) -> DataFrame:
     """How the retries of each kind of failure ended, by attempt and delay.
 
     Reads `team`, `exception`, `attempt`, `delay_ms`, `fate`, `bytes`. Gives `team`, `exception`, `attempt`, `delay_ms` (the
-    median of those that are within 41 % of each other), `delay_min_ms` and `delay_max_ms`, `recovered`, `failed`, `unknown`
-    (sent or waiting), `bytes`.
+    median of those that are within 41 % of each other), `recovered`, `failed`, `unknown` (sent or waiting), `bytes`.
     """
     delay_bin = F.floor(F.log2(F.greatest(F.col("delay_ms"), F.lit(1)).cast("double")) * _BINS_PER_DOUBLING)
     fate = F.col("fate")
@@ -24,16 +23,12 @@ def cells(attempts: DataFrame) -> DataFrame:
         attempts.groupBy("team", "exception", "attempt", delay_bin.alias("delay_bin"))
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
-            F.min("delay_ms").alias("delay_min_ms"),
-            F.max("delay_ms").alias("delay_max_ms"),
             F.count_if(fate == "recovered").alias("recovered"),
             F.count_if(fate == "failed").alias("failed"),
             F.count_if(~fate.isin("recovered", "failed")).alias("unknown"),
             F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
         )
-        .select(
-            "team", "exception", "attempt", "delay_ms", "delay_min_ms", "delay_max_ms", "recovered", "failed", "unknown", "bytes"
-        )
+        .drop("delay_bin")
     )
 
 
@@ -50,7 +45,7 @@ def starts(histories: DataFrame) -> DataFrame:
     )
 
 
-def places(attempts: DataFrame) -> DataFrame:
+def origins(attempts: DataFrame) -> DataFrame:
     """Where letters of each kind came from.
 
     Reads `team`, `topic`, `exception`, `cause`. Gives `team`, `topic`, `exception`, and `is_cause`: whether it was the root

@@ -1,12 +1,11 @@
-"""How far a proportion that was counted may be from the true one."""
+"""Confidence interval of a proportion, as Spark columns."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-# Two-sided 95 %.
-Z = 1.959964
+from retry.analytics.advice.evidence import Z
 
 
 def wilson(successes: Column, trials: Column) -> tuple[Column, Column]:

@@ -46,12 +46,12 @@ def over_time(
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
     at_ms = F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})")
-    wanted = among.select([F.col(key).alias(f"among_{key}") for key in _KEYS])
+    rows = among.select([F.col(key).alias(f"among_{key}") for key in _KEYS])
     # What a letter does not tell is null, and as good as any other.
     same = [F.col(key).eqNullSafe(F.col(f"among_{key}")) for key in _KEYS]
     return (
         _failures(attempts, parked)
-        .join(F.broadcast(wanted), on=same, how="left_semi")
+        .join(F.broadcast(rows), on=same, how="left_semi")
         .where((F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms))
         .groupBy(*_KEYS, at_ms.alias("at_ms"))
         .agg(F.count("*").alias("failures"))

@@ -1,4 +1,4 @@
-"""What will Kafka delete before it is processed, or before anybody has looked at it."""
+"""Which retries and parked letters will Kafka delete soon."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from retry.analytics.questions.confidence import Z, wilson
+from retry.analytics.advice.evidence import Z
+from retry.analytics.questions.confidence import wilson
 
 # Steps of time in which recoveries are told apart: each is 9 % longer than the one before.
 _STEPS_PER_DOUBLING = 8
@@ -77,7 +78,7 @@ def _curve(counted: DataFrame, order: str, *keys: str) -> DataFrame:
     # As a product, not as a sum of logarithms: where everybody recovers it is 0.
     factors = F.collect_list(stayed / F.col("at_risk")).over(up_to)
     return (
-        counted.withColumn("survival", F.aggregate(factors, F.lit(1.0), lambda whole, each: whole * each))
+        counted.withColumn("survival", F.aggregate(factors, F.lit(1.0), lambda product, each: product * each))
         .withColumn("greenwood", F.sum(summed).over(up_to))
         .withColumns(dict(zip(("survival_low", "survival_high"), _interval(), strict=True)))
     )

@@ -22,26 +22,26 @@ _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.name) | {
 }
 
 
-def overrule(fields: dict[str, Any], told: Mapping[str, bytes | None], aliases: Aliases) -> None:
+def overrule(fields: dict[str, Any], headers: Mapping[str, bytes | None], aliases: Aliases) -> None:
     """Put what aliases say in place of what the framework's headers said.
 
     A letter that only aliases know, or only they and we, becomes `ad-hoc`.
 
     Args:
-      told: the letter's headers, the last of each name.
+      headers: the letter's headers, the last of each name.
       aliases: keys are of `ALIASABLE`; of several names the first that says something.
     """
     for field, names in aliases.items():
-        said = _first(told, names, _READERS[field])
-        if said is not None:
-            fields[field] = max(1, said) if field == "attempts" and isinstance(said, int) else said
+        value = _first(headers, names, _READERS[field])
+        if value is not None:
+            fields[field] = max(1, value) if field == "attempts" and isinstance(value, int) else value
             if fields.get("family", OWN.family) == OWN.family:
                 fields["family"] = AD_HOC.family
 
 
-def _first(told: Mapping[str, bytes | None], names: tuple[str, ...], read: Read) -> str | int | None:
+def _first(headers: Mapping[str, bytes | None], names: tuple[str, ...], read: Read) -> str | int | None:
     for name in names:
-        raw = told.get(name)
-        if raw and (said := read(raw)) is not None:
-            return said
+        raw = headers.get(name)
+        if raw and (value := read(raw)) is not None:
+            return value
     return None

@@ -1,6 +1,6 @@
 """Headers → who wrote the letter, and what failed. Total: there are no headers and no value that it refuses.
 
-The framework that wrote last is believed, see `plan`. What it does not tell is not taken from an earlier hop: origin and
+The framework that wrote last is believed, see `plan`. What it does not say is not taken from an earlier hop: origin and
 group may follow from the topic's name, the number of failed deliveries from our own count.
 """
 
@@ -10,31 +10,31 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from retry.record import Header
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks.aliases import Aliases, overrule
-from retry.dead_letters.frameworks.dialect import Place, Tier
+from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, plan
+from retry.dead_letters.frameworks.dialect import HeaderLocation, Tier
 from retry.dead_letters.frameworks.task_queues import opened
-from retry.dead_letters.frameworks.detection_plan import KNOWN, Plan, plan
 from retry.dead_letters.frameworks.topic_names import implied
+from retry.record import Header
 
 
-def recognise(found: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:
+def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:
     """What a letter says of its failure.
 
     Args:
-      found: its headers in their order; those that are not in `KNOWN` matter only to `aliases`.
+      headers: all of them in their order; those that are not in `KNOWN` matter only to `aliases`.
       topic: the dead-letter topic, whose name implies an origin where the headers name none.
       value: for task queues that write envelopes.
       aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first
         that says something, of duplicates the last. Numbers are ASCII digits, and are taken as they are.
     """
-    spoken = plan(tuple([name for name, _ in found if name in KNOWN]))
-    fields = _read(spoken, found) if spoken else {}
-    if spoken is None or spoken.tier is Tier.OWN:
+    detected = plan(tuple([name for name, _ in headers if name in KNOWN]))
+    fields = _read(detected, headers) if detected else {}
+    if detected is None or detected.tier is Tier.OWN:
         fields |= opened(value)
     if aliases:
-        overrule(fields, dict(found), aliases)
+        overrule(fields, dict(headers), aliases)
     return _completed(fields, topic)
 
 
@@ -56,24 +56,24 @@ def _completed(fields: dict[str, Any], topic: str) -> Failure:
     return Failure(**fields)
 
 
-def _read(plan: Plan, found: Sequence[Header]) -> dict[str, Any]:
-    told = dict(found)  # Of duplicates the last.
+def _read(plan: DetectionPlan, headers: Sequence[Header]) -> dict[str, Any]:
+    values = dict(headers)  # Of duplicates the last.
     if plan.firsts:
-        told |= {name: value for name, value in reversed(found) if name in plan.firsts}
+        values |= {name: value for name, value in reversed(headers) if name in plan.firsts}
     fields: dict[str, Any] = {"family": plan.family}
     for field, places in plan.fields:
         for header, read in places:
-            raw = told[header]
-            if raw and (said := read(raw)) is not None:
-                fields[field] = said
+            raw = values[header]
+            if raw and (content := read(raw)) is not None:
+                fields[field] = content
                 break
     if plan.names_origin:
         fields.setdefault("origin_topic", None)
     if plan.attempts:
-        fields["attempts"] = max([_attempts(place, told[place.header]) for place in plan.attempts])
+        fields["attempts"] = max([_attempts(place, values[place.header]) for place in plan.attempts])
     return fields
 
 
-def _attempts(place: Place, raw: bytes | None) -> int:
-    said = place.read(raw) if raw else None
-    return max(1, said + place.plus) if isinstance(said, int) else 1
+def _attempts(place: HeaderLocation, raw: bytes | None) -> int:
+    count = place.read(raw) if raw else None
+    return max(1, count + place.plus) if isinstance(count, int) else 1

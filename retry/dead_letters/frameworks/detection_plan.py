@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from retry.dead_letters.failure import Failure
-from retry.dead_letters.frameworks import message_brokers, dotnet, apache_kafka, libraries, smallrye, spring
+from retry.dead_letters.frameworks import apache_kafka, dotnet, libraries, message_brokers, smallrye, spring
 from retry.dead_letters.frameworks.dialect import Dialect, Places, Read, Tier
 
 # Where marks stand equally late, which is only where two share a name, the first one here.
@@ -32,7 +32,7 @@ KNOWN = frozenset(
 _CACHED_NAMES_MAX = 64
 
 
-class Plan(NamedTuple):
+class DetectionPlan(NamedTuple):
     """What to read from a letter.
 
     Attributes:
@@ -51,25 +51,25 @@ class Plan(NamedTuple):
     names_origin: bool
 
 
-def plan(names: tuple[str, ...]) -> Plan | None:
+def plan(names: tuple[str, ...]) -> DetectionPlan | None:
     """The plan for letters whose known headers have these names, in this order; None where they give nobody away.
 
     Frameworks write the same names in the same order again and again, so plans are kept, but for unusually many names.
     """
-    return _kept(names) if len(names) <= _CACHED_NAMES_MAX else _made(names)
+    return _cached_plan(names) if len(names) <= _CACHED_NAMES_MAX else _build_plan(names)
 
 
-def _made(names: tuple[str, ...]) -> Plan | None:
+def _build_plan(names: tuple[str, ...]) -> DetectionPlan | None:
     present = frozenset(names)
-    spoken = [dialect for dialect in DIALECTS if dialect.is_in(present)]
-    if not spoken:
+    candidates = [dialect for dialect in DIALECTS if dialect.is_in(present)]
+    if not candidates:
         return None
     at = {name: n for n, name in enumerate(names)}
     from_end = {name: n for n, name in enumerate(reversed(names))}
-    dialect = max(spoken, key=lambda one: _lateness(one, from_end if one.prepends else at))
+    dialect = max(candidates, key=lambda one: _lateness(one, from_end if one.prepends else at))
     fields = [(field, _present(getattr(dialect, field), present)) for field in _FIELDS]
     attempts = _present(dialect.attempts, present) or _present(libraries.OWN.attempts, present)
-    return Plan(
+    return DetectionPlan(
         dialect.family,
         dialect.tier,
         tuple((field, tuple((place.header, place.read) for place in places)) for field, places in fields if places),
@@ -89,4 +89,4 @@ def _present(places: Places, names: frozenset[str]) -> Places:
     return tuple(place for place in places if place.header in names)
 
 
-_kept = lru_cache(4_096)(_made)
+_cached_plan = lru_cache(4_096)(_build_plan)

@@ -13,7 +13,7 @@ from retry.dead_letters.frameworks import header_values
 Read = Callable[[bytes], str | int | None]
 
 
-class Place(NamedTuple):
+class HeaderLocation(NamedTuple):
     """A header in which a field may be found.
 
     Attributes:
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     plus: int = 0
 
 
-Places = tuple[Place, ...]
+Places = tuple[HeaderLocation, ...]
 
 
 class Tier(IntEnum):
@@ -87,7 +87,7 @@ def all_of(*names: str) -> tuple[frozenset[str], ...]:
 
 def at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
     """Places that are read alike, the most telling first."""
-    return tuple(Place(header, read, first, plus) for header in headers)
+    return tuple(HeaderLocation(header, read, first, plus) for header in headers)
 
 
 def name(*headers: str, first: bool = False) -> Places:

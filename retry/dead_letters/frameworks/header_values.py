@@ -97,8 +97,8 @@ def _last_class(raw: bytes, mark: bytes) -> str | None:
         at = raw.rfind(mark, start, end)
         if at < 0:
             break
-        found = _CLASS.match(raw, at + len(mark))
-        if found:
-            return found[0].decode("utf-8", "replace")
+        name_match = _CLASS.match(raw, at + len(mark))
+        if name_match:
+            return name_match[0].decode("utf-8", "replace")
         end = at  # A line of somebody's message, or of a circular reference.
     return None

@@ -14,15 +14,15 @@ _GROUP = "kafka_dlt-original-consumer-group"
 
 
 def _names(prefix: str) -> tuple[str, ...]:
-    said = ("fqcn", "cause-fqcn", "message", "stacktrace")
+    parts = ("fqcn", "cause-fqcn", "message", "stacktrace")
     original = (f"{prefix}original-{what}" for what in ("topic", "partition", "offset", "timestamp"))
-    return (*original, *(f"{prefix}{key}exception-{what}" for key in ("", "key-") for what in said))
+    return (*original, *(f"{prefix}{key}exception-{what}" for key in ("", "key-") for what in parts))
 
 
 def _dialect(newer: str, older: str, *marks: str) -> Dialect:
     both = (newer, older)
 
-    def said(what: str) -> list[str]:
+    def exception(what: str) -> list[str]:
         return [f"{prefix}{key}exception-{what}" for prefix in both for key in ("", "key-")]
 
     def original(what: str) -> list[str]:
@@ -34,15 +34,17 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         origin_topic=name(*original("topic")),
         origin_partition=at(header_values.int32, *original("partition")),
         origin_offset=at(header_values.int64, *original("offset")),
-        origin_timestamp_ms=at(header_values.int64, *original("timestamp")) + at(header_values.big_integer, "retry_topic-original-timestamp"),
+        origin_timestamp_ms=at(header_values.int64, *original("timestamp"))
+        + at(header_values.big_integer, "retry_topic-original-timestamp"),
         consumer_group=name(_GROUP, "kafka_original-consumer-group"),
         # The first is exact but starts again at each retry topic; the second names the delivery that would come next.
-        attempts=at(header_values.int32, "kafka_deliveryAttempt") + at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
-        exception=name(*said("fqcn")),
+        attempts=at(header_values.int32, "kafka_deliveryAttempt")
+        + at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
+        exception=name(*exception("fqcn")),
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
-        thrown=name(*said("cause-fqcn")),
-        cause=at(header_values.java_root, *said("stacktrace")) + name(*said("cause-fqcn")),
-        message=text(*said("message")),
+        thrown=name(*exception("cause-fqcn")),
+        cause=at(header_values.java_root, *exception("stacktrace")) + name(*exception("cause-fqcn")),
+        message=text(*exception("message")),
     )
 
 

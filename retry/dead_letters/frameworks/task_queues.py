@@ -19,7 +19,7 @@ _TRACE_FRAME = '\n  File "'
 _CLASS = re.compile(r"[A-Za-z_][\w.]{0,511}")
 _DEAD_QUEUES = (".XQ", ".DQ")
 
-Fields = dict[str, object]
+EnvelopeFields = dict[str, object]
 
 
 class _CeleryHeaders(msgspec.Struct):
@@ -59,7 +59,7 @@ def may_be(value: bytes | None) -> bool:
     return _CELERY in head or _DRAMATIQ in head
 
 
-def opened(value: bytes | None) -> Fields:
+def opened(value: bytes | None) -> EnvelopeFields:
     """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
     if value is None or not may_be(value):
         return {}
@@ -69,9 +69,9 @@ def opened(value: bytes | None) -> Fields:
         return {}  # Somebody's JSON with the same words: no envelope.
 
 
-def _celery(envelope: _Celery) -> Fields:
+def _celery(envelope: _Celery) -> EnvelopeFields:
     headers = envelope.headers
-    fields: Fields = {"family": "celery", "stage": _name(headers.task)}
+    fields: EnvelopeFields = {"family": "celery", "stage": _name(headers.task)}
     if headers.retries is not None:
         fields["attempts"] = _attempts(headers.retries)
     if isinstance(headers.exc, str):
@@ -79,11 +79,11 @@ def _celery(envelope: _Celery) -> Fields:
     return fields
 
 
-def _dramatiq(envelope: _Dramatiq) -> Fields:
+def _dramatiq(envelope: _Dramatiq) -> EnvelopeFields:
     queue = envelope.queue_name
     for suffix in _DEAD_QUEUES:
         queue = queue.removesuffix(suffix)
-    fields: Fields = {"family": "dramatiq", "stage": _name(envelope.actor_name)}
+    fields: EnvelopeFields = {"family": "dramatiq", "stage": _name(envelope.actor_name)}
     if queue:
         fields["origin_topic"] = _name(queue)
     if envelope.options.retries is not None:
@@ -96,12 +96,12 @@ def _dramatiq(envelope: _Dramatiq) -> Fields:
 def _python(trace: str) -> tuple[str | None, str | None]:
     """Class and message of a Python traceback: the first line behind the last frame that is not indented."""
     _, frame, rest = trace.rpartition(_TRACE_FRAME)
-    said = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()] if frame else []
-    if not said:
+    last_lines = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()] if frame else []
+    if not last_lines:
         return None, None
-    name, _, text = said[0].partition(": ")
-    found = _class(name)
-    return found, header_values.message(text.encode("utf-8", "replace")) if found else None
+    name, _, text = last_lines[0].partition(": ")
+    exception = _class(name)
+    return exception, header_values.message(text.encode("utf-8", "replace")) if exception else None
 
 
 def _class(word: str) -> str | None:

@@ -39,14 +39,14 @@ def implied(topic: str, origin: str | None = None) -> Implied:
     Args:
       origin: the topic that a header names, if one does; it is not questioned, and tells where a group begins.
     """
-    found = _implied(topic)
+    by_name = _implied(topic)
     if origin is None:
-        return found
+        return by_name
     if topic.endswith(_GROUP_DLT) and topic.startswith(f"{origin}."):
         return Implied(origin, topic[len(origin) + 1 : -len(_GROUP_DLT)] or None)
     if topic.startswith(f"{_ERROR}{origin}."):
         return Implied(origin, topic[len(_ERROR) + len(origin) + 1 :] or None)
-    return Implied(origin, found.group)
+    return Implied(origin, by_name.group)
 
 
 def _implied(topic: str) -> Implied:

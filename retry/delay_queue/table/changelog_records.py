@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retry.delay_queue import control_records
 from retry import format_versions
-from retry.delay_queue.entry import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, check_version, laneless, with_lane
+from retry.delay_queue import control_records
+from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, with_lane
+from retry.delay_queue.envelopes import check_version
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow
 from retry.errors import EntryNewer, EntryUnreadable
-from retry.delay_queue.table.interface import CONTROL, Row
 
 # Lane, due time, a topic of one character and its end, partition and offset; some have an order, or name and version besides.
 _PLAIN_MIN = LANE_BYTES + 8 + 2 + 12
@@ -21,8 +22,8 @@ _VERSION = format_versions.ENVELOPE.writes.to_bytes(1, "big")
 _KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
 
 
-def checked(rows: Sequence[Row]) -> list[Row]:
-    """The last record of each key; nulls of foreign keys, which delete nothing here, left out. All of them, or none.
+def checked(rows: Sequence[ChangelogRow]) -> list[ChangelogRow]:
+    """What a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
 
     Keys of the version before lanes come in the lane that is kept for them.
 
@@ -30,7 +31,7 @@ def checked(rows: Sequence[Row]) -> list[Row]:
       EntryNewer: a record was written by a newer version.
       EntryUnreadable: a record is neither an entry nor a control.
     """
-    found = []
+    records = []
     for row in dict(rows).items():
         key, value = row
         # Nearly every record is a plain entry of this version, or the end of one, and needs no closer look.
@@ -38,15 +39,15 @@ def checked(rows: Sequence[Row]) -> list[Row]:
             len(key) >= _PLAIN_MIN and key[0] == PLAIN and key[LANE_BYTES] >= _SINCE_1970
             and (value is None or value[1:2] == _VERSION)
         ):  # fmt: skip
-            found.append(row)
+            records.append(row)
         elif len(key) >= _NAMED_MIN and key[0] == NAMED and (value is None or value[1:2] == _VERSION):
-            found.append(row)
-        elif (known := _looked_at(key, value)) is not None:
-            found.append(known)
-    return found
+            records.append(row)
+        elif (record := _checked_closely(key, value)) is not None:
+            records.append(record)
+    return records
 
 
-def before_unreadable(rows: Sequence[Row]) -> int:
+def before_unreadable(rows: Sequence[ChangelogRow]) -> int:
     """How many rows come before the first that `checked` refuses by itself."""
     for n, row in enumerate(rows):
         try:
@@ -56,7 +57,7 @@ def before_unreadable(rows: Sequence[Row]) -> int:
     return len(rows)
 
 
-def _looked_at(key: bytes, value: bytes | None) -> Row | None:
+def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     """The record as it is taken in; None where it is passed over."""
     kind = key[0] if key else 0
     if laneless(key):

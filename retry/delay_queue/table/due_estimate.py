@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from retry.delay_queue.entry import due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry_keys import due_at_ms, due_bound, lane_end
 
 _SLOT_ROWS, _SLOTS_MAX, _LANE_ROWS_MIN = 32, 16, 128
 
@@ -18,7 +18,7 @@ _SLOT_ROWS, _SLOTS_MAX, _LANE_ROWS_MIN = 32, 16, 128
 Keys = Callable[[bytes, bytes, int], list[bytes]]
 
 
-class Soon(NamedTuple):
+class DueEstimate(NamedTuple):
     """What is due soon.
 
     Attributes:
@@ -30,7 +30,7 @@ class Soon(NamedTuple):
     due: list[int]
 
 
-def soon(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], rows_max: int) -> Soon:
+def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], rows_max: int) -> DueEstimate:
     """What is due by each of some times, which rise.
 
     Args:
@@ -41,15 +41,15 @@ def soon(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], row
     starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
     share = max(_LANE_ROWS_MIN, rows_max // max(1, len(starts)))
     for lane, start in starts.items():
-        found = keys(start, due_bound(until_ms[-1] + 1, lane), share // 2)
-        times = [due_at_ms(key) for key in found]
+        first_keys = keys(start, due_bound(until_ms[-1] + 1, lane), share // 2)
+        times = [due_at_ms(key) for key in first_keys]
         if times:
             first_ms = times[0] if first_ms is None else min(first_ms, times[0])
         for n, until in enumerate(until_ms):
             due[n] += sum(time <= until for time in times)
             if len(times) == share // 2 and times[-1] <= until:
-                due[n] += _estimated(keys, lane, found[-1], until, share // 2 // _SLOT_ROWS)
-    return Soon(first_ms, due)
+                due[n] += _estimated(keys, lane, first_keys[-1], until, share // 2 // _SLOT_ROWS)
+    return DueEstimate(first_ms, due)
 
 
 def _estimated(keys: Keys, lane: bytes, after: bytes, until_ms: int, slots: int) -> int:
@@ -59,9 +59,9 @@ def _estimated(keys: Keys, lane: bytes, after: bytes, until_ms: int, slots: int)
     edges = [begin + (end - begin) * n // slots for n in range(slots + 1)]
     for n, (low, high) in enumerate(pairwise(edges)):
         start = after + b"\0" if n == 0 else due_bound(low, lane)
-        found = keys(start, min(due_bound(high, lane), lane_end(lane)), _SLOT_ROWS)
-        if len(found) < _SLOT_ROWS:
-            total += len(found)
+        sample = keys(start, min(due_bound(high, lane), lane_end(lane)), _SLOT_ROWS)
+        if len(sample) < _SLOT_ROWS:
+            total += len(sample)
         else:
-            total += max(_SLOT_ROWS, _SLOT_ROWS * (high - low) // (due_at_ms(found[-1]) - low + 1))
+            total += max(_SLOT_ROWS, _SLOT_ROWS * (high - low) // (due_at_ms(sample[-1]) - low + 1))
     return total

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.entry import COMMON
-from retry.delay_queue.table.due_estimate import Soon
+from retry.delay_queue.entry_keys import COMMON
+from retry.delay_queue.table.due_estimate import DueEstimate
 
-Row = tuple[bytes, bytes | None]
+ChangelogRow = tuple[bytes, bytes | None]
 # What begins with this byte is no entry but what an operator asked of every shard; see `retry.delay_queue.control_records`.
 CONTROL = b"\x10"
 
@@ -42,7 +42,7 @@ class Table(Protocol):
         """Control records that stand."""
         ...
 
-    def fold(self, rows: Sequence[Row], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
         """Take in committed changelog records in their order; a null value deletes its key.
 
         Rows and `next_offset` move together, or not at all.
@@ -73,22 +73,22 @@ class Table(Protocol):
         """
         ...
 
-    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what `due` returned last of each lane and a committed transaction has deleted.
 
         Args:
-          again: what the same transaction put in place of some of them, so that ordered ones keep their place in a queue, and
-            named ones are known before anything of their name is delivered.
+          replacements: what the same transaction put in place of some of them, so that ordered ones keep their place in a
+            queue, and named ones are known before anything of their name is delivered.
         """
         ...
 
-    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what a committed transaction has deleted and no scan has handed out.
 
         The fold may have told of it already, and tells of it again if it has not.
 
         Args:
-          again: what the same transaction put in place of some of them, so that ordered ones keep their place. Others may
+          replacements: what the same transaction put in place of some of them, so that ordered ones keep their place. Others may
             be left to the fold.
         """
         ...
@@ -97,8 +97,8 @@ class Table(Protocol):
         """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
         ...
 
-    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
-        """What is due by each of some times, which rise, from a look at some `rows_max` rows; see `retry.delay_queue.table.due_estimate`.
+    def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
+        """What is due by each of some rising times, from some `rows_max` rows; see `retry.delay_queue.table.due_estimate`.
 
         Of entries that keep an order only the first of each key counts. Never more than wait.
 
@@ -128,7 +128,7 @@ class Table(Protocol):
         ...
 
 
-class Tables(Protocol):
+class TableDirectory(Protocol):
     """The tables of one worker, one for each changelog partition."""
 
     def open(self, partition: int, now_ms: int) -> Table:

@@ -7,10 +7,11 @@ Rows beside those of the entries:
 
 Greatest is who has the greatest version, then the latest due time: the order of the second kind of rows. A cancel counts as
 any other, and lies among the superseded. All rows follow from which keys stand in the changelog, and from nothing else. So
-what is told twice changes nothing the second time, and the order in which it is told does not matter.
+what is folded twice changes nothing the second time, and the order does not matter.
 
 Whoever counts must not end before those that it superseded: with its null alone in the changelog the next one would count.
-The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left; see `retry.delivery.sweep`.
+The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left;
+see `retry.delivery.sweep`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.entry import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
+from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
 
 _COUNTS, _SUPERSEDED = b"\x06", b"\x07"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"
@@ -33,7 +34,7 @@ News = Mapping[bytes, bytes | None]
 Live = Mapping[bytes, bytes | None]
 
 
-class Rows(Protocol):
+class NamedRows(Protocol):
     """Where rows are read."""
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
@@ -45,7 +46,7 @@ class Rows(Protocol):
         ...
 
 
-class Effect(NamedTuple):
+class NameEffect(NamedTuple):
     """What changelog records of one name do.
 
     Attributes:
@@ -59,55 +60,55 @@ class Effect(NamedTuple):
 
 
 def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[bytes, bytes | None]]:
-    """Records with the names that they are of."""
-    found: defaultdict[bytes, dict[bytes, bytes | None]] = defaultdict(dict)
+    """Records grouped by the name of their entry; of each key the last record."""
+    names: defaultdict[bytes, dict[bytes, bytes | None]] = defaultdict(dict)
     for key, value in rows:
-        found[name_of(key)][key] = value
-    return found
+        names[name_of(key)][key] = value
+    return names
 
 
-def effects(rows: Rows, told: Mapping[bytes, News]) -> Iterator[Effect]:
-    """What records do, name by name.
+def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]:
+    """What records change in the table, name by name.
 
     Args:
-      told: by name, the last record of each key; None is a null.
+      news: by name, the last record of each key; None is a null.
     """
-    pointers = rows.get_many([_COUNTS + name for name in told])
-    known = [(name, pointer) for name, pointer in zip(told, pointers, strict=True) if pointer is not None]
-    envelopes = rows.get_many([pointer[1:] for _, pointer in known])
+    pointers = rows.get_many([_COUNTS + name for name in news])
+    existing = [(name, pointer) for name, pointer in zip(news, pointers, strict=True) if pointer is not None]
+    envelopes = rows.get_many([pointer[1:] for _, pointer in existing])
     live: dict[bytes, Live] = {}
-    for (name, pointer), envelope in zip(known, envelopes, strict=True):
+    for (name, pointer), envelope in zip(existing, envelopes, strict=True):
         others = rows.under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
         counts = {} if pointer.startswith(CANCEL, 1) else {pointer[1:]: envelope}
         live[name] = {**counts, **{key_of(row): value for row, value in others}}
-    for name, news in told.items():
-        yield _fold(name, live.get(name, {}), news)
+    for name, changes in news.items():
+        yield _fold(name, live.get(name, {}), changes)
 
 
-def _fold(name: bytes, before: Live, news: News) -> Effect:
+def _fold(name: bytes, before: Live, news: News) -> NameEffect:
     after = {key: value for key, value in {**before, **news}.items() if value is not None}
     if not before and len(after) == 1:
         # Nearly every name is new, and has one entry.
         ((key, envelope),) = after.items()
         if not key.startswith(CANCEL):
-            return Effect({_COUNTS + name: _ALONE + key, key: envelope}, 1, 0)
+            return NameEffect({_COUNTS + name: _ALONE + key, key: envelope}, 1, 0)
     was, now = _rows(name, before), _rows(name, after)
     changes = {row: now.get(row) for row in (*was, *now) if was.get(row) != now.get(row)}
-    return Effect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
+    return NameEffect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
 
 
-def place(key: bytes) -> bytes:
-    """The row of a superseded entry; of one name they sort as they count."""
+def superseded_row(key: bytes) -> bytes:
+    """The key of a superseded entry's row; of one name they sort from the least to the greatest."""
     return _SUPERSEDED + key[_NAME_AT:_SOURCE_AT] + key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
 
 
-def key_of(place: bytes) -> bytes:
+def key_of(row: bytes) -> bytes:
     """The key of a superseded entry, from that of its row."""
-    return place[_LANE_AT:_REST_AT] + place[_DUE_AT:_LANE_AT] + place[1:_DUE_AT] + place[_REST_AT:]
+    return row[_LANE_AT:_REST_AT] + row[_DUE_AT:_LANE_AT] + row[1:_DUE_AT] + row[_REST_AT:]
 
 
 def pointer(key: bytes) -> bytes:
-    """The row that tells which entry of this one's name counts."""
+    """The key of the row that says which entry of this one's name counts."""
     return _COUNTS + name_of(key)
 
 
@@ -117,14 +118,16 @@ def waits(pointer_row: bytes) -> bytes | None:
 
 
 def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
-    """The rows of a name, of which these keys stand in the changelog: what a table is."""
+    """The rows that a table has for a name, where these of its entries stand in the changelog."""
     if not live:
         return {}
-    counts = max(live, key=place)
+    counts = max(live, key=superseded_row)
     waits = not counts.startswith(CANCEL)
-    found: dict[bytes, bytes | None] = {key if key == counts and waits else place(key): each for key, each in live.items()}
-    found[_COUNTS + name] = (_ALONE if len(live) == 1 and waits else _WITH_OTHERS) + counts
-    return found
+    rows: dict[bytes, bytes | None] = {
+        key if key == counts and waits else superseded_row(key): envelope for key, envelope in live.items()
+    }
+    rows[_COUNTS + name] = (_ALONE if len(live) == 1 and waits else _WITH_OTHERS) + counts
+    return rows
 
 
 def _waiting(rows: Iterable[bytes]) -> int:

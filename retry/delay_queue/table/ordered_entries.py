@@ -5,7 +5,7 @@ Rows beside those of the entries:
     0x04 | order                                → key of the entry at the head, which alone has a row in its lane
     0x05 | order | source of letter | lane | due → envelope of an entry that waits behind it
 
-All of them follow from which entries wait, and from nothing else. So what is told twice changes nothing the second time,
+All of them follow from which entries wait, and from nothing else. So what is folded twice changes nothing the second time,
 and a table restored from whatever compaction left over, in whatever order, has the same heads as the one that was lost.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.entry import LANE_BYTES, order_of
+from retry.delay_queue.entry_keys import LANE_BYTES, order_of
 
 _HEAD, _BEHIND = b"\x04", b"\x05"
 _WHEN_BYTES = LANE_BYTES + 8
@@ -21,7 +21,7 @@ _WHEN_BYTES = LANE_BYTES + 8
 Changes = dict[bytes, bytes | None]
 
 
-class Row(Protocol):
+class OrderedRow(Protocol):
     """Where one row is read."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -29,7 +29,7 @@ class Row(Protocol):
         ...
 
 
-class Rows(Row, Protocol):
+class OrderedRows(OrderedRow, Protocol):
     """Where rows are read; what is to be written is the caller's to write at once."""
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
@@ -37,54 +37,54 @@ class Rows(Row, Protocol):
         ...
 
 
-class Effect(NamedTuple):
+class OrderEffect(NamedTuple):
     """What a changelog record does: rows to put, rows to delete (None), and by how much more or fewer entries wait."""
 
     changes: Changes
     waiting: int
 
 
-def put(rows: Rows, key: bytes, envelope: bytes) -> Effect:
+def put(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
     """An entry joins: at the head where there is none, or only one of a later letter, which makes room; else behind it."""
-    pointer, place = _HEAD + order_of(key), _place(key)
+    pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     head = rows.get(pointer)
     if head is None or head == key:
-        return Effect({pointer: key, key: envelope}, int(head is None))
-    if _place(head) < place:
-        return Effect({place: envelope}, int(rows.get(place) is None))
-    return Effect({_place(head): rows.get(head), head: None, pointer: key, key: envelope}, 1)
+        return OrderEffect({pointer: key, key: envelope}, int(head is None))
+    if _waiting_row(head) < waiting_row:
+        return OrderEffect({waiting_row: envelope}, int(rows.get(waiting_row) is None))
+    return OrderEffect({_waiting_row(head): rows.get(head), head: None, pointer: key, key: envelope}, 1)
 
 
-def drop(rows: Rows, key: bytes) -> Effect:
+def drop(rows: OrderedRows, key: bytes) -> OrderEffect:
     """An entry leaves; if it was at the head, the first one behind it takes its place."""
-    pointer, place = _HEAD + order_of(key), _place(key)
+    pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     if rows.get(pointer) != key:
-        return Effect({place: None}, -1) if rows.get(place) is not None else Effect({}, 0)
+        return OrderEffect({waiting_row: None}, -1) if rows.get(waiting_row) is not None else OrderEffect({}, 0)
     # From where it would have waited itself: at the beginning lie the tombstones of all that went before.
-    following = rows.first(_BEHIND + order_of(key), place)
+    following = rows.first(_BEHIND + order_of(key), waiting_row)
     if following is None:
-        return Effect({pointer: None, key: None}, -1)
-    place, envelope = following
-    successor = key_of(place)
-    return Effect({place: None, pointer: successor, key: None, successor: envelope}, -1)
+        return OrderEffect({pointer: None, key: None}, -1)
+    waiting_row, envelope = following
+    successor = key_of(waiting_row)
+    return OrderEffect({waiting_row: None, pointer: successor, key: None, successor: envelope}, -1)
 
 
-def head(rows: Row, key: bytes) -> bytes | None:
+def head(rows: OrderedRow, key: bytes) -> bytes | None:
     """The key of the entry that an ordered one waits behind; its own where it is the first."""
     return rows.get(_HEAD + order_of(key))
 
 
-def find(rows: Rows, key: bytes) -> bytes | None:
+def find(rows: OrderedRows, key: bytes) -> bytes | None:
     """The envelope of an entry that waits behind another."""
-    return rows.get(_place(key))
+    return rows.get(_waiting_row(key))
 
 
-def key_of(place: bytes) -> bytes:
+def key_of(row: bytes) -> bytes:
     """The key of an entry that waits behind another, from that of its row."""
-    return place[-_WHEN_BYTES:] + place[1:-_WHEN_BYTES]
+    return row[-_WHEN_BYTES:] + row[1:-_WHEN_BYTES]
 
 
-def _place(key: bytes) -> bytes:
+def _waiting_row(key: bytes) -> bytes:
     """Where an entry waits behind another: in the order of the letters, since the order of due times is not theirs."""
     return _BEHIND + key[_WHEN_BYTES:] + key[:_WHEN_BYTES]
 

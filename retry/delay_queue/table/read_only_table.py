@@ -1,4 +1,4 @@
-"""A table as it lies on disk, looked at while its worker may have it open."""
+"""Reads a table on disk for an operator, while its worker may have it open."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from retry import format_versions
-from retry.delay_queue.entry import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
-from retry.errors import TableUnreadable
-from retry.delay_queue.table import ordered_entries
+from retry.delay_queue.entry_keys import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
+from retry.delay_queue.table import ordered_entries, table_state
 from retry.delay_queue.table.interface import CONTROL, Identity
 from retry.delay_queue.table.rocksdb import Database, Memory
-from retry.delay_queue.table.rocksdb_table import STATE_KEY, State
+from retry.delay_queue.table.table_state import STATE_KEY
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
 # The state, entries, the two rows of queues and those of names, and what an operator asked for.
@@ -44,24 +41,23 @@ class Stored(NamedTuple):
 
 @contextmanager
 def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
-    """A table to be looked at, which its worker may have open; None where it has no state yet.
+    """A table that its worker may have open, to be read only; None where it has no state yet.
 
     Raises:
       TableUnreadable: it is corrupt, or its files were replaced just now.
     """
     db = Database(path, memory, beside=scratch)
     try:
-        state = db.get(STATE_KEY)
-        if state is None:
+        row = db.get(STATE_KEY)
+        if row is None:
             yield None
             return
-        try:
-            found = msgspec.msgpack.decode(state, type=State)
-        except msgspec.MsgspecError as error:
-            raise TableUnreadable(f"{path}: {error}") from error
-        behind = ((ordered_entries.key_of(row), envelope) for row, envelope in _scanned(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND))
+        state = table_state.decode(row, path)
+        rows = _scanned(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND)
+        behind = ((ordered_entries.key_of(row), envelope) for row, envelope in rows)
         yield Stored(
-            found.format in format_versions.TABLE.reads, Identity(*found.identity), found.next_offset, found.waiting, found.folded_at_ms,
+            state.format in format_versions.TABLE.reads, Identity(*state.identity), state.next_offset, state.waiting,
+            state.folded_at_ms,
             chain(_scanned(db, FIRST_KEY, END_KEY), behind),
             (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip

@@ -45,10 +45,8 @@ _MANIFEST_BYTES = 16 << 10
 # What an operator mends, and no reason to wipe anything.
 _OPERATORS = ("No space left", "Permission denied", "Read-only file system", "Too many open files", "Disk quota exceeded")
 
-Batch = WriteBatch
 
-
-def new_batch() -> Batch:
+def new_batch() -> WriteBatch:
     """Changes to be written together, or not at all."""
     return WriteBatch(raw_mode=True)
 
@@ -73,7 +71,7 @@ class Database:
         """Open it; with `beside`, a scratch directory, as it is now and to be read only, while another process has it open."""
         self.path = path
         if beside is None:
-            with self._blamed():
+            with self._errors_translated():
                 self._handle = Rdict(str(path), options=_options(memory))
             self._handle.set_write_options(_UNLOGGED)
             return
@@ -81,41 +79,41 @@ class Database:
         # What the owner deletes meanwhile can only be read by whoever has it open already.
         options.set_max_open_files(-1)
         options.create_if_missing(False)
-        with self._blamed():
+        with self._errors_translated():
             self._handle = Rdict(str(path), options=options, access_type=AccessType.secondary(str(beside)))
 
     def get(self, key: bytes) -> bytes | None:
         """One row."""
-        with self._blamed():
+        with self._errors_translated():
             return self._handle.get(key)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""
-        with self._blamed():
-            found: Any = self._handle.get(list[Any](keys))
-            return list(found)
+        with self._errors_translated():
+            values: Any = self._handle.get(list[Any](keys))
+            return list(values)
 
     def there(self, keys: list[bytes]) -> list[bytes]:
-        """Those of these keys that have rows, in their order; no row is read, however large."""
-        found: list[bytes] = []
-        wanted = sorted(keys)
-        if not wanted:
-            return found
-        with self._iterator(wanted[0], wanted[-1] + b"\0") as rows:
+        """Those of these keys that have rows, ascending; no value is read, however large."""
+        present: list[bytes] = []
+        ascending = sorted(keys)
+        if not ascending:
+            return present
+        with self._iterator(ascending[0], ascending[-1] + b"\0") as rows:
             key, valid, following = rows.key, rows.valid, rows.next
             at = key() if valid() else None
-            for each in wanted:
-                # What lies between the last look and where it ended is not there: deleted rows are stepped over once.
+            for each in ascending:
+                # Seek only beyond the last row that was found: deleted rows in between are stepped over once.
                 if at is not None and at < each:
                     rows.seek(each)
                     at = key() if valid() else None
                 if at is None:
                     break
                 if at == each:
-                    found.append(each)
+                    present.append(each)
                     following()
                     at = key() if valid() else None
-        return found
+        return present
 
     def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All rows whose keys begin so."""
@@ -123,43 +121,43 @@ class Database:
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
-        found = self.scan(start, prefix + _LAST, 1, 1)[0]
-        return found[0] if found else None
+        rows = self.scan(start, prefix + _LAST, 1, 1)[0]
+        return rows[0] if rows else None
 
     def scan(
         self, start: bytes, end: bytes, rows_max: int, bytes_max: int, stop: bytes | None = None
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
-        found: list[tuple[bytes, bytes]] = []
+        scanned: list[tuple[bytes, bytes]] = []
         stop = end if stop is None else stop
         with self._iterator(start, end) as rows:
             key, value, valid, following = rows.key, rows.value, rows.valid, rows.next
             at = key() if valid() else end
-            while at < stop and len(found) < rows_max and bytes_max > 0:
+            while at < stop and len(scanned) < rows_max and bytes_max > 0:
                 envelope = value()
-                found.append((at, envelope))
+                scanned.append((at, envelope))
                 bytes_max -= len(envelope)
                 following()
                 at = key() if valid() else end
-        return found, at if at >= stop else None
+        return scanned, at if at >= stop else None
 
     def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
         """Keys of rows from `start` to before `end`, whatever lies there."""
-        found: list[bytes] = []
+        keys: list[bytes] = []
         with self._iterator(start, end) as rows:
-            while rows.valid() and len(found) < rows_max:
-                found.append(rows.key())
+            while rows.valid() and len(keys) < rows_max:
+                keys.append(rows.key())
                 rows.next()
-        return found
+        return keys
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: WriteBatch) -> None:
         """Apply changes."""
-        with self._blamed():
+        with self._errors_translated():
             self._handle.write(batch, _UNLOGGED)
 
     def flush(self) -> None:
         """Have on disk what was written until now."""
-        with self._blamed():
+        with self._errors_translated():
             self._handle.flush()
 
     def close(self) -> None:
@@ -174,11 +172,11 @@ class Database:
             del self._handle
 
     @contextmanager
-    def _blamed(self) -> Iterator[None]:
+    def _errors_translated(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if any(said in str(error) for said in _OPERATORS):
+            if any(reason in str(error) for reason in _OPERATORS):
                 raise DataDirUnusable(str(self.path), str(error)) from error
             raise TableUnreadable(f"{self.path}: {error}") from error
 
@@ -188,7 +186,7 @@ class Database:
         options.set_iterate_upper_bound(end)
         rows = self._handle.iter(options)
         try:
-            with self._blamed():
+            with self._errors_translated():
                 rows.seek(start)
                 yield rows
                 rows.status()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from retry.errors import DataDirUnusable
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb import Memory, wipe
 from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.errors import DataDirUnusable
 
 
 class RocksTables:
-    """See `retry.delay_queue.table.interface.Tables`.
+    """See `retry.delay_queue.table.interface.TableDirectory`.
 
     Args:
       folder: holds a directory for each table, named after topic and partition.
@@ -37,13 +37,13 @@ class RocksTables:
         return RocksTable.open(path, identity, self._memory, now_ms, self._age_ms_max, adopt=self._adopt)
 
     def refuse_foreign(self, now_ms: int) -> None:
-        """Look at one of the tables that are there, before anything is begun.
+        """Open and close one of the tables that are there, before anything else begins.
 
         Raises:
           ChangelogReplaced: it is of another changelog than ours.
         """
-        found = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
-        for partition in sorted(int(name) for name in found if name.isdecimal())[:1]:
+        partitions = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
+        for partition in sorted(int(name) for name in partitions if name.isdecimal())[:1]:
             self.open(partition, now_ms).close()
 
     def wipe(self, partition: int) -> None:

@@ -1,14 +1,14 @@
-"""Which ordered entries the table knows of before the fold tells it.
+"""Which ordered and named entries the table has changed before their records come back from the changelog.
 
 What one transaction deletes and puts again takes its place in a queue at once, or its successors would overtake it. The fold
-tells of it later, and by then it may have been sent already: told in two portions, the first would bring it back to life
-until the second comes.
+reads those records later, and by then the entry may have been sent already. Were its put folded as news, it would come back
+to life until its null is folded, too.
 """
 
 from __future__ import annotations
 
 
-class Ahead:
+class UnfoldedChanges:
     """Kept in memory only: a table that is opened anew folds all that was committed before it is swept."""
 
     def __init__(self) -> None:
@@ -16,18 +16,18 @@ class Ahead:
         self._gone: set[bytes] = set()
 
     def put(self, key: bytes) -> None:
-        """It was put, and the fold has yet to tell of it."""
+        """The table has put it; its record is not folded yet."""
         self._put.add(key)
         self._gone.discard(key)
 
     def dropped(self, key: bytes) -> None:
-        """It left. If it was put ahead of the fold, that is not to put it once more."""
+        """It left the table. If its put is not folded yet, that is not to put it once more."""
         if key in self._put:
             self._put.remove(key)
             self._gone.add(key)
 
-    def news(self, key: bytes, value: bytes | None) -> bool:
-        """Whether what the fold tells of an entry is to be taken in. Nulls always are: they may be somebody else's."""
+    def is_news(self, key: bytes, value: bytes | None) -> bool:
+        """Whether a record is to be folded, or only what the table did itself. Nulls always are: they may be somebody else's."""
         if value is None:
             self._gone.discard(key)
             return True

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from retry.delay_queue.entry import LANE_BYTES, due_bound, lane_end
+from retry.delay_queue.entry_keys import LANE_BYTES, due_bound, lane_end
+
+_RECLAIM_EVERY = 50_000
 
 
 @dataclass(slots=True)
-class Lane:
+class Watermark:
     """Of one lane.
 
     Attributes:
@@ -26,62 +28,78 @@ class Lane:
     forgotten: int = 0
 
 
-class Lanes:
-    """The watermarks of every lane that ever had a row; which of them may have something due costs no look at the others."""
+class Watermarks:
+    """The watermarks of every lane that ever had a row; lanes that have nothing due are not read to find those that have."""
 
     def __init__(self) -> None:
-        self._lanes: dict[bytes, Lane] = {}
+        self._lanes: dict[bytes, Watermark] = {}
+        # By lane, what the last scan handed out, and the fold deleted before `forgot`: to be counted once.
+        self._deleted: dict[bytes, set[bytes]] = {}
         # Every lane that waits is here with its watermark, or with one that it had before: those only rise, unless rows are put.
         self._first: list[tuple[bytes, bytes]] = []
 
     def waiting(self) -> list[bytes]:
         """Lanes that have rows, or may have."""
-        return [lane for lane, known in self._lanes.items() if known.low[:LANE_BYTES] == lane]
+        return [lane for lane, mark in self._lanes.items() if mark.low[:LANE_BYTES] == lane]
 
     def put(self, lowest: Mapping[bytes, bytes]) -> None:
         """Rows were put; by lane, the lowest of their keys."""
         for lane, key in lowest.items():
-            known = self._lanes.get(lane)
-            if known is None:
-                self._lanes[lane] = Lane(key, key, due_bound(-(1 << 63), lane))
+            mark = self._lanes.get(lane)
+            if mark is None:
+                self._lanes[lane] = Watermark(key, key, due_bound(-(1 << 63), lane))
                 heappush(self._first, (key[LANE_BYTES:], lane))
             else:
-                if key < known.low:
+                if key < mark.low:
                     heappush(self._first, (key[LANE_BYTES:], lane))
-                known.low, known.lowest_put = min(known.low, key), min(known.lowest_put, key)
+                mark.low, mark.lowest_put = min(mark.low, key), min(mark.lowest_put, key)
 
     def low(self, lane: bytes) -> bytes:
         """Where a scan begins; beyond the lane, where it has no rows."""
-        known = self._lanes.get(lane)
-        return lane_end(lane) if known is None else known.low
+        mark = self._lanes.get(lane)
+        return lane_end(lane) if mark is None else mark.low
 
-    def seen(self, key: bytes) -> bool:
-        """Whether the last scan of its lane went beyond this key."""
-        known = self._lanes.get(key[:LANE_BYTES])
-        return known is not None and key < known.scanned_to
+    def deleted(self, key: bytes) -> None:
+        """This row was deleted; noted where the last scan handed it out, for `forgot` to tell."""
+        lane = key[:LANE_BYTES]
+        mark = self._lanes.get(lane)
+        if mark is not None and key < mark.scanned_to:
+            self._deleted.setdefault(lane, set()).add(key)
 
     def due(self, now_ms: int) -> list[bytes]:
         """Lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
-        bound, met, first = due_bound(now_ms + 1, b""), set[bytes](), self._first
+        bound, reached, first = due_bound(now_ms + 1, b""), set[bytes](), self._first
         while first and first[0][0] < bound:
-            met.add(heappop(first)[1])
-        low = {lane: known.low[LANE_BYTES:] for lane in met if (known := self._lanes[lane]).low[:LANE_BYTES] == lane}
+            reached.add(heappop(first)[1])
+        low = {lane: mark.low[LANE_BYTES:] for lane in reached if (mark := self._lanes[lane]).low[:LANE_BYTES] == lane}
         for lane, at in low.items():
             heappush(first, (at, lane))
         return sorted((lane for lane, at in low.items() if at < bound), key=low.__getitem__)
 
     def scanned(self, lane: bytes, to: bytes, following: bytes | None) -> None:
         """A scan of the lane saw all rows below `to`; `following`, where nothing was due, is the first row of all."""
-        known = self._lanes.get(lane)
-        if known is not None:
-            known.lowest_put, known.scanned_to = lane_end(lane), to
+        mark = self._lanes.get(lane)
+        self._deleted.pop(lane, None)
+        if mark is not None:
+            mark.lowest_put, mark.scanned_to = lane_end(lane), to
             if following is not None:
-                known.low = following
+                mark.low = following
 
-    def forgot(self, lane: bytes, rows: int) -> Lane | None:
-        """Rows that the last scan saw were delivered. What was put below its end meanwhile is still to be found."""
-        known = self._lanes.get(lane)
-        if known is not None:
-            known.low = min(known.scanned_to, known.lowest_put)
-            known.forgotten += rows
-        return known
+    def forgot(self, lane: bytes, rows: int) -> Collection[bytes]:
+        """So many rows that the last scan saw were delivered; which of them the fold had deleted already.
+
+        What was put below the end of that scan meanwhile is still to be scanned.
+        """
+        mark = self._lanes.get(lane)
+        if mark is not None:
+            mark.low = min(mark.scanned_to, mark.lowest_put)
+            mark.forgotten += rows
+        return self._deleted.pop(lane, ())
+
+    def reclaim(self, lanes: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Ranges of delivered rows, of those lanes where there are enough to be worth it."""
+        for lane in lanes:
+            mark = self._lanes.get(lane)
+            if mark is not None and mark.forgotten >= _RECLAIM_EVERY:
+                mark.forgotten = 0
+                yield lane, mark.low

@@ -5,7 +5,7 @@ The effects of one call, in their order, and what a crash after each costs:
 1. take a due entry of the table and call its host                          it is called again: at least once, with the same id
 2. begin a transaction                                                      the same
 3. write a null for its key; where it failed, the same entry under its next
-   due time, or to the parking topic; and what came of it                   the same
+   due time, or to the timers' parking topic; and what came of it                   the same
 4. commit                                                                   nothing
 5. drop it in the table                                                     nothing: the fold finds the same
 """
@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -23,19 +24,20 @@ import xxhash
 from backoff import Park, Policy, PolicyInvalid, RetryAt
 from backoff.parse import DEFAULT
 from backoff.parse import policy as parsed
-from retry.delay_queue import entry as entries
-from retry.delivery.webhooks.in_flight import BUSY, Answered, Calls
-from retry.delay_queue.entry import Entry, Named
-from retry.delivery.admission import Gate
+from retry.dead_letters import retry_headers
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.delay_queue.lane import Lane
-from retry.delivery.due_batch import whose_lane
-from retry.kafka.interface import Writer
-from retry.kafka.topics import Names
-from retry.telemetry.health import Reason
-from retry.delivery.webhooks.response import Answer, Verdict
-from retry.delivery.sweep import Changelog
 from retry.delay_queue.table.interface import Table
+from retry.delivery.admission import Admission
+from retry.delivery.due_batch import lane_at
+from retry.delivery.sweep import ChangelogPartition
+from retry.delivery.webhooks.in_flight import BUSY, LOOKUPS, Answered, WebhooksInFlight
+from retry.delivery.webhooks.response import Answer, Verdict
+from retry.kafka.interface import TransactionalProducer
+from retry.kafka.topics import TopicNames
 from retry.telemetry.call_records import BODY_BYTES, Called, to_json
+from retry.telemetry.health import Reason
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,23 @@ _ANY_PARTITION = -1
 _NO_RETRY = replace(DEFAULT, max_attempts=0)
 
 
-def step(calls: Calls, table: Table, writer: Writer, changelog: Changelog, gate: Gate, now_ms: int, rows_max: int) -> int:
+class _Decision(NamedTuple):
+    """What follows from an answer: in a word, why it is parked if it is, and when it is called again if it is."""
+
+    word: str
+    reason: str | None = None
+    next_ms: int | None = None
+
+
+def step(
+    calls: WebhooksInFlight,
+    table: Table,
+    writer: TransactionalProducer,
+    changelog: ChangelogPartition,
+    gate: Admission,
+    now_ms: int,
+    rows_max: int,
+) -> int:
     """Write down what came of calls, and begin those that are due; the steps are those of the module's docstring.
 
     Returns:
@@ -57,61 +75,89 @@ def step(calls: Calls, table: Table, writer: Writer, changelog: Changelog, gate:
     if table.superseded(1):
         # A null for what replaces must not stand before one for what it replaced.
         return 0
-    found = calls.answered(changelog.partition, rows_max)
-    done = {key: answered for key, answered in found.items() if table.get(key) is not None}
-    if done:
-        told = _write_down(done, table, writer, changelog, calls.names, now_ms)
-        calls.tell(told)
-    calls.written(changelog.partition, found)
+    ended = calls.ended(changelog.partition, rows_max)
+    waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
+    if waiting:
+        calls.report(_write_down(waiting, table, writer, changelog, calls.names, now_ms))
+    calls.written(changelog.partition, ended)
     _begin_due(calls, table, changelog, gate, now_ms)
-    return len(done)
+    return len(waiting)
 
 
 def _write_down(
-    done: Mapping[bytes, Answered], table: Table, writer: Writer, changelog: Changelog, names: Names, now_ms: int
+    answers: Mapping[bytes, Answered],
+    table: Table,
+    writer: TransactionalProducer,
+    changelog: ChangelogPartition,
+    names: TopicNames,
+    now_ms: int,
 ) -> list[Called]:
-    told, again, parked = [], [], []
-    for key, answered in done.items():
-        called, following = _judged(key, answered)
-        told.append(called)
-        if called.next_ms is not None:
-            again.append((entries.postponed(key, called.next_ms), entries.encode(following)))
-        elif called.reason is not None:
-            parked.append(_parked(called, answered.entry, names.parked))
+    call_records, replacements, parked = [], [], []
+    for key, answered in answers.items():
+        decision = _decide(key, answered)
+        record = _call_record(key, answered, decision)
+        call_records.append(record)
+        if decision.next_ms is not None:
+            replacements.append((entry_keys.postponed(key, decision.next_ms), envelopes.encode(_next_attempt(answered))))
+        elif decision.reason is not None:
+            parked.append(_parked(record, answered.entry, names.parked_timers))
     writer.begin()
     writer.publish(parked, now_ms)
-    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": envelope} for key, envelope in again])
-    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": None} for key in done])
-    writer.write(names.calls, _ANY_PARTITION, [{"key": called.id.encode(), "value": to_json(called)} for called in told])
+    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": envelope} for key, envelope in replacements])
+    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": None} for key in answers])
+    writer.write(names.calls, _ANY_PARTITION, [{"key": record.id.encode(), "value": to_json(record)} for record in call_records])
     writer.commit()
-    table.drop(list(done), again)
-    return told
+    table.drop(list(answers), replacements)
+    return call_records
 
 
-def _judged(key: bytes, answered: Answered) -> tuple[Called, Named]:
-    """What came of a call, and the entry as it is put again."""
+def _call_of(entry: Named) -> Call:
+    return entry.call or Call("")
+
+
+def _decide(key: bytes, answered: Answered) -> _Decision:
     entry, answer, at_ms = answered
-    call = entry.call or entries.Call("")
-    failed_at_ms = entry.failed_at_ms or at_ms
-    next_ms, reason, decision = None, None, "delivered"
     if answer.verdict is Verdict.GONE:
-        reason, decision = "gone", "parked"
-    elif answer.verdict is Verdict.FAILED:
-        decided = _policy(call.policy).decide(
-            attempt=call.attempt, first_failed_at_ms=failed_at_ms, failed_at_ms=at_ms, now_ms=at_ms,
-            draw=(xxhash.xxh3_64_intdigest(f"{call.id}/{call.attempt}".encode()) >> 11) / (1 << 53),
-        )  # fmt: skip
-        if isinstance(decided, Park):
-            reason, decision = decided.reason, "parked"
-        else:
-            next_ms, decision = _not_before(decided, answer, at_ms, entries.due_at_ms(key)), "retry"
-    called = Called(
-        call.id, entry.team, entry.destination, (entry.key or b"").hex(), call.attempt, at_ms, answer.took_ms,
-        entries.due_at_ms(key), decision, answer.status, answer.error, reason, next_ms,
-        answer.body[:BODY_BYTES].decode("utf-8", "replace"),
+        return _Decision("parked", reason="gone")
+    if answer.verdict is Verdict.DELIVERED:
+        return _Decision("delivered")
+    call = _call_of(entry)
+    decided = _policy(call.policy).decide(
+        attempt=call.attempt, first_failed_at_ms=entry.failed_at_ms or at_ms, failed_at_ms=at_ms, now_ms=at_ms,
+        draw=(xxhash.xxh3_64_intdigest(f"{call.id}/{call.attempt}".encode()) >> 11) / (1 << 53),
     )  # fmt: skip
+    if isinstance(decided, Park):
+        return _Decision("parked", reason=decided.reason)
+    return _Decision("retry", next_ms=_not_before(decided, answer, at_ms, entry_keys.due_at_ms(key)))
+
+
+def _call_record(key: bytes, answered: Answered, decision: _Decision) -> Called:
+    entry, answer, at_ms = answered
+    call = _call_of(entry)
+    return Called(
+        id=call.id,
+        team=entry.team,
+        host=entry.destination,
+        mark=(entry.key or b"").hex(),
+        attempt=call.attempt,
+        at_ms=at_ms,
+        took_ms=answer.took_ms,
+        due_ms=entry_keys.due_at_ms(key),
+        decision=decision.word,
+        status=answer.status,
+        error=answer.error,
+        reason=decision.reason,
+        next_ms=decision.next_ms,
+        body=answer.body[:BODY_BYTES].decode("utf-8", "replace"),
+    )
+
+
+def _next_attempt(answered: Answered) -> Named:
+    """The entry as it waits for its next attempt."""
+    call = _call_of(answered.entry)
+    failed_at_ms = answered.entry.failed_at_ms or answered.ended_at_ms
     following = msgspec.structs.replace(call, attempt=call.attempt + 1)
-    return called, msgspec.structs.replace(entry, failed_at_ms=failed_at_ms, call=following)
+    return msgspec.structs.replace(answered.entry, failed_at_ms=failed_at_ms, call=following)
 
 
 def _not_before(decided: RetryAt, answer: Answer, at_ms: int, due_at_ms: int) -> int:
@@ -130,39 +176,40 @@ def _policy(text: str) -> Policy:
         return DEFAULT
 
 
-def _parked(called: Called, entry: Named, topic: str) -> Entry:
-    told = {"webhook-id": called.id, "retry-parked-reason": called.reason, "retry-attempt": called.attempt,
-            "webhook-url": entry.call.url if entry.call else "", "webhook-error": called.error}  # fmt: skip
-    headers = [*entry.headers, *((name, str(value).encode()) for name, value in told.items())]
-    return Entry(topic, called.id.encode(), entry.value, headers, None, entry.team)
+def _parked(record: Called, entry: Named, topic: str) -> Entry:
+    ours = retry_headers.of_parked_webhook(
+        id_=record.id, reason=record.reason, attempt=record.attempt, url=_call_of(entry).url, error=record.error
+    )
+    return Entry(topic, record.id.encode(), entry.value, entry.headers + ours, None, entry.team)
 
 
-def _begin_due(calls: Calls, table: Table, changelog: Changelog, gate: Gate, now_ms: int) -> None:
-    known: set[bytes] | None = None
-    for lane in table.due_lanes(now_ms):
-        if lane[0] != entries.NAMED or (whose := whose_lane(table, gate, lane)) is None or not whose.calls:
+def _begin_due(calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, gate: Admission, now_ms: int) -> None:
+    pending: set[bytes] | None = None
+    for prefix in table.due_lanes(now_ms):
+        if prefix[0] != entry_keys.NAMED or (lane := lane_at(table, gate, prefix)) is None or not lane.calls:
             continue
-        if (why := calls.why_not(whose.destination, now_ms)) is not None:
+        if (why := calls.why_not(lane.team, lane.destination, now_ms)) is not None:
             if why is not BUSY:
-                gate.hold(whose, Reason.BREAKER, why, now_ms)
+                gate.block(lane, Reason.RATE_LIMIT if why is LOOKUPS else Reason.CIRCUIT_BREAKER, why, now_ms)
             continue
-        if known is None:
-            known = calls.known(changelog.partition)
-        _begin_lane(calls, table, changelog.partition, gate, (lane, whose), known, now_ms)
+        if pending is None:
+            pending = calls.pending(changelog.partition)
+        _begin_lane(calls, table, changelog.partition, gate, (prefix, lane), pending, now_ms)
 
 
 def _begin_lane(
-    calls: Calls, table: Table, partition: int, gate: Gate, of: tuple[bytes, Lane], known: set[bytes], now_ms: int
-) -> None:
-    lane, whose = of
-    passed = sum(key.startswith(lane) for key in known)
-    allowed = gate.take(whose, calls.room(whose.destination), now_ms, table.controls)
+    calls: WebhooksInFlight, table: Table, partition: int, gate: Admission, of: tuple[bytes, Lane], pending: set[bytes],
+    now_ms: int,
+) -> None:  # fmt: skip
+    prefix, lane = of
+    passed = sum(key.startswith(prefix) for key in pending)
+    allowed = gate.take(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
     begun = 0
-    for key, envelope in table.due(now_ms, passed + allowed, _ALL_BYTES, lane) if allowed else []:
-        if key in known:
+    for key, envelope in table.due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []:
+        if key in pending:
             continue
-        if not calls.begin(partition, key, entries.decode_named(envelope)):
+        if not calls.begin(partition, key, envelopes.decode_named(envelope)):
             break
         begun += 1
     if begun < allowed:
-        gate.give_back(whose, allowed - begun)
+        gate.give_back(lane, allowed - begun)

@@ -1,8 +1,4 @@
-"""A breaker for each host: after failures in a row nothing is sent for a while, then one probe, and if that goes well everything.
-
-    closed ──failures──► open ──time──► half open ──the probe is answered──► closed
-                          ▲                 │
-                          └──it fails: open, twice as long
+"""A circuit breaker for each host. It trips after failures in a row; a probe has gone well once it is answered.
 
 What waits meanwhile uses up none of its attempts.
 """
@@ -11,55 +7,53 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from retry.delivery import circuit_breaker
+from retry.delivery.circuit_breaker import OPEN_MS_MAX, CircuitBreaker
+
 FAILURES = 5
-OPEN_MS, OPEN_MS_MAX = 5_000, 600_000
+OPEN_MS = 5_000
 # Nobody has called it for so long that nothing is known of it.
 _FORGET_MS = 3_600_000
 _HOSTS_MAX = 100_000
 
 
 @dataclass(slots=True)
-class _Host:
-    """One that has failed since it last answered.
+class _HostBreaker(CircuitBreaker):
+    """The breaker of a host that has failed since it last answered; closed until `failures` in a row are enough."""
 
-    Attributes:
-      failures: in a row.
-      until_ms: nothing goes before; 0 where its breaker is closed.
-      for_ms: how long it was opened for.
-      probing: whether a call is under way that decides.
-    """
-
-    seen_at_ms: int
     failures: int = 0
-    until_ms: int = 0
-    for_ms: int = 0
-    probing: bool = False
+    failed_at_ms: int = 0
 
 
-class Hosts:
+class HostCircuitBreakers:
     """The breakers of all hosts; for one thread."""
 
     def __init__(self) -> None:
-        self._failing: dict[str, _Host] = {}
+        self._failing: dict[str, _HostBreaker] = {}
 
     def why_not(self, host: str, now_ms: int) -> str | None:
         """Why nothing may be sent to a host now; None where it may."""
-        known = self._failing.get(host)
-        if known is None or not known.until_ms:
+        breaker = self._failing.get(host)
+        if breaker is None or not breaker.until_ms:
             return None
-        if now_ms < known.until_ms:
-            return f"its breaker is open for {(known.until_ms - now_ms + 999) // 1_000} s more"
-        return "its breaker is half open and a probe is under way" if known.probing else None
+        if breaker.is_open(now_ms):
+            return f"its breaker is open for {(breaker.until_ms - now_ms + 999) // 1_000} s more"
+        return "its breaker is half open and a probe is under way" if breaker.probing else None
 
     def half_open(self, host: str) -> bool:
         """Whether it gets one call at a time."""
-        known = self._failing.get(host)
-        return known is not None and known.until_ms > 0
+        breaker = self._failing.get(host)
+        return breaker is not None and breaker.until_ms > 0
 
     def began(self, host: str) -> None:
-        """A call is under way."""
-        if (known := self._failing.get(host)) is not None and known.until_ms:
-            known.probing = True
+        """A call is in flight."""
+        if (breaker := self._failing.get(host)) is not None and breaker.until_ms:
+            breaker.probing = True
+
+    def unbegun(self, host: str) -> None:
+        """The call that was to be in flight could not begin."""
+        if (breaker := self._failing.get(host)) is not None:
+            breaker.probing = False
 
     def answered(self, host: str) -> None:
         """It works."""
@@ -71,28 +65,25 @@ class Hosts:
         Args:
           wait_ms: how long the host itself asks to be left alone.
         """
-        known = self._failing.get(host)
-        if known is None:
+        if host not in self._failing:
             self._make_room(now_ms)
-            known = self._failing[host] = _Host(now_ms)
-        known.seen_at_ms = now_ms
-        known.failures += 1
-        # What was under way when it opened failed for the same cause, and does not make it last longer.
-        late = now_ms < known.until_ms
-        if not late and (known.probing or known.failures >= FAILURES):
-            known.for_ms = min(max(OPEN_MS, known.for_ms * 2), OPEN_MS_MAX)
-            known.until_ms = now_ms + known.for_ms
+        breaker = self._failing.setdefault(host, _HostBreaker())
+        breaker.failed_at_ms = now_ms
+        breaker.failures += 1
+        # What was in flight when it opened failed for the same cause, and does not make it last longer.
+        if not breaker.is_open(now_ms):
+            if breaker.probing or breaker.failures >= FAILURES:
+                breaker.trip(OPEN_MS, now_ms)
+            breaker.probing = False
         if wait_ms:
-            known.until_ms = max(known.until_ms, now_ms + min(wait_ms, OPEN_MS_MAX))
-        known.probing = known.probing and late
+            breaker.until_ms = max(breaker.until_ms, now_ms + min(wait_ms, OPEN_MS_MAX))
 
     def states(self, now_ms: int) -> dict[str, str]:
         """Hosts whose breaker is not closed: `open` or `half-open`."""
-        held = {host: known.until_ms for host, known in self._failing.items() if known.until_ms}
-        return {host: "open" if now_ms < until_ms else "half-open" for host, until_ms in held.items()}
+        return circuit_breaker.states(self._failing, now_ms)
 
     def _make_room(self, now_ms: int) -> None:
         if len(self._failing) >= _HOSTS_MAX:
-            self._failing = {h: k for h, k in self._failing.items() if now_ms - max(k.seen_at_ms, k.until_ms) < _FORGET_MS}
+            self._failing = {h: b for h, b in self._failing.items() if now_ms - max(b.failed_at_ms, b.until_ms) < _FORGET_MS}
             while len(self._failing) >= _HOSTS_MAX:
                 del self._failing[next(iter(self._failing))]

@@ -16,25 +16,27 @@ from typing import NamedTuple
 import aiohttp
 
 from retry import clock
-from retry.errors import UrlRefused
+from retry.delivery.webhooks.answer_limits import AnswerTooLarge, Connector
 from retry.delivery.webhooks.response import Answer, retry_after_ms
-from retry.delivery.webhooks.ssrf_guard import Guard, Vetted
+from retry.delivery.webhooks.ssrf_guard import ResolvedHost, SsrfGuard
 from retry.delivery.webhooks.standard_webhooks import signed
+from retry.errors import UrlRefused
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 64 << 10
 _USER_AGENT = "dead-letter-retry"
 
-Secrets = Callable[[], Sequence[bytes]]
+CurrentSecrets = Callable[[], Sequence[bytes]]
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What is called.
 
     Attributes:
       id: `webhook-id`: the same for all attempts.
       timeout_s: for all of it.
+      team: whose call it is.
     """
 
     id: str
@@ -43,9 +45,10 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     timeout_s: float
+    team: str
 
 
-class Client:
+class WebhookClient:
     """Makes calls; belongs to one event loop.
 
     Args:
@@ -53,26 +56,30 @@ class Client:
       trust: certificate authorities; those of the machine where it is left out.
     """
 
-    def __init__(self, guard: Guard, secrets: Secrets, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: SsrfGuard, secrets: CurrentSecrets, trust: ssl.SSLContext | None = None) -> None:
         self._guard, self._secrets = guard, secrets
         self._trust = trust or ssl.create_default_context()
 
-    async def call(self, request: Request) -> Answer:
-        """Call once. Every failure is an answer; nothing is raised but what ends the task."""
+    async def call(self, request: HttpRequest) -> Answer:
+        """Call once. Every failure of a call that has begun is an answer.
+
+        Raises:
+          LookupsBusy: it was not begun.
+        """
         began_s = clock.monotonic_s()
         try:
             async with asyncio.timeout(request.timeout_s):
-                answer = await self._called(await self._guard.vetted(request.url), request)
+                answer = await self._called(await self._guard.vetted(request.url, request.team), request)
         except (aiohttp.ClientError, OSError, TimeoutError, UrlRefused, ValueError) as error:
             answer = Answer(None, _word(error))
             log.debug("%s: %s: %r", request.id, answer.error, error)
         return answer._replace(took_ms=int((clock.monotonic_s() - began_s) * 1_000))
 
-    async def _called(self, vetted: Vetted, request: Request) -> Answer:
+    async def _called(self, vetted: ResolvedHost, request: HttpRequest) -> Answer:
         now_ms = clock.wall_ms()
         headers = {"User-Agent": _USER_AGENT, **request.headers}
         headers |= signed(self._secrets(), request.id, now_ms // 1_000, request.body)
-        connector = aiohttp.TCPConnector(resolver=vetted.resolver(), use_dns_cache=False, force_close=True, ssl=self._trust)
+        connector = Connector(resolver=vetted.resolver(), use_dns_cache=False, force_close=True, ssl=self._trust)
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False, trust_env=False,
@@ -97,6 +104,8 @@ async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:
             if len(body) > BODY_BYTES_MAX:
                 error = error or "too_large"
                 break
+    except AnswerTooLarge:
+        error = error or "too_large"
     except aiohttp.ClientError:
         # A status that says failed counts, however the answer ends.
         if error is None:

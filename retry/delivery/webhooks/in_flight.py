@@ -1,7 +1,8 @@
-"""HTTP calls under way: so many at a time, so many to a host, all made by one loop; what came of them is kept until written down.
+"""HTTP calls in flight: so many at a time, so many to a host, all made by one loop; what came of them is kept until written down.
 
-The fewer are free, the fewer one host may have: a host that hangs holds up its own calls only. One that is under way is not begun
-again by this process, whatever its shard goes through; see `retry.delivery.webhooks.delivery`.
+The fewer are free, the fewer one host and one team may have: a host that hangs holds up its own calls only, and so does a team
+whose hosts hang or whose names do not resolve. One that is in flight is not begun again by this process, whatever its shard goes
+through; see `retry.delivery.webhooks.delivery`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.delay_queue.entry import Named
-from retry.kafka.topics import Names
+from retry.delay_queue import envelopes
+from retry.delay_queue.envelopes import Named
+from retry.delivery.webhooks.host_circuit_breaker import HostCircuitBreakers
+from retry.delivery.webhooks.http_client import HttpRequest
 from retry.delivery.webhooks.response import Answer
-from retry.delivery.webhooks.http_client import Request
-from retry.delivery.webhooks.host_circuit_breaker import Hosts
+from retry.delivery.webhooks.ssrf_guard import name_in
+from retry.errors import LookupsBusy
+from retry.kafka.topics import TopicNames
 from retry.telemetry.call_records import Called
 
 log = logging.getLogger(__name__)
 
 _END_S, _POLL_S = 5.0, 0.02
 BUSY = "as many calls are under way as may be"
+LOOKUPS = "as many lookups of host names are under way for its team as may be; do its names resolve?"
 
-Call = Callable[[Request], Awaitable[Answer]]
+Crowded = Callable[[str, str], bool]
+SendRequest = Callable[[HttpRequest], Awaitable[Answer]]
 
 
 class Answered(NamedTuple):
@@ -46,83 +51,100 @@ class Limits(NamedTuple):
     timeout_ms: int
 
 
-class Calls:
+class WebhooksInFlight:
     """The calls of one process; asked by sweeps of several threads.
 
     Args:
       call: makes one; on the loop of a thread of its own.
-      tell: is given what came of calls, once that is committed.
+      crowded: whether a host's name cannot be looked up for a team just now.
+      report: is given what came of calls, once that is committed.
     """
 
-    def __init__(self, call: Call, limits: Limits, names: Names, tell: Callable[[list[Called]], None]) -> None:
-        self._call, self._limits, self.names, self.tell = call, limits, names, tell
-        self._lock = threading.Lock()
-        self._hosts = Hosts()
-        self._under_way: dict[int, dict[bytes, str]] = {}
+    def __init__(
+        self, call: SendRequest, limits: Limits, names: TopicNames, report: Callable[[list[Called]], None], crowded: Crowded
+    ) -> None:
+        self._call, self._limits, self.names, self.report = call, limits, names, report
+        self._crowded, self._lock = crowded, threading.Lock()
+        self._hosts = HostCircuitBreakers()
+        self._in_flight: dict[int, set[bytes]] = {}
         self._of_host: Counter[str] = Counter()
+        self._of_team: Counter[str] = Counter()
         self._answered: dict[int, dict[bytes, Answered]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = False
 
-    def why_not(self, host: str, now_ms: int) -> str | None:
-        """Why no call to a host may begin now; None where one may."""
+    def why_not(self, team: str, host: str, now_ms: int) -> str | None:
+        """Why no call of a team to a host may begin now; None where one may."""
         with self._lock:
             if (why := self._hosts.why_not(host, now_ms)) is not None:
                 return why
-            return None if self._room(host) else BUSY
+            if self._room(team, host) < 1:
+                return BUSY
+        return LOOKUPS if self._crowded(team, name_in(host)) else None
 
-    def room(self, host: str) -> int:
-        """How many calls to a host may begin now, breakers aside."""
+    def room(self, team: str, host: str) -> int:
+        """How many calls of a team to a host may begin now, breakers aside."""
         with self._lock:
-            return self._room(host)
+            return self._room(team, host)
 
-    def _room(self, host: str) -> int:
+    def _room(self, team: str, host: str) -> int:
         if self._hosts.half_open(host):
             return 1 - min(1, self._of_host[host])
-        free = self._limits.total - self._of_host.total()
+        not_of_others = self._limits.total - self._of_host.total() + self._of_team[team]
+        # The last quarter is for teams that have none yet.
+        free = min(not_of_others, max(1, not_of_others * 3 // 4)) - self._of_team[team]
         return min(free, min(self._limits.per_host, max(1, free // 2)) - self._of_host[host])
 
-    def known(self, partition: int) -> set[bytes]:
+    def pending(self, partition: int) -> set[bytes]:
         """Keys of a shard that are under way, or whose answer is not written down yet."""
         with self._lock:
-            return {*self._under_way.get(partition, ()), *self._answered.get(partition, ())}
+            return {*self._in_flight.get(partition, ()), *self._answered.get(partition, ())}
 
     def begin(self, partition: int, key: bytes, entry: Named) -> bool:
         """Begin a call; False where there is no more room."""
         host, now_ms = entry.destination, clock.wall_ms()
         with self._lock:
-            if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(host) < 1:
+            if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(entry.team, host) < 1:
                 return False
             self._hosts.began(host)
-            self._under_way.setdefault(partition, {})[key] = host
+            self._in_flight.setdefault(partition, set()).add(key)
             self._of_host[host] += 1
-            loop = self._running()
-        asyncio.run_coroutine_threadsafe(self._made(partition, key, entry), loop)
+            self._of_team[entry.team] += 1
+            loop = self._running_loop()
+        asyncio.run_coroutine_threadsafe(self._run(partition, key, entry), loop)
         return True
 
-    async def _made(self, partition: int, key: bytes, entry: Named) -> None:
+    async def _run(self, partition: int, key: bytes, entry: Named) -> None:
+        answer: Answer | None = None
         try:
             answer = await self._call(_request(entry, self._limits.timeout_ms))
+        except LookupsBusy as error:
+            log.debug("%s waits: %s", entry.destination, error)
         except Exception:
             log.exception("a call failed in a way that nobody thought of; it counts as an attempt")
             answer = Answer(None, "internal")
-        now_ms = clock.wall_ms()
         with self._lock:
-            host = self._under_way[partition].pop(key)
-            self._of_host[host] -= 1
-            if not self._of_host[host]:
-                del self._of_host[host]
-            if answer.blames_host:
-                self._hosts.failed(host, now_ms, answer.retry_after_ms)
-            else:
-                self._hosts.answered(host)
-            self._answered.setdefault(partition, {})[key] = Answered(entry, answer, now_ms)
+            self._in_flight[partition].discard(key)
+            _decrement(self._of_host, entry.destination)
+            _decrement(self._of_team, entry.team)
+            self._note_answer(partition, key, entry, answer)
 
-    def answered(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
+    def _note_answer(self, partition: int, key: bytes, entry: Named, answer: Answer | None) -> None:
+        host, now_ms = entry.destination, clock.wall_ms()
+        if answer is None:
+            self._hosts.unbegun(host)
+            return
+        if answer.blames_host:
+            self._hosts.failed(host, now_ms, answer.retry_after_ms)
+        else:
+            self._hosts.answered(host)
+        self._answered.setdefault(partition, {})[key] = Answered(entry, answer, now_ms)
+
+    def ended(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
         """Calls of a shard that have ended; they stay until they are written down."""
         with self._lock:
-            found = self._answered.get(partition, {})
-            return dict(found) if len(found) <= rows_max else dict(list(found.items())[:rows_max])
+            ended = self._answered.get(partition, {})
+            return dict(ended) if len(ended) <= rows_max else dict(list(ended.items())[:rows_max])
 
     def written(self, partition: int, keys: Iterable[bytes]) -> None:
         """What became of these is in the changelog, or of no interest any more."""
@@ -130,8 +152,8 @@ class Calls:
             for key in keys:
                 self._answered[partition].pop(key, None)
 
-    def under_way(self) -> int:
-        """How many are."""
+    def count(self) -> int:
+        """How many calls are in flight."""
         with self._lock:
             return self._of_host.total()
 
@@ -146,7 +168,7 @@ class Calls:
             self._leaving = True
             any_calls = self._of_host.total() > 0 or any(self._answered.values())
         deadline = clock.Deadline(within_s)
-        while self.under_way() and not deadline.passed():
+        while self.count() and not deadline.passed():
             clock.pause(_POLL_S)
         return any_calls
 
@@ -155,25 +177,31 @@ class Calls:
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(_ended(), loop).result(_END_S)
+            asyncio.run_coroutine_threadsafe(_cancel_tasks(), loop).result(_END_S)
             loop.call_soon_threadsafe(loop.stop)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="calls", daemon=True).start()
         return self._loop
 
 
-async def _ended() -> None:
+async def _cancel_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def _request(entry: Named, timeout_ms: int) -> Request:
-    call = entry.call or entries.Call("")
+def _request(entry: Named, timeout_ms: int) -> HttpRequest:
+    call = entry.call or envelopes.Call("")
     headers = {name: (value or b"").decode("latin-1") for name, value in entry.headers}
     timeout_s = min(call.timeout_ms, timeout_ms) / 1_000
-    return Request(call.id, call.method, call.url, headers, entry.value or b"", timeout_s)
+    return HttpRequest(call.id, call.method, call.url, headers, entry.value or b"", timeout_s, entry.team)
+
+
+def _decrement(counter: Counter[str], name: str) -> None:
+    counter[name] -= 1
+    if not counter[name]:
+        del counter[name]

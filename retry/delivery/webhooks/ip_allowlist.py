@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from ipaddress import IPv4Network as IPv4Net
 
-Address = IPv4Address | IPv6Address
+IpAddress = IPv4Address | IPv6Address
 Network = IPv4Net | IPv6Network
 
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -45,12 +45,12 @@ def allowed(text: str, listed: Iterable[Network] = ()) -> bool:
     return address.is_global and not is_listed(address, _DENIED)
 
 
-def is_listed(address: Address, listed: Iterable[Network]) -> bool:
+def is_listed(address: IpAddress, listed: Iterable[Network]) -> bool:
     """Whether one of the networks holds the address."""
     return any(address.version == network.version and address in network for network in listed)
 
 
-def reached(address: Address) -> Address:
+def reached(address: IpAddress) -> IpAddress:
     """The IPv4 address that a packet comes to in the end, where an IPv6 address only wraps it."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:

@@ -6,29 +6,26 @@ is judged, and the connection goes to these addresses and no others: there is no
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from retry.errors import SettingsInvalid, UrlRefused
+from retry.delivery.webhooks.dns_lookups import Lookups
 from retry.delivery.webhooks.ip_allowlist import Network, allowed, is_listed, reached
+from retry.errors import SettingsInvalid, UrlRefused
 
 URL_CHARACTERS_MAX = 2_048
 _AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#]*)")
 _UNSAFE = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.IGNORECASE)
-# Lookups that hang hold a thread each, one a host.
-_LOOKUPS = 64
 
-Lookup = Callable[[str, int], Awaitable[list[str]]]
+Lookup = Callable[[str, str], Awaitable[list[str]]]
 
 
 class Allowed(NamedTuple):
@@ -58,7 +55,7 @@ def listed(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
     return Allowed(tuple(networks), frozenset(hosts))
 
 
-class Vetted(NamedTuple):
+class ResolvedHost(NamedTuple):
     """A URL that may be called now, and the only addresses to which the call may go."""
 
     url: URL
@@ -69,34 +66,42 @@ class Vetted(NamedTuple):
         return _Pinned(self.addresses)
 
 
-class Guard:
+class SsrfGuard:
     """Says where calls may go.
 
     Args:
       allow: what the operator lists.
-      lookup: host and port → addresses; by default as the machine resolves.
+      lookup: host and team → addresses; by default as the machine resolves.
+
+    Attributes:
+      lookups: those that are under way.
     """
 
     def __init__(self, allow: Allowed = Allowed(), lookup: Lookup | None = None) -> None:  # noqa: B008 immutable
-        self._allow, self._lookup = allow, lookup or _Lookups().addresses
+        self.lookups = Lookups()
+        self._allow, self._lookup = allow, lookup or self.lookups.addresses
 
-    async def vetted(self, url: str) -> Vetted:
+    async def vetted(self, url: str, team: str) -> ResolvedHost:
         """The URL and its addresses.
 
+        Args:
+          team: on whose account its host is looked up.
+
         Raises:
+          LookupsBusy: that team has as many lookups under way as it may; nothing was begun.
           UrlRefused: it may not be called.
           OSError: its host cannot be resolved just now.
         """
         parsed = well_formed(url)
         host, port = parsed.raw_host or "", parsed.port or 0
-        found = await self._lookup(host, port)
+        found = await self._lookup(host, team)
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
         if not all(allowed(address, self._allow.networks) for address in found):
             raise UrlRefused("its host is not one that may be called")
         if (parsed.scheme != "https" or port != 443) and not self._is_listed(host, found):
             raise UrlRefused("only https and port 443 may be called, but for hosts that RETRY_WEBHOOK_ALLOW lists")
-        return Vetted(parsed, found)
+        return ResolvedHost(parsed, found)
 
     def _is_listed(self, host: str, addresses: Iterable[str]) -> bool:
         if host.rstrip(".").lower() in self._allow.hosts:
@@ -138,6 +143,11 @@ def host_of(url: str) -> str:
     return f"{parsed.scheme}://{f'[{host}]' if ':' in host else host.rstrip('.').lower()}:{parsed.port}"
 
 
+def name_in(origin: str) -> str:
+    """The host's name, or its address, in what `host_of` gave."""
+    return origin.partition("://")[2].rpartition(":")[0].strip("[]")
+
+
 def _check_host(host: str) -> None:
     if ":" in host or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         # What ends in a number is an address; only the usual way to write one is understood alike by everybody.
@@ -149,36 +159,6 @@ def _check_host(host: str) -> None:
             raise UrlRefused("its host has a zone")
     elif not _HOST.fullmatch(host):
         raise UrlRefused("its host is no name")
-
-
-class _Lookups:
-    """The machine's resolver. Calls to one host at a time share an answer that is under way, and none is kept."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_LOOKUPS, "lookup")
-        self._under_way: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        asked = self._under_way.get((host, port))
-        if asked is None:
-            asked = asyncio.get_running_loop().run_in_executor(self._pool, _resolved, host, port)
-            self._under_way[host, port] = asked
-            asked.add_done_callback(lambda done: self._over((host, port), done))
-        # One caller's deadline must not take the answer from the others.
-        return await asyncio.shield(asked)
-
-    def _over(self, place: tuple[str, int], done: asyncio.Future[list[str]]) -> None:
-        del self._under_way[place]
-        if not done.cancelled():
-            done.exception()
-
-
-def _resolved(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class _Pinned(AbstractResolver):

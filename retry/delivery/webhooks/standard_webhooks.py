@@ -14,6 +14,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
+from retry.dead_letters.retry_headers import WEBHOOK_ID
 from retry.errors import SettingsInvalid
 
 _PREFIX = "whsec_"
@@ -51,7 +52,7 @@ def signed(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: by
 
     Without secrets there is no `webhook-signature`.
     """
-    headers = {"webhook-id": webhook_id, "webhook-timestamp": str(timestamp_s)}
+    headers = {WEBHOOK_ID: webhook_id, "webhook-timestamp": str(timestamp_s)}
     content = f"{webhook_id}.{timestamp_s}.".encode() + body
     signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
     if signatures:

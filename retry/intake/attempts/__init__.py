@@ -2,7 +2,7 @@
 
 Headers are a letter's word for its own history, and they may be dropped or forged. So every batch of intake writes one
 packed record of what it decided, in the same transaction as its entries, and every worker folds these records into
-`Lineages`. A letter that comes back is known by its lineage, or, where its headers are gone, by the fingerprint of what
+`RecentLineages`. A letter that comes back is known by its lineage, or, where its headers are gone, by the fingerprint of what
 does not change on the way: dead-letter topic, key and value.
 
 | module | what it is |
@@ -16,23 +16,25 @@ does not change on the way: dead-letter topic, key and value.
 
 from __future__ import annotations
 
+from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, LineageFields, moved, pack, records, row, unpack
 from retry.intake.attempts.lineage_id import counted, fingerprint, from_header, identity, lineage_of, payload, silent, to_header
-from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, Row, pack, row, unpack
-from retry.intake.attempts.recent_lineages import Known, Lineages
+from retry.intake.attempts.recent_lineages import KnownLineage, RecentLineages
 
 __all__ = [
     "MATCHED",
     "SECOND_MAX",
-    "Known",
-    "Lineages",
-    "Row",
+    "KnownLineage",
+    "LineageFields",
+    "RecentLineages",
     "counted",
     "fingerprint",
     "from_header",
     "identity",
     "lineage_of",
+    "moved",
     "pack",
     "payload",
+    "records",
     "row",
     "silent",
     "to_header",

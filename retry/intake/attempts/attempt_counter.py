@@ -6,6 +6,8 @@ In this order:
 2. the sends that are on record under the id that came back: whoever forges the count cannot either
 3. the header `retry-attempt`: the record is bounded, and may have forgotten
 
+Where the policy asks for a count in the body and that says more, it counts: whoever writes there makes another body each time.
+
 Where no `retry-id` came back, the id is made of the origin's coordinates and the consumer group, or else of key and value.
 """
 
@@ -15,12 +17,12 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from retry.intake import attempts
-from retry.intake.attempts import Lineages
 from retry.dead_letters.dead_letter import Letter
+from retry.intake import attempts
+from retry.intake.attempts import RecentLineages
 
 
-class Trace(msgspec.Struct, frozen=True, gc=False):
+class LetterHistory(msgspec.Struct, frozen=True, gc=False):
     """What is known of a letter's past.
 
     Attributes:
@@ -29,7 +31,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
       print: of dead-letter topic, key and value.
       made: retries made so far; None where a header says something that is no count, and nobody knows better.
       first_failed_ms: when the first attempt failed, if that is known.
-      matched: it was known by its print.
+      matched: it was recognised by its print.
     """
 
     id: bytes
@@ -40,7 +42,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     matched: bool
 
 
-class Tracer:
+class AttemptCounter:
     """Traces letters with the record of recent lineages.
 
     Args:
@@ -50,7 +52,7 @@ class Tracer:
     """
 
     def __init__(
-        self, recent: Lineages, cluster_id: str, retry_targets: Collection[str], catch_up: Callable[[], None] | None = None
+        self, recent: RecentLineages, cluster_id: str, retry_targets: Collection[str], catch_up: Callable[[], None] | None = None
     ) -> None:
         self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
         self._matched: dict[int, int] = {}
@@ -61,8 +63,14 @@ class Tracer:
         self._matched.clear()
         self._is_current = self._catch_up is None
 
-    def trace(self, letter: Letter, now_ms: int, window_ms: int) -> Trace:
+    def trace(self, letter: Letter, now_ms: int, window_ms: int) -> LetterHistory:
         """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
+        past = self._trace(letter, now_ms, window_ms)
+        if letter.counted and past.made is not None and past.made < letter.counted - 1:
+            return msgspec.structs.replace(past, made=letter.counted - 1)
+        return past
+
+    def _trace(self, letter: Letter, now_ms: int, window_ms: int) -> LetterHistory:
         payload = attempts.payload(letter.key, letter.value)
         print_ = attempts.fingerprint(letter.topic, payload)
         if letter.id is not None:
@@ -75,11 +83,11 @@ class Tracer:
             return back
         lineage = attempts.identity(self._cluster_id, failure, payload)
         number = attempts.counted(lineage, letter.topic)
-        known = self._recent.sends(number) if placed else None
+        sends = self._recent.sends(number) if placed else None
         made, first_ms = letter.retries_made, letter.first_failed_at_ms
-        if known is not None:
-            made, first_ms = known.attempts, known.first_failed_ms
-        return Trace(attempts.to_header(lineage), number, print_, made, first_ms, False)
+        if sends is not None:
+            made, first_ms = sends.attempts, sends.first_failed_ms
+        return LetterHistory(attempts.to_header(lineage), number, print_, made, first_ms, False)
 
     def new(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[int, bytes, int] | None:
         """Of a letter without origin and without headers of ours: print, id and number, as `trace` has them.
@@ -87,31 +95,31 @@ class Tracer:
         None where it may come back from a send that is on record.
         """
         print_, lineage, number = attempts.silent(topic, key, value)
-        return (print_, b"%016x" % lineage, number) if self._recent.unheard(print_) else None
+        return (print_, b"%016x" % lineage, number) if self._recent.is_unknown(print_) else None
 
-    def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> Trace | None:
+    def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> LetterHistory | None:
         matched = self._matched.get(print_, 0)
         back = self._recent.returned(print_, now_ms, window_ms, matched)
         if back is None:
             return None
         self._matched[print_] = matched + 1
         id_ = attempts.to_header(attempts.counted(back.id, letter.topic))
-        return Trace(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
+        return LetterHistory(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
-    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> Trace:
+    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> LetterHistory:
         """By the id that came back; one that nobody has sent is no reason to begin anew."""
-        number, said = attempts.counted(attempts.from_header(id_), letter.topic), letter.retries_made
-        known = self._recent.sends(number)
-        if known is None:
+        number, claimed = attempts.counted(attempts.from_header(id_), letter.topic), letter.retries_made
+        sends = self._recent.sends(number)
+        if sends is None:
             back = self._by_print(letter, print_, now_ms, window_ms)
-            return back or Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
+            return back or LetterHistory(id_, number, print_, claimed, letter.first_failed_at_ms, False)
         # Equal letters share an id where they have no coordinates: then any count is right of which a send is out.
-        if said == known.attempts or (said and self._recent.is_out(print_, said, now_ms)):
-            return Trace(id_, number, print_, said, letter.first_failed_at_ms, False)
-        if said and said > known.attempts and not self._is_current and self._catch_up is not None:
+        if claimed == sends.attempts or (claimed and self._recent.is_out(print_, claimed, now_ms)):
+            return LetterHistory(id_, number, print_, claimed, letter.first_failed_at_ms, False)
+        if claimed and claimed > sends.attempts and not self._is_current and self._catch_up is not None:
             # Once a batch: whoever forges counts costs a look, and gains nothing.
             self._is_current = True
             self._catch_up()
             return self._by_id(letter, id_, print_, now_ms, window_ms)
-        first_ms = letter.first_failed_at_ms or known.first_failed_ms
-        return Trace(id_, number, print_, known.attempts, first_ms, False)
+        first_ms = letter.first_failed_at_ms or sends.first_failed_ms
+        return LetterHistory(id_, number, print_, sends.attempts, first_ms, False)

@@ -89,6 +89,12 @@ class Levels:
                 del self.by_fingerprint[fingerprint]
         return level.attempt
 
+    def move(self, fingerprint: int, attempt: int, due_s: int) -> None:
+        """A send of this attempt is due at another time, which only counts where it is earlier; 0 where it is not made."""
+        for level in self.by_fingerprint.get(fingerprint, ()):
+            if level.attempt == attempt and due_s:
+                level.due_s = min(level.due_s, due_s)
+
     def has(self, fingerprint: int, attempt: int, due_s: int) -> bool:
         """Whether a send of exactly this attempt is outstanding, and was due by `due_s`."""
         return any(v.attempt == attempt and v.due_s <= due_s for v in self.by_fingerprint.get(fingerprint, ()))

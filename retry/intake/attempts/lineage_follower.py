@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from confluent_kafka import KafkaException, Message
-
 from retry import clock
 from retry.errors import LineageNewer, LineageUnreadable
-from retry.kafka.interface import Log
-from retry.intake.attempts import Lineages
-from retry.telemetry.health import Part
+from retry.intake.attempts import RecentLineages
+from retry.kafka.interface import KafkaException, Log, Message
+from retry.telemetry.health import HealthProbe
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +24,14 @@ _NOW_S, _SOON_S = 1.0, 0.002
 _BEYOND = 1 << 62
 
 
-class Recent:
+class LineageFollower:
     """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
 
     Attributes:
       trouble: why no letter may be taken in any more; empty where all is well.
     """
 
-    def __init__(self, log: Log, topic: str, partitions: int, lineages: Lineages) -> None:
+    def __init__(self, log: Log, topic: str, partitions: int, lineages: RecentLineages) -> None:
         self.lineages, self.trouble = lineages, ""
         self._read: deque[Message] = deque()
         self._log, self._follower = log, log.follower()
@@ -53,10 +51,10 @@ class Recent:
             self._read.extend(first)
             self._read.extend(self._follower.read(_RECORDS_MAX, 0))
 
-    def part(self) -> Part:
+    def part(self) -> HealthProbe:
         """What must go on here, until it is closed."""
         # A place is here to be asked for by workers that own no partition, too.
-        return Part("reading lineages", self._turns, not self._closing, (self._topic, 0), _BEYOND)
+        return HealthProbe("reading lineages", self._turns, not self._closing, (self._topic, 0), _BEYOND)
 
     def catch_up(self) -> None:
         """Fold what was read; for the first time, wait until that is all that was there at the start."""

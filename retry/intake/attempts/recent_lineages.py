@@ -1,11 +1,36 @@
-"""What was sent lately: the fold of all packed records, for one thread that folds and asks."""
+"""How often each letter was sent lately: the packed records of all batches, applied in order by one thread, which also asks.
+
+Each row of a record is one decision of intake about one letter. What it does to the record:
+
+| the row | the lineage is | what happens |
+| --- | --- | --- |
+| attempt 1, not matched | new | *first send*: one send is outstanding, found by lineage and by fingerprint |
+| attempt n, or 0 (parked) | known | *return*: its last send is taken back; then, where it is retried, attempt n is outstanding |
+| matched, attempt n or 0 | any | *return of an equal letter*: the send n-1 of this fingerprint is taken back, whoever's it was |
+
+Letters that are equal in topic, key and value share a fingerprint, and nothing tells them apart once their headers are gone.
+Where more than one of their sends is outstanding, these are counted by attempt; see `equal_letters`. Three equal letters fail,
+are sent, and come back without headers, one after another:
+
+>>> from retry.intake.attempts.lineage_codec import MATCHED, pack, row
+>>> recent, fingerprint, window_ms = RecentLineages(100), 7, 3_600_000
+>>> recent.fold(pack([row(id_, fingerprint, 5_000, 1_000, 1, False) for id_ in (1, 2, 3)]))
+>>> recent.returned(fingerprint, 6_000, window_ms).attempts
+1
+>>> recent.fold(pack([row(3, fingerprint, 9_000, 1_000, 2, True)]))  # one of them is sent for the second time
+>>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(3)]
+[1, 1, 2]
+>>> recent.fold(pack([row(1, fingerprint, 0, 1_000, 0, True)]))  # another is parked: it takes the lowest that is out
+>>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(2)]
+[1, 2]
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from retry.intake.attempts.equal_letters import Level, Levels
-from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, unpack
+from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, MOVED, unpack
 from retry.intake.attempts.ring_buffer import Ring
 
 # A level takes some 300 bytes, a lineage 70.
@@ -13,7 +38,7 @@ _LINEAGES_PER_LEVEL = 32
 _LEVELS_MIN = 64
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class KnownLineage(msgspec.Struct, frozen=True, gc=False):
     """What is known of a lineage.
 
     Attributes:
@@ -29,7 +54,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     due_ms: int
 
 
-class Lineages:
+class RecentLineages:
     """The last lineages that something was sent for: no fewer than half of `limit`, no more than `limit`.
 
     The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older
@@ -53,18 +78,18 @@ class Lineages:
         """Memory of rows and indexes; that of equal letters is not counted."""
         return self._ring.bytes_used()
 
-    def sends(self, lineage_id: int) -> Known | None:
+    def sends(self, lineage_id: int) -> KnownLineage | None:
         """What is known of a lineage; None where nothing was sent lately."""
-        number = self._ring.of_lineage(lineage_id)
-        if not number:
+        row = self._ring.of_lineage(lineage_id)
+        if not row:
             return None
-        due_s, first_s, attempts = self._ring.state(number)
+        due_s, first_s, attempts = self._ring.state(row)
         if due_s and self._equal:
             # An equal letter that came back without headers may have taken the send of this one, and left its own.
-            attempts = max(attempts, self._levels.nearest(self._ring.names(number)[1], attempts))
+            attempts = max(attempts, self._levels.nearest(self._ring.names(row)[1], attempts))
         return _known(lineage_id, due_s, first_s, attempts)
 
-    def returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> Known | None:
+    def returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
         """The send that a letter without headers comes back from; None where it is a new letter.
 
         It is outstanding, was due by now, and has the lowest attempt of those. Nothing is taken: the fold does that, when
@@ -78,15 +103,15 @@ class Lineages:
         if fingerprint in self._equal:
             level = self._levels.find(fingerprint, now_s, oldest_s, skip)
             return _known(level.id, level.due_s, level.first_s, level.attempt) if level else None
-        number = self._ring.of_fingerprint(fingerprint)
-        if not number or skip:
+        row = self._ring.of_fingerprint(fingerprint)
+        if not row or skip:
             return None
-        due_s, first_s, attempts = self._ring.state(number)
+        due_s, first_s, attempts = self._ring.state(row)
         if not 0 < due_s <= now_s or first_s < oldest_s:
             return None
-        return _known(self._ring.names(number)[0], due_s, first_s, attempts)
+        return _known(self._ring.names(row)[0], due_s, first_s, attempts)
 
-    def unheard(self, fingerprint: int) -> bool:
+    def is_unknown(self, fingerprint: int) -> bool:
         """Whether nothing at all is known of a fingerprint: `returned` is None, whatever else is asked."""
         return fingerprint not in self._equal and not self._ring.of_fingerprint(fingerprint)
 
@@ -94,8 +119,8 @@ class Lineages:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
         if fingerprint in self._equal:
             return self._levels.has(fingerprint, attempt, now_ms // 1_000)
-        number = self._ring.of_fingerprint(fingerprint)
-        due_s, _, attempts = self._ring.state(number) if number else (0, 0, 0)
+        row = self._ring.of_fingerprint(fingerprint)
+        due_s, _, attempts = self._ring.state(row) if row else (0, 0, 0)
         return 0 < due_s <= now_ms // 1_000 and attempts == attempt
 
     def fold(self, packed: bytes) -> None:
@@ -109,88 +134,104 @@ class Lineages:
             # Nearly every letter is new, and needs no closer look.
             new = attempt == 1 and not flags and fingerprint not in equal
             if not new or not admit(lineage_id, fingerprint, due_s, first_s, attempt):
-                self._fold_known(lineage_id, fingerprint, due_s, first_s, attempt, flags)
+                fold = self._move if flags == MOVED else self._fold_closely
+                fold(lineage_id, fingerprint, due_s, first_s, attempt, flags)
 
-    def _fold_known(
+    def _fold_closely(
         self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
     ) -> None:
-        number = self._ring.of_lineage(lineage_id)
-        if number and attempt != 1 and self._is_only(number, fingerprint):
+        row = self._ring.of_lineage(lineage_id)
+        if row and attempt != 1 and self._is_only(row, fingerprint):
             # The only send with this fingerprint came back to where it lies: the same as below, in one step.
-            _, first_s, attempts = self._ring.state(number)
+            _, first_s, attempts = self._ring.state(row)
             sent = min(max(attempt, attempts + 1), ATTEMPT_MAX) if attempt else attempts
-            self._ring.set_state(number, due_s if attempt else 0, first_s, sent)
+            self._ring.set_state(row, due_s if attempt else 0, first_s, sent)
             return
-        taken = self._return(number, fingerprint, due_s, attempt, flags)
+        taken = self._take_back(row, fingerprint, due_s, attempt, flags)
         if attempt:
             attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
-            self._send(number, lineage_id, fingerprint, due_s, first_s, attempt)
+            self._put_out(row, lineage_id, fingerprint, due_s, first_s, attempt)
 
-    def _is_only(self, number: int, fingerprint: int) -> bool:
+    def _move(self, lineage_id: int, fingerprint: int, due_s: int, _first_s: int, attempt: int, _flags: int) -> None:
+        """A send that waits has another time, or none any more; told more than once, it comes to the same.
+
+        Of equal letters nobody can say which one was moved: a level keeps its earliest time, and what is parked.
+        """
+        if fingerprint in self._equal:
+            self._levels.move(fingerprint, attempt, due_s)
+            return
+        row = self._only_row(fingerprint)
+        if row and self._ring.names(row)[0] == lineage_id:
+            _, first_s, attempts = self._ring.state(row)
+            if attempts == attempt:
+                # What will not be sent is not counted.
+                self._ring.set_state(row, due_s, first_s, attempt if due_s else attempt - 1)
+
+    def _is_only(self, row: int, fingerprint: int) -> bool:
         ring = self._ring
-        return number == ring.of_fingerprint(fingerprint) and ring.state(number)[0] > 0 and ring.young(number)
+        return row == ring.of_fingerprint(fingerprint) and ring.state(row)[0] > 0 and ring.young(row)
 
-    def _return(self, number: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
+    def _take_back(self, row: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
         """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
-        outstanding_s, first_s, attempts = self._ring.state(number) if number else (0, 0, 0)
+        outstanding_s, first_s, attempts = self._ring.state(row) if row else (0, 0, 0)
         taken = 0
         if flags & MATCHED:
-            taken = self._take(fingerprint, attempt - 1 if attempt else self._lowest(fingerprint, due_s))
+            taken = self._take_send(fingerprint, attempt - 1 if attempt else self._lowest_due(fingerprint, due_s))
         elif outstanding_s and attempt != 1:
             last = min(attempt - 1, attempts) if attempt else attempts
-            taken = self._take(self._ring.names(number)[1], last)
-        if number and not attempt:
+            taken = self._take_send(self._ring.names(row)[1], last)
+        if row and not attempt:
             # Nothing of it is outstanding; what was taken may have been the send of an equal letter.
-            self._ring.set_state(number, 0, first_s, attempts)
+            self._ring.set_state(row, 0, first_s, attempts)
         return taken
 
-    def _send(self, number: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
+    def _put_out(self, row: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
         ring = self._ring
-        only = self._credit(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
-        if number:
+        only = self._count_among_equal(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
+        if row:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
-            _, first_s, attempts = ring.state(number)
+            _, first_s, attempts = ring.state(row)
             attempt = max(attempt, attempts)
-        if number and ring.young(number) and fingerprint == ring.names(number)[1]:
-            ring.set_state(number, due_s, first_s, attempt)
+        if row and ring.young(row) and fingerprint == ring.names(row)[1]:
+            ring.set_state(row, due_s, first_s, attempt)
         else:
-            if number:
-                ring.unlink(number)
-            number = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
+            if row:
+                ring.unlink(row)
+            row = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
         if only:
-            ring.link(number, fingerprint)
+            ring.link(row, fingerprint)
 
-    def _credit(self, fingerprint: int, credit: Level) -> bool:
+    def _count_among_equal(self, fingerprint: int, credit: Level) -> bool:
         """Count a send where more with this fingerprint are outstanding; whether it is the only one."""
         if fingerprint not in self._equal:
-            number = self._only(fingerprint)
-            if not number:
+            row = self._only_row(fingerprint)
+            if not row:
                 return True
-            due_s, first_s, attempts = self._ring.state(number)
-            self._levels.add(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.names(number)[0]))
-            self._ring.unlink(number)
+            due_s, first_s, attempts = self._ring.state(row)
+            self._levels.add(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.names(row)[0]))
+            self._ring.unlink(row)
         self._levels.add(fingerprint, credit)
         return False
 
-    def _take(self, fingerprint: int, attempt: int) -> int:
+    def _take_send(self, fingerprint: int, attempt: int) -> int:
         if fingerprint in self._equal:
             return self._levels.take(fingerprint, attempt)
-        number = self._only(fingerprint)
-        if not number:
+        row = self._only_row(fingerprint)
+        if not row:
             return 0
-        _, first_s, attempts = self._ring.state(number)
-        self._ring.set_state(number, 0, first_s, attempts)
+        _, first_s, attempts = self._ring.state(row)
+        self._ring.set_state(row, 0, first_s, attempts)
         return attempts
 
-    def _lowest(self, fingerprint: int, due_s: int) -> int:
+    def _lowest_due(self, fingerprint: int, due_s: int) -> int:
         level = self._levels.find(fingerprint, due_s, 0)
         return level.attempt if level else 0
 
-    def _only(self, fingerprint: int) -> int:
+    def _only_row(self, fingerprint: int) -> int:
         """The row of the outstanding send with a fingerprint that has no levels; 0 where there is none."""
-        number = self._ring.of_fingerprint(fingerprint)
-        return number if number and self._ring.state(number)[0] else 0
+        row = self._ring.of_fingerprint(fingerprint)
+        return row if row and self._ring.state(row)[0] else 0
 
 
-def _known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> Known:
-    return Known(lineage_id, attempts, first_s * 1_000, due_s * 1_000)
+def _known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> KnownLineage:
+    return KnownLineage(lineage_id, attempts, first_s * 1_000, due_s * 1_000)

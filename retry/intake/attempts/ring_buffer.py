@@ -52,8 +52,8 @@ class Ring:
         number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         while number > gone:
-            found, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE)
-            if found == lineage_id:
+            id_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE)
+            if id_of_row == lineage_id:
                 return number
             number = after
         return 0
@@ -63,8 +63,8 @@ class Ring:
         number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         while number > gone:
-            found, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
-            if found == fingerprint:
+            fingerprint_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
+            if fingerprint_of_row == fingerprint:
                 return number
             number = after
         return 0
@@ -83,7 +83,7 @@ class Ring:
 
     def set_state(self, number: int, due_s: int, first_s: int, attempts: int) -> None:
         """Replace them."""
-        _STATE.pack_into(self._rows, self._place(number) + _AT_STATE, due_s, first_s, attempts)
+        _STATE.pack_into(self._rows, self._row_at(number) + _AT_STATE, due_s, first_s, attempts)
 
     def admit(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> bool:
         """A new row, linked to its fingerprint, if neither its lineage nor its fingerprint is there; whether it was."""
@@ -91,10 +91,10 @@ class Ring:
             return False
         # The same as `add` and `link` in one step: nearly every letter passes here.
         self._newest = number = self._newest + 1
-        place, by_lineage, by_fingerprint = number % self.rows_max * _SIZE, self._lineages, self._fingerprints
+        at, by_lineage, by_fingerprint = number % self.rows_max * _SIZE, self._lineages, self._fingerprints
         slot, other = lineage_id % self._slots, fingerprint % self._slots
         _ROW.pack_into(
-            self._rows, place,
+            self._rows, at,
             lineage_id, by_lineage[slot], fingerprint, by_fingerprint[other], due_s, first_s, attempts,
         )  # fmt: skip
         by_lineage[slot] = by_fingerprint[other] = number
@@ -103,9 +103,9 @@ class Ring:
     def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
         """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
         self._newest = number = self._newest + 1
-        place, slot = self._place(number), lineage_id % self._slots
+        at, slot = self._row_at(number), lineage_id % self._slots
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, place, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
+        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
 
@@ -120,7 +120,7 @@ class Ring:
         before, after = 0, self._fingerprints[slot]
         while after > number:
             before, after = after, self._after(after)
-        _ENTRY.pack_into(self._rows, self._place(number) + _AT_FINGERPRINT, fingerprint, after)
+        _ENTRY.pack_into(self._rows, self._row_at(number) + _AT_FINGERPRINT, fingerprint, after)
         self._join(slot, before, number)
 
     def unlink(self, number: int) -> None:
@@ -133,15 +133,15 @@ class Ring:
             self._join(slot, before, self._after(number))
 
     def _after(self, number: int) -> int:
-        return _NEXT.unpack_from(self._rows, self._place(number) + _AT_FINGERPRINT + _NEXT.size)[0]
+        return _NEXT.unpack_from(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size)[0]
 
     def _join(self, slot: int, before: int, after: int) -> None:
         if before:
-            _NEXT.pack_into(self._rows, self._place(before) + _AT_FINGERPRINT + _NEXT.size, after)
+            _NEXT.pack_into(self._rows, self._row_at(before) + _AT_FINGERPRINT + _NEXT.size, after)
         else:
             self._fingerprints[slot] = after
 
-    def _place(self, number: int) -> int:
+    def _row_at(self, number: int) -> int:
         return number % self.rows_max * _SIZE
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from retry import clock, format_versions
-from retry.operations.cluster import Cluster
-from retry.delay_queue.entry import Entry
-from retry.errors import OutcomeNewer
-from retry.kafka import offset_ranges, topics
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter
+from retry.delay_queue.envelopes import Entry
+from retry.errors import OutcomeNewer
+from retry.kafka import offset_ranges, topics
+from retry.operations.cluster import Cluster
 from retry.telemetry.outcomes import Outcome
 
 _SEARCH_S = 10.0
@@ -23,7 +23,7 @@ _SKEW_MS = 60_000
 _DIGITS_MAX = 20
 
 
-class Place(NamedTuple):
+class LetterLocation(NamedTuple):
     """The coordinates of a letter."""
 
     topic: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-def place(text: str) -> Place:
+def place(text: str) -> LetterLocation:
     """The place that `topic/partition/offset` names.
 
     Raises:
@@ -46,10 +46,10 @@ def place(text: str) -> Place:
     partition, offset = (int(number[:_DIGITS_MAX]) for number in numbers)
     if partition >= 1 << 31 or offset >= 1 << 63:
         raise ValueError(f"{text!r}: there is no such partition or offset")
-    return Place(topic, partition, offset)
+    return LetterLocation(topic, partition, offset)
 
 
-class Decided(NamedTuple):
+class DecisionRecord(NamedTuple):
     """What was decided; fields as those of an outcome, None where nobody remembers.
 
     Attributes:
@@ -69,14 +69,15 @@ class Decided(NamedTuple):
     target: str
 
 
-class Sent(NamedTuple):
-    """Where it was delivered to, and when; None where the topic does not keep the broker's time."""
+class Delivery(NamedTuple):
+    """Where it was delivered to, and when; None where the topic does not keep the broker's time. `reason`: why it is parked."""
 
-    place: Place
+    place: LetterLocation
     at_ms: int | None
+    reason: str | None = None
 
 
-def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome | None:
+def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
     """The outcome of a letter, if it is found in time.
 
     Raises:
@@ -92,7 +93,7 @@ def outcome(cluster: Cluster, wanted: Place, letter: Letter | None) -> Outcome |
     return None
 
 
-def read_outcome(value: bytes, wanted: Place) -> Outcome | None:
+def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
     """The outcome in a record, if it is that of a letter.
 
     Raises:
@@ -111,17 +112,17 @@ def read_outcome(value: bytes, wanted: Place) -> Outcome | None:
     return told  # type: ignore[return-value]
 
 
-def of_outcome(told: Outcome) -> Decided:
+def of_outcome(told: Outcome) -> DecisionRecord:
     """What an outcome says."""
-    return Decided(*(told.get(field) for field in Decided._fields))  # type: ignore[arg-type]
+    return DecisionRecord(*(told.get(field) for field in DecisionRecord._fields))  # type: ignore[arg-type]
 
 
-def of_entry(entry: Entry) -> Decided:
+def of_entry(entry: Entry) -> DecisionRecord:
     """What an entry says of the decision that it carries out."""
     ours = {name: (value or b"").decode("utf-8", "replace") for name, value in entry.headers if name in names.OURS}
     reason = ours.get(names.PARKED_REASON)
     attempt, first_ms, due_ms = (_number(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))
-    return Decided(
+    return DecisionRecord(
         ours.get(names.ID, ""), entry.team, ours.get(names.POLICY, ""), (attempt or 0) + (reason is not None), first_ms,
         None, None, "park" if reason else "retry", reason, None if reason else due_ms, entry.destination,
     )  # fmt: skip
@@ -131,9 +132,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def sent(cluster: Cluster, wanted: Place, letter: Letter | None, decided: Decided) -> Sent | None:
+def sent(cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord) -> Delivery | None:
     """The record on the target topic that was made from the letter, if it is found in time."""
-    about = topics.describe(cluster.admin, [decided.target]).get(decided.target)
+    about = topics.describe(cluster.admin, [decided.target], optional=True).get(decided.target)
     if about is None:
         return None
     by_broker = about.config.get("message.timestamp.type") == "LogAppendTime"
@@ -144,16 +145,30 @@ def sent(cluster: Cluster, wanted: Place, letter: Letter | None, decided: Decide
     source = str(wanted).encode()
     for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
-            if _source(message) == source:
-                place = Place(decided.target, message.partition() or 0, message.offset() or 0)
-                return Sent(place, message.timestamp()[1] if by_broker else None)
+            ours = _headers(message)
+            if ours.get(names.SOURCE) == source:
+                reason = ours.get(names.PARKED_REASON)
+                place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
+                at_ms = message.timestamp()[1] if by_broker else None
+                return Delivery(place, at_ms, None if reason is None else reason.decode("utf-8", "replace"))
     return None
 
 
-def _source(message: Any) -> bytes | None:
+def parked_since(
+    cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord, topics: Iterable[str]
+) -> tuple[DecisionRecord, Delivery] | None:
+    """What became of a letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
+    for topic in topics:
+        # It left before it was due.
+        parked = decided._replace(decision="park", due_ms=None, target=topic)
+        if (found := sent(cluster, wanted, letter, parked)) is not None and found.reason is not None:
+            return parked._replace(reason=found.reason), found
+    return None
+
+
+def _headers(message: Any) -> Mapping[str, bytes | None]:
     try:
-        found: Mapping[str, bytes | None] = dict(message.headers() or ())
+        return dict(message.headers() or ())
     except SystemError:
         # A name that is no UTF-8: the service cannot have written it.
-        return None
-    return found.get(names.SOURCE)
+        return {}

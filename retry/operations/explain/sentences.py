@@ -6,29 +6,34 @@ from collections.abc import Iterator
 
 from backoff import duration_text
 from retry.clock import iso
-from retry.operations.explain import due_time as due_steps
-from retry.operations.explain.search import Decided
-from retry.operations.explain.state import Seen, State
-from retry.operations.waiting_entries import Waiting
-from retry.intake.decide import draw
-from retry.delay_queue.entry import Named, due_at_ms, source, version_of
 from retry.dead_letters.failure import UNKNOWN, Failure
+from retry.delay_queue.entry_keys import due_at_ms, source, version_of
+from retry.delay_queue.envelopes import HEADERS_MAX, Named
+from retry.intake.decide import draw
+from retry.operations.explain import due_time as due_steps
+from retry.operations.explain.search import DecisionRecord
+from retry.operations.explain.state import LetterState, Seen
+from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.explain import delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
-from retry.policies.rule import Case
+from retry.policies.route import MatchInput
 
 _MESSAGE_CHARS_MAX = 200
 
 
 def letter(seen: Seen) -> Iterator[str]:
     """Who wrote it, what failed, and how often so far."""
-    known, decided = seen.known, seen.decided
-    if known.missing:
-        yield known.missing
-    if known.letter is not None:
-        failure = known.letter.failure
-        told = f"was written by {failure.family}" if failure.family != UNKNOWN else "has no headers that tell who wrote it"
-        yield f"{known.place} {told}."
+    evidence, decided = seen.evidence, seen.decision
+    if evidence.missing:
+        yield evidence.missing
+    if evidence.letter is not None:
+        failure = evidence.letter.failure
+        if not evidence.letter.copyable():
+            yield f"{evidence.location} has headers that cannot be read: more than {HEADERS_MAX:,}, or a name that is not UTF-8."
+        elif failure.family == UNKNOWN:
+            yield f"{evidence.location} has no headers that tell who wrote it."
+        else:
+            yield f"{evidence.location} was written by {failure.family}."
         yield from _failure(failure)
     if decided is not None:
         first = f", first failed at {iso(decided.first_failed_ms)}" if decided.first_failed_ms is not None else ""
@@ -56,23 +61,23 @@ def _times(retries: int) -> str:
 
 def policy(seen: Seen) -> Iterator[str]:
     """What decided, which rule matched, and what the policy file says of such a letter."""
-    decided, found, registry = seen.decided, seen.known.letter, seen.registry
+    decided, dead_letter, registry = seen.decision, seen.evidence.letter, seen.registry
     if decided is not None and not seen.foreseen:
         yield f"What decided is policy {decided.policy} of team {decided.team}."
     if registry is None:
         yield "No policy file is given (--file), so nothing is said of its rules."
-    elif found is not None and decided is not None:
-        letter = found if seen.present is None else seen.present.letter
+    elif dead_letter is not None and decided is not None:
+        letter = dead_letter if seen.present is None else seen.present.letter
         first_ms, taken_ms = decided.first_failed_ms, decided.taken_ms or seen.now_ms
         age_ms = 0 if first_ms is None else max(0, taken_ms - first_ms)
-        case = Case(letter.failure, max(1, decided.attempt), age_ms, letter.kept, letter.value is None)
+        case = MatchInput(letter.failure, max(1, decided.attempt), age_ms, letter.original_headers, letter.value is None)
         yield "The policy file says of such a letter:"
         yield from (f"  {line}" for line in policy_lines(registry, letter.topic, case))
-    if seen.known.waiting is not None and decided is not None:
+    if seen.evidence.waiting is not None and decided is not None:
         yield from _otherwise(seen, decided)
 
 
-def _otherwise(seen: Seen, decided: Decided) -> Iterator[str]:
+def _otherwise(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
     """Where the file was changed since."""
     present = seen.present
     if present is None:
@@ -80,7 +85,7 @@ def _otherwise(seen: Seen, decided: Decided) -> Iterator[str]:
     differs = present.reason != decided.reason or present.plan.name != decided.policy
     if present.reason is None and decided.reason is None:
         # Of a letter that is gone its own wish is not known any more, nor when it was taken in where the outcome is not found.
-        moved = present.due_at_ms != decided.due_ms and seen.known.missing is None and decided.taken_ms is not None
+        moved = present.due_at_ms != decided.due_ms and seen.evidence.missing is None and decided.taken_ms is not None
         differs = differs or present.target != decided.target or moved
     if differs:
         now = f"park it: {present.reason}" if present.reason else f"retry it in {present.target}, due {iso(present.due_at_ms)}"
@@ -90,7 +95,7 @@ def _otherwise(seen: Seen, decided: Decided) -> Iterator[str]:
 
 def due(seen: Seen) -> Iterator[str]:
     """How the due time came about."""
-    known, decided, present = seen.known, seen.decided, seen.present
+    evidence, decided, present = seen.evidence, seen.decision, seen.present
     if decided is None or decided.due_ms is None:
         return
     failed_ms = present.failed_at_ms if decided.failed_ms is None and present else decided.failed_ms
@@ -106,52 +111,54 @@ def due(seen: Seen) -> Iterator[str]:
         else:
             yield "How its due time came about cannot be told from the present policy file."
     yield f"So it would be due at {iso(decided.due_ms)}." if seen.foreseen else f"So its due time is {iso(decided.due_ms)}."
-    if known.waiting and (at_ms := due_at_ms(known.waiting.key)) != decided.due_ms:
+    if evidence.waiting and (at_ms := due_at_ms(evidence.waiting.key)) != decided.due_ms:
         yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
 
 
 def now(seen: Seen) -> Iterator[str]:
     """Where it is."""
-    known, decided = seen.known, seen.decided
-    if known.waiting is not None:
-        yield from _waits(seen, known.waiting)
-    elif seen.state is State.UNREAD:
-        yield f"No worker reads it: no team of the policy file names {known.place.topic}."
-    elif seen.state is State.UNSEEN:
-        at = "has read nothing of its partition yet" if known.position is None else f"goes on at offset {known.position}"
-        yield f"It is not taken in yet: the intake group {at}{'' if known.workers else ', and no worker runs'}."
+    evidence, decided = seen.evidence, seen.decision
+    if evidence.waiting is not None:
+        yield from _waits(seen, evidence.waiting)
+    elif seen.state is LetterState.UNREAD:
+        yield f"No worker reads it: no team of the policy file names {evidence.location.topic}."
+    elif seen.state is LetterState.UNSEEN:
+        at = "has read nothing of its partition yet" if evidence.position is None else f"goes on at offset {evidence.position}"
+        yield f"It is not taken in yet: the intake group {at}{', and no worker runs' if evidence.workers == 0 else ''}."
     elif decided is None:
         yield "It was taken in and has left the service; its outcome is gone, or was not found within 10 s."
     else:
-        parked = seen.state is State.PARKED
+        parked = seen.state is LetterState.PARKED
         done = f"It was parked because of {decided.reason}" if parked else f"It was retried as retry {decided.attempt}"
-        if known.sent is None:
+        if evidence.delivery is None:
             yield f"{done}: it was sent to {decided.target}, where its record is gone or was not found within 10 s."
         else:
-            at_ms = known.sent.at_ms
-            yield f"{done}{f' at {iso(at_ms)}' if at_ms is not None else ''}: it is {known.sent.place}."
+            at_ms = evidence.delivery.at_ms
+            yield f"{done}{f' at {iso(at_ms)}' if at_ms is not None else ''}: it is {evidence.delivery.place}."
 
 
-def _waits(seen: Seen, waiting: Waiting) -> Iterator[str]:
-    where, target, known = source(waiting.key), waiting.entry.destination, seen.known
+def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+    where, target, evidence = source(waiting.key), waiting.entry.destination, seen.evidence
     late_ms = seen.now_ms - where.due_at_ms
     if waiting.head is not None:
         yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {source(waiting.head)}."
-    elif seen.state is State.OVERDUE:
+    elif seen.state is LetterState.OVERDUE:
         yield f"It waits at {where} to go to {target}, and is overdue by {duration_text(late_ms)}."
     else:
         yield f"It waits at {where} to go to {target}, for another {duration_text(-late_ms)}, until {iso(where.due_at_ms)}."
     yield from _of_name(waiting)
-    if known.held:
-        yield f"It may not go now: {known.held}."
-    if not known.workers:
+    if evidence.blocked:
+        yield f"It may not go now: {evidence.blocked}."
+    if evidence.workers == 0:
         yield "No worker runs."
-    elif seen.state is State.OVERDUE and not known.held:
+    elif seen.state is LetterState.OVERDUE and evidence.forbidden:
+        yield f"The user that asks may not send it there, nor may a worker that is the same user: {evidence.forbidden}."
+    elif seen.state is LetterState.OVERDUE and not evidence.blocked:
         yield "Nothing forbids it: a limit is used up, a breaker is open, or more is due than was sent so far."
         yield "/health/ready of the workers says which."
 
 
-def _of_name(waiting: Waiting) -> Iterator[str]:
+def _of_name(waiting: WaitingEntry) -> Iterator[str]:
     if not isinstance(waiting.entry, Named):
         return
     yield f"It has a name, of which it is version {version_of(waiting.key)}: what comes later under that name replaces it."
@@ -164,8 +171,8 @@ def _of_name(waiting: Waiting) -> Iterator[str]:
 
 def following(seen: Seen) -> Iterator[str]:
     """What happens then."""
-    decided, present = seen.decided, seen.present
-    if seen.state is State.UNREAD:
+    decided, present = seen.decision, seen.present
+    if seen.state is LetterState.UNREAD:
         yield "Nothing happens until a team's section names its topic."
     elif decided is not None and decided.decision == "park":
         yield f"{'It would rest' if seen.foreseen else 'It rests'} in {decided.target}; nothing more happens by itself."
@@ -175,7 +182,7 @@ def following(seen: Seen) -> Iterator[str]:
             yield from _next_retry(seen, decided)
 
 
-def _next_retry(seen: Seen, decided: Decided) -> Iterator[str]:
+def _next_retry(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
     if seen.present is None:
         return
     policy, attempt = seen.present.plan.policy, decided.attempt + 1

@@ -5,16 +5,16 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from retry.operations.explain.evidence import Known
-from retry.operations.explain.search import Decided
-from retry.intake.decide import Case
-from retry.intake.build_entry import Packed
+from retry.intake.build_entry import BuiltEntry
+from retry.intake.decide import DecidedLetter
+from retry.operations.explain.evidence import LetterEvidence
+from retry.operations.explain.search import DecisionRecord
 from retry.policies.registry import Registry
 
-Forecast = tuple[Case, Packed]
+Forecast = tuple[DecidedLetter, BuiltEntry]
 
 
-class State(Enum):
+class LetterState(Enum):
     """Where a letter is; names in lower case are those of `retry explain --json`."""
 
     UNREAD = "its topic is in no policy file"
@@ -31,19 +31,19 @@ class Seen(NamedTuple):
     """What sentences are made from.
 
     Attributes:
-      decided: what was decided, or would be.
+      decision: what was decided, or would be.
       present: the same letter under the present policy file; None where there is none, or nothing to decide about.
       registry: of the policy file, where there is one.
     """
 
-    known: Known
-    state: State
-    decided: Decided | None
-    present: Case | None
+    evidence: LetterEvidence
+    state: LetterState
+    decision: DecisionRecord | None
+    present: DecidedLetter | None
     registry: Registry | None
     now_ms: int
 
     @property
     def foreseen(self) -> bool:
         """Whether nothing is decided yet."""
-        return self.state in (State.UNREAD, State.UNSEEN)
+        return self.state in (LetterState.UNREAD, LetterState.UNSEEN)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from retry.operations.explain.search import place
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer
-from retry.operations.verify.records import Reading, hash_of
-from retry.operations.verify.rows import PARKED, UNKNOWN, Kind, Row
+from retry.operations.explain.search import place
+from retry.operations.verify.records import RecordReader, hash_of
+from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, RowKind
+from retry.record import PartitionId
 
 _DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
-_NAMELESS_MAX = 100_000
-_WANTED = {names.ID: 0, names.ATTEMPT: 1, names.SOURCE: 2, names.DUE_MS: 3, names.PARKED_REASON: 4}
+_WITHOUT_SOURCE_MAX = 100_000
+_HEADERS = {names.ID: 0, names.ATTEMPT: 1, names.SOURCE: 2, names.DUE_MS: 3}
 _APPEND = 2
 
 
-class Nameless(NamedTuple):
-    """A delivery that is so large that it has no `retry-source`: the lineage and the attempt have to say whose it is."""
+class LineageAttempt(NamedTuple):
+    """Whose a delivery is that is so large that it has no `retry-source`."""
 
-    lineage: int
+    lineage_hash: int
     attempt: int
 
 
@@ -33,82 +34,78 @@ class Deliveries:
 
     Attributes:
       first_ms: by topic and partition, when the first record was appended; UNKNOWN where the topic does not say.
-      nameless: deliveries without `retry-source`.
+      without_source: deliveries without `retry-source`.
     """
 
-    def __init__(self, reading: Reading, since_ms: int) -> None:
-        self._reading, self._words, self._spill, self._found = reading, reading.words, reading.spill, reading.found
-        self._since_ms, self._nameless = since_ms, 0
-        self.first_ms: dict[tuple[str, int], int] = {}
-        self.nameless: dict[Nameless, list[tuple[int, ...]]] = defaultdict(list)
+    def __init__(self, reader: RecordReader, since_ms: int) -> None:
+        self._reader, self._names, self._unchecked = reader, reader.names, reader.findings.unchecked
+        self._since_ms, self._without_source = since_ms, 0
+        self.first_ms: dict[PartitionId, int] = {}
+        self.without_source: dict[LineageAttempt, list[DeliveryRow]] = defaultdict(list)
 
-    def sent(self, message: Any) -> None:
+    def committed(self, message: Any) -> None:
         """A committed record of a retry or parking topic."""
-        self._reading.committed[message.topic(), message.partition()] += 1
-        row = self._delivery(message, Kind.SENT)
-        if row is not None:
-            self._spill.add(row)
+        self._reader.committed[message.topic(), message.partition()] += 1
+        self._add(message, RowKind.DELIVERY)
 
-    def seen(self, message: Any) -> None:
+    def uncommitted(self, message: Any) -> None:
         """A record of a retry or parking topic as a read_uncommitted reader sees it."""
-        self._reading.count(message)
-        row = self._delivery(message, Kind.SEEN)
-        if row is not None:
-            self._spill.add(row)
+        self._reader.uncommitted(message)
+        self._add(message, RowKind.UNCOMMITTED)
 
-    def _delivery(self, message: Any, kind: Kind) -> tuple[int, ...] | None:
+    def _add(self, message: Any, kind: int) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        stamped, stamp = message.timestamp()
-        stamp = stamp if stamped == _APPEND else UNKNOWN
-        self.first_ms.setdefault((topic, partition), stamp)
+        stamp_type, appended_ms = message.timestamp()
+        if stamp_type != _APPEND:
+            appended_ms = UNKNOWN
+        self.first_ms.setdefault((topic, partition), appended_ms)
         try:
             headers = message.headers()
         except SystemError:
-            return None  # A name that is no UTF-8: the service cannot have written it.
-        ours: list[bytes | None] = [None] * len(_WANTED)
+            # Too many, or a name that is no UTF-8: the service cannot have written it, but nothing proves whose it is.
+            if kind == RowKind.DELIVERY:
+                self._unchecked["deliveries whose headers cannot be read"] += 1
+            return
+        ours: list[bytes | None] = [None] * len(_HEADERS)
         for name, value in headers or ():
-            if name in _WANTED:
-                ours[_WANTED[name]] = value
-        id_, attempt, source, due_ms, parked = ours
-        if UNKNOWN < stamp < self._since_ms or (source is None and (id_ is None or attempt is None)):
-            return None
-        flags = self._reading.flags(topic, partition, offset) | (PARKED if parked else 0)
-        count, due = integer(attempt, _DIGITS_MAX), integer(due_ms, _TIME_DIGITS_MAX)
-        lineage, due = hash_of(id_ or b""), UNKNOWN if due is None else due
-        at = self._words.topic(topic), partition, offset, due, stamp, lineage, count or 0, 0
+            if name in _HEADERS:
+                ours[_HEADERS[name]] = value
+        id_, attempt, source, due = ours
+        if UNKNOWN < appended_ms < self._since_ms or (source is None and (id_ is None or attempt is None)):
+            return
+        in_scope, due_ms = self._reader.in_scope(topic, partition, offset), integer(due, _TIME_DIGITS_MAX)
+        record = in_scope, self._names.topic(topic), partition, offset, UNKNOWN if due_ms is None else due_ms, appended_ms
         if source is None:
-            if kind is Kind.SENT:
-                self._keep_nameless(Nameless(lineage, count or 0), (kind, flags, *at))
-            return None
+            if kind == RowKind.DELIVERY:
+                lineage = LineageAttempt(hash_of(id_ or b""), integer(attempt, _DIGITS_MAX) or 0)
+                self._add_without_source(lineage, DeliveryRow(kind, 0, 0, 0, *record))
+            return
         try:
             letter = place(source.decode())
         except ValueError:
-            self._reading.strange(flags, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
-            return None
-        return (self._words.topic(letter.topic), letter.partition, letter.offset, kind, flags, *at)
+            self._reader.phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
+            return
+        self._reader.spill.add(DeliveryRow(kind, self._names.topic(letter.topic), letter.partition, letter.offset, *record))
 
-    def _keep_nameless(self, whose: Nameless, row: tuple[int, ...]) -> None:
-        if self._nameless < _NAMELESS_MAX:
-            self.nameless[whose].append(row)
-            self._nameless += 1
+    def _add_without_source(self, lineage: LineageAttempt, row: DeliveryRow) -> None:
+        if self._without_source < _WITHOUT_SOURCE_MAX:
+            self.without_source[lineage].append(row)
+            self._without_source += 1
         else:
-            self._found.unjudged["deliveries without retry-source: too many"] += 1
+            self._unchecked["deliveries without retry-source: too many"] += 1
 
-    def name(self, outcome: Row) -> None:
-        """Give a nameless delivery to the letter that an outcome tells of, if it is that one's."""
-        if not self.nameless:
-            return
-        found = self.nameless.get(Nameless(outcome.name, outcome.value))
-        if found:
-            self._spill.add((outcome.topic, outcome.partition, outcome.offset, *found.pop()))
+    def match(self, outcome: OutcomeRow) -> None:
+        """Give a delivery without `retry-source` to the letter of an outcome that has the same lineage and attempt."""
+        if rows := self.without_source.get(LineageAttempt(outcome.lineage_hash, outcome.attempt)):
+            row = rows.pop()._replace(topic=outcome.topic, partition=outcome.partition, offset=outcome.offset)
+            self._reader.spill.add(row)
 
-    def end_nameless(self, whole: bool) -> None:
-        """What is left goes back to no letter that an outcome tells of; `whole`: no outcome was ever deleted."""
-        left_over = sum(map(len, self.nameless.values()))
-        if left_over and not whole:
-            self._found.unjudged["origin of deliveries without retry-source: outcomes of that time are not kept"] += left_over
+    def end_matching(self, *, all_outcomes: bool) -> None:
+        """What is left goes back to no letter that has an outcome; `all_outcomes`: none was ever deleted."""
+        count = sum(map(len, self.without_source.values()))
+        if count and not all_outcomes:
+            self._unchecked["origin of deliveries without retry-source: outcomes of that time are not kept"] += count
             return
-        for left in self.nameless.values():
-            for _kind, flags, *at in left:
-                where = f"{self._words.topics[at[0]]}/{at[1]}/{at[2]}"
-                self._reading.strange(flags, f"{where}: no outcome has its retry-id and retry-attempt")
+        for rows in self.without_source.values():
+            for row in rows:
+                self._reader.phantom(row.in_scope, f"{self._names.record(row)}: no outcome has its retry-id and retry-attempt")

@@ -6,67 +6,65 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retry import clock
-from retry.errors import EntryUnreadable, TableUnreadable
-from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.read_only_table import Stored, stored
 from retry.delay_queue.table.rocksdb import Memory
+from retry.errors import EntryUnreadable, TableUnreadable
+from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.operations.verify.findings import TABLE, Findings
-from retry.operations.verify.records import Reading
+from retry.operations.verify.records import RecordReader
 
 _MEMORY_BYTES = 32 << 20
 
 
-class Tables:
+class DiskTables:
     """The tables of some data directories.
 
     Attributes:
-      at: by changelog partition, number and next offset of each table that is compared.
+      compared: by changelog partition, number and next offset of each table that is compared.
     """
 
-    def __init__(self, folders: list[Path], changelog: str, cluster_id: str, topic_id: str, scratch: Path) -> None:
-        self._changelog, self._cluster_id, self._topic_id, self._scratch = changelog, cluster_id, topic_id, scratch
-        self.at: dict[int, list[tuple[int, int]]] = {}
-        self.paths = [path for folder in folders for path in sorted((folder / "tables").glob(f"{changelog}-*")) if _number(path)]
+    def __init__(
+        self, folders: list[Path], changelog: str, cluster_id: str, topic_id: str, scratch: Path, findings: Findings
+    ) -> None:
+        self._cluster_id, self._topic_id, self._scratch, self._findings = cluster_id, topic_id, scratch, findings
+        self.compared: dict[int, list[tuple[int, int]]] = {}
+        paths = [path for folder in folders for path in sorted((folder / "tables").glob(f"{changelog}-*"))]
+        self._paths = [path for path in paths if path.is_dir() and path.name.rsplit("-", 1)[1].isdigit()]
 
-    def read(self, reading: Reading, found: Findings) -> None:
-        """Take in the rows of all tables that can be compared.
-
-        Args:
-          spans: by changelog partition, the first offset and the end.
-        """
+    def read(self, reader: RecordReader) -> None:
+        """Take in the rows of all tables that can be compared."""
         memory = Memory(_MEMORY_BYTES)
-        for number, path in enumerate(self.paths):
+        for number, path in enumerate(self._paths):
             partition = int(path.name.rsplit("-", 1)[1])
             try:
                 with stored(path, self._scratch / f"table-{number}", memory) as table:
-                    why = self._unfit(table, partition)
+                    why = self._why_not_used(table, partition)
                     if table is None or why:
-                        found.uncompared[str(path)] = why or "empty"
+                        self._findings.uncompared[str(path)] = why or "empty"
                         continue
-                    self.at.setdefault(partition, []).append((number, table.next_offset))
-                    found.tables += 1
-                    for says in _rows(table, number, partition, reading):
-                        self.differs(found, number, says)
+                    self.compared.setdefault(partition, []).append((number, table.next_offset))
+                    self._findings.tables += 1
+                    for sentence in _read_rows(table, number, partition, reader):
+                        self.add_finding(number, sentence)
             except TableUnreadable as error:
-                found.uncompared[str(path)] = f"cannot be read, and would be restored: {error}"
+                self._findings.uncompared[str(path)] = f"cannot be read, and would be restored: {error}"
 
-    def end(self, ends: dict[int, int], found: Findings) -> None:
+    def leave_out_beyond(self, changelog_ends: dict[int, int]) -> None:
         """Leave out tables that reach further than the changelog does."""
-        for partition, of_partition in self.at.items():
-            for number, next_offset in list(of_partition):
-                if next_offset > ends.get(partition, 0):
-                    of_partition.remove((number, next_offset))
-                    found.tables -= 1
-                    found.uncompared[str(self.paths[number])] = "reaches beyond the changelog, and would be restored"
+        for partition, tables in self.compared.items():
+            for number, next_offset in list(tables):
+                if next_offset > changelog_ends.get(partition, 0):
+                    tables.remove((number, next_offset))
+                    self._findings.tables -= 1
+                    self._findings.uncompared[str(self._paths[number])] = "reaches beyond the changelog, and would be restored"
 
-    def differs(self, found: Findings, table: int | str, says: str) -> None:
-        """Note that a table, named by its number, is not the fold."""
-        number = int(table)
-        found.differing.add(str(self.paths[number]))
-        found.add(TABLE, f"{self.paths[number]}: {says}")
+    def add_finding(self, number: int, sentence: str) -> None:
+        """Note that a table is not the fold."""
+        self._findings.differing.add(str(self._paths[number]))
+        self._findings.add(TABLE, f"{self._paths[number]}: {sentence}")
 
-    def _unfit(self, table: Stored | None, partition: int) -> str | None:
+    def _why_not_used(self, table: Stored | None, partition: int) -> str | None:
         """Why a worker would not use this table but restore it."""
         if table is None:
             return "empty"
@@ -78,20 +76,16 @@ class Tables:
         return next((f"{why}, and would be restored" for why, holds in reasons.items() if holds), None)
 
 
-def _rows(table: Stored, number: int, partition: int, reading: Reading) -> Iterator[str]:
+def _read_rows(table: Stored, number: int, partition: int, reader: RecordReader) -> Iterator[str]:
     """Take in the rows; what is wrong with them by themselves."""
     count = 0
     for key, envelope in table.rows:
         count += 1
         try:
-            reading.stored(number, partition, key, envelope)
+            reader.table_row(number, partition, key, envelope)
         except EntryUnreadable as error:
             yield str(error)
     for key in table.strange:
         yield f"has a row of no kind: {key.hex()[:100]}"
     if count != table.waiting:
         yield f"counts {table.waiting} entries and has {count}"
-
-
-def _number(path: Path) -> bool:
-    return path.is_dir() and path.name.rsplit("-", 1)[1].isdigit()

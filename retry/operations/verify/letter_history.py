@@ -1,69 +1,72 @@
-"""One letter: all that the topics say of it, in the order in which it was said."""
+"""One letter: all that the topics say about it, in the order in which it was written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from retry.operations.verify.rows import Kind, Row
+from retry.operations.verify.rows import DeliveryRow, EntryRow, LetterRow, OutcomeRow, Row, RowKind, TableRow
 
 
-class Letter:
-    """What is known of one letter.
+class RecordedLetter:
+    """All rows of one letter.
 
     Attributes:
-      found: its record on the dead-letter topic.
-      sent, seen: deliveries; committed, and such as were undone.
+      dead_letter: its record on the dead-letter topic.
+      delivered: committed deliveries.
+      aborted: deliveries of transactions that were aborted.
       changes: puts and deletes of its entries, in the changelog's order.
-      live: by hash of the key, entries that wait.
-      again: puts of a key that was waiting already.
-      stored: rows of tables on disk.
+      waiting: by hash of the key, entries that were not deleted.
+      rewritten: puts of a key that was waiting already.
+      table_rows: its entries in tables on disk.
     """
 
-    __slots__ = ("again", "changes", "found", "live", "offset", "outcomes", "place", "seen", "sent", "stored")
+    __slots__ = (
+        "aborted", "changes", "dead_letter", "delivered", "offset", "outcomes", "partition", "rewritten", "table_rows", "waiting",
+    )  # fmt: skip
 
     def __init__(self, rows: list[Row]) -> None:
-        by: tuple[list[Row], ...] = ([], [], [], [], [], [], [])
+        by_kind: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
         for row in rows:
-            by[row.kind].append(row)
-        self.place, self.offset = rows[0][:2], rows[0].offset
-        self.found = by[Kind.LETTER][0] if by[Kind.LETTER] else None
-        self.outcomes, self.sent, self.stored = by[Kind.OUTCOME], by[Kind.SENT], by[Kind.STORED]
-        self.seen = _undone(by[Kind.SEEN], self.sent)
-        self.changes = by[Kind.PUT] + by[Kind.DELETE]
-        self.live: dict[int, Row] = {}
-        self.again: list[Row] = []
+            by_kind[row.kind].append(row)
+        # The number of its topic, and the partition.
+        self.partition, self.offset = rows[0][1:3], rows[0].offset
+        self.dead_letter: LetterRow | None = next(iter(by_kind[RowKind.LETTER]), None)
+        self.outcomes: list[OutcomeRow] = by_kind[RowKind.OUTCOME]
+        self.delivered: list[DeliveryRow] = by_kind[RowKind.DELIVERY]
+        self.aborted = _aborted(by_kind[RowKind.UNCOMMITTED], self.delivered)
+        self.table_rows: list[TableRow] = by_kind[RowKind.TABLE]
+        self.changes: list[EntryRow] = by_kind[RowKind.PUT] + by_kind[RowKind.DELETE]
+        self.waiting: dict[int, EntryRow] = {}
+        self.rewritten: list[EntryRow] = []
         self._fold()
 
     def _fold(self) -> None:
-        self.changes.sort(key=_at)
+        self.changes.sort(key=_changelog_order)
         for row in self.changes:
-            if row.kind == Kind.DELETE:
-                self.live.pop(row.name, None)
+            if row.kind == RowKind.DELETE:
+                self.waiting.pop(row.key_hash, None)
                 continue
-            if row.name in self.live:
-                self.again.append(row)
-            self.live[row.name] = row
-
-    def deletes(self) -> list[Row]:
-        """Deletes of its entries."""
-        return [row for row in self.changes if row.kind == Kind.DELETE]
+            if row.key_hash in self.waiting:
+                self.rewritten.append(row)
+            self.waiting[row.key_hash] = row
 
 
-def letters(rows: Iterable[Row]) -> Iterable[Letter]:
+def letters(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
     """Rows, letter by letter."""
-    found: dict[tuple[int, int, int], list[Row]] = {}
+    by_letter: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[:3], []).append(row)
-    return map(Letter, found.values())
+        by_letter.setdefault(row[1:4], []).append(row)
+    return map(RecordedLetter, by_letter.values())
 
 
-def _undone(seen: list[Row], sent: list[Row]) -> list[Row]:
-    if len(seen) == len(sent):
+def _aborted(uncommitted: list[DeliveryRow], committed: list[DeliveryRow]) -> list[DeliveryRow]:
+    if len(uncommitted) == len(committed):
         # Whoever reads everything sees at least what is committed.
         return []
-    committed = {row[5:8] for row in sent}
-    return [row for row in seen if row[5:8] not in committed]
+    records = {row[5:8] for row in committed}
+    return [row for row in uncommitted if row[5:8] not in records]
 
 
-def _at(row: Row) -> tuple[int, int]:
+def _changelog_order(row: EntryRow) -> tuple[int, int]:
     return row.at_partition, row.at_offset

@@ -1,6 +1,6 @@
 """Entries with a name: of those of one name only the greatest waits, and none ends before those that it superseded.
 
-Where they are delivered to is their door's business, and not read here.
+Where they are delivered to is their entry source's business, and not read here.
 """
 
 from __future__ import annotations
@@ -8,74 +8,75 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from retry.clock import iso
-from retry.delay_queue.entry import CANCEL
-from retry.operations.verify.findings import TABLE, UNJUDGED, Verdict
-from retry.operations.verify.context import Known
-from retry.operations.verify.letter_history import Letter
-from retry.operations.verify.rows import NAMES, Kind, Row
+from retry.delay_queue.entry_keys import CANCEL
+from retry.operations.verify.context import VerifyContext
+from retry.operations.verify.findings import TABLE, UNCHECKED, Finding
+from retry.operations.verify.letter_history import RecordedLetter
+from retry.operations.verify.rows import NAMES, EntryRow, RowKind
 
 
-def named(known: Known, letter: Letter) -> bool:
+def is_named(context: VerifyContext, letter: RecordedLetter) -> bool:
     """Whether these rows are of one name, and not of one letter."""
-    return known.words.topics[letter.place[0]] == NAMES
+    return context.names.topics[letter.partition[0]] == NAMES
 
 
-def waiting(known: Known, letter: Letter) -> Row | None:
+def waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | None:
     """Its entry that counts; None where there is none, or where that is a cancel."""
-    return _counts(known, letter.live.values())
+    return _counts(context, letter.waiting.values())
 
 
-def judged(known: Known, letter: Letter) -> Iterator[Verdict]:
-    """Everything that is wrong with a name, and what cannot be decided."""
-    yield from _revived(known, letter)
-    yield from _stuck(known, letter)
-    if known.tables and (letter.changes or letter.stored):
-        yield from _tables(known, letter)
+def check_name(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+    """Everything that is wrong with a name, and what cannot be checked."""
+    yield from _revived(context, letter)
+    yield from _stuck(context, letter)
+    if context.tables and (letter.changes or letter.table_rows):
+        yield from _tables(context, letter)
 
 
-def _revived(known: Known, letter: Letter) -> Iterator[Verdict]:
-    """One that counts ended while an earlier one still stood there, which counts again now."""
-    live: dict[int, Row] = {}
+def _revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+    """An entry that counts ended while an earlier one still stood there, which counts again now."""
+    entries: dict[int, EntryRow] = {}
     for row in letter.changes:
-        if row.kind == Kind.PUT:
-            live[row.name] = row
+        if row.kind == RowKind.PUT:
+            entries[row.key_hash] = row
             continue
-        gone = live.pop(row.name, None)
-        if gone is not None and row.judged and live and max(map(_rank, live.values())) < _rank(gone):
-            left = known.words.place(max(live.values(), key=_rank))
-            yield "torn", f"{known.words.place(row)}: ended an entry with a name, and left an earlier one at {left}"
+        ended = entries.pop(row.key_hash, None)
+        if ended is not None and row.in_scope and entries and max(map(_rank, entries.values())) < _rank(ended):
+            left = context.names.record(max(entries.values(), key=_rank))
+            yield "torn", f"{context.names.record(row)}: ended an entry with a name, and left an earlier one at {left}"
 
 
-def _stuck(known: Known, letter: Letter) -> Iterator[Verdict]:
-    row = waiting(known, letter)
-    if row is None or not row.judged or row.number >= known.late_ms:
+def _stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+    row = waiting(context, letter)
+    if row is None or not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
-    lane = known.words.whose(row)
-    if lane is not None and (why := known.held_named(lane)):
-        yield UNJUDGED, f"due, and held: {why}"
+    lane = context.names.lane_of(row)
+    if lane is not None and (why := context.named_blocked(lane)):
+        yield UNCHECKED, f"due, and blocked: {why}"
     else:
-        yield "stuck", f"{known.words.place(row)}: entry with a name, due at {iso(row.number)}, still waits"
+        yield "stuck", f"{context.names.record(row)}: entry with a name, due at {iso(row.due_ms)}, still waits"
 
 
-def _tables(known: Known, letter: Letter) -> Iterator[Verdict]:
+def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Rows on disk that are not the one that counts; names that have a record behind a table's offset are passed over."""
-    partition = (letter.changes or letter.stored)[0].at_partition
-    for table, next_offset in known.tables.get(partition, ()):
+    partition = (letter.changes or letter.table_rows)[0].at_partition
+    for table, next_offset in context.tables.get(partition, ()):
         if any(row.at_offset >= next_offset for row in letter.changes):
             continue
-        counts = waiting(known, letter)
-        wanted = {counts.name: counts.value} if counts else {}
-        here = {row.name: row.value for row in letter.stored if row.number == table}
-        if here != wanted:
-            more = len(here) - len(wanted)
+        row = waiting(context, letter)
+        expected = {row.key_hash: row.envelope_hash} if row else {}
+        in_table = {row.key_hash: row.envelope_hash for row in letter.table_rows if row.table == table}
+        if in_table != expected:
+            more = len(in_table) - len(expected)
             what = "has another row" if more == 0 else "lacks a row" if more < 0 else "has a row too many"
-            yield TABLE, f"{table}: {what}: of the name of {known.words.place((letter.changes or letter.stored)[0])}"
+            where = context.names.record(letter.changes[0]) if letter.changes else f"changelog partition {partition}"
+            yield TABLE, f"{table}: {what}: of the name of {where}"
 
 
-def _counts(known: Known, rows: Iterable[Row]) -> Row | None:
+def _counts(context: VerifyContext, rows: Iterable[EntryRow]) -> EntryRow | None:
     greatest = max(rows, key=_rank, default=None)
-    return None if greatest is None or known.words.lanes[greatest.extra] == CANCEL else greatest
+    return None if greatest is None or context.names.lanes[greatest.lane] == CANCEL else greatest
 
 
-def _rank(row: Row) -> tuple[int, int]:
-    return row.stamp, row.number
+def _rank(row: EntryRow) -> tuple[int, int]:
+    return row.version, row.due_ms

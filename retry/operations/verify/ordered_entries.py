@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from retry.operations.verify.findings import Verdict
 from retry.operations.verify.checks import overdue
-from retry.operations.verify.context import Known
-from retry.operations.verify.letter_history import Letter
-from retry.operations.verify.rows import JUDGED, ORDERED, Row
-
-_UNSIGNED = (1 << 64) - 1
-
-
-def waiting(letter: Letter) -> list[tuple[int, ...]]:
-    """Its waiting entries as rows of their record keys, for another `Spill`; where they lie in the changelog is left out."""
-    ordered = [row for row in letter.live.values() if row.flags & ORDERED]
-    return [] if letter.sent else [(0, 0, row.stamp & _UNSIGNED, row.kind, row.flags, *row[:3], *row[8:]) for row in ordered]
+from retry.operations.verify.context import VerifyContext
+from retry.operations.verify.findings import Finding
+from retry.operations.verify.letter_history import RecordedLetter
+from retry.operations.verify.rows import UNKNOWN, EntryRow
 
 
-def stuck(known: Known, rows: Iterable[Row]) -> Iterator[Verdict]:
+def waiting(letter: RecordedLetter) -> list[EntryRow]:
+    """Its waiting entries that keep an order."""
+    return [] if letter.delivered else [row for row in letter.waiting.values() if row.ordering_key != UNKNOWN]
+
+
+def stuck(context: VerifyContext, rows: Iterable[Any]) -> Iterator[Finding]:
     """Of each record key the earliest letter, where it has been due for a while."""
-    heads: dict[int, Row] = {}
+    heads: dict[int, EntryRow] = {}
     for row in rows:
-        head = heads.setdefault(row.offset, row)
-        if row[5:8] < head[5:8]:
-            heads[row.offset] = row
+        head = heads.setdefault(row.ordering_key, row)
+        if row[1:4] < head[1:4]:
+            heads[row.ordering_key] = row
     for row in heads.values():
-        if row.flags & JUDGED and row.number < known.late_ms:
-            yield from overdue(known, row._replace(topic=row.at_topic, partition=row.at_partition, offset=row.at_offset))
+        yield from overdue(context, row)

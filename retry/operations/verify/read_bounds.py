@@ -1,10 +1,10 @@
 """Up to where the topics are read while the service goes on.
 
-1. where intake's group stands, and of each topic the end that a read_committed reader sees: records before it are *judged*
+1. where intake's group stands, and of each topic the end that a read_committed reader sees: records before it are *in scope*
 2. later, of each topic the end of everything, undecided records included: up to there it is read
 
-Whatever was committed by step 1 was written as a whole by then, in every topic that its transaction touched, so it lies before
-the ends of step 2. So all that belongs to a judged record is read; what lies between the two is evidence and is not judged.
+Whatever was committed by step 1 was written completely by then, in every topic that its transaction touched, so it lies before
+the ends of step 2. So all that belongs to a record in scope is read; what lies between the two is evidence and is not checked.
 A read_committed reader comes to the ends of step 2 as soon as the transactions are decided that were open then.
 """
 
@@ -13,67 +13,60 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient
-
 from retry.clock import Deadline, pause
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges
+from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
+from retry.record import PartitionId
 
 _DECIDED_S = 30.0
 _ASK_AGAIN_S = 0.2
 
-Place = tuple[str, int]
 
-
-class Cut(NamedTuple):
+class ReadBounds(NamedTuple):
     """Up to where topics are read.
 
     Attributes:
       spans: what is read of each topic.
-      judged: by topic and partition, the offset before which records are judged.
+      scope_ends: by topic and partition, the offset before which records are in scope.
     """
 
     spans: dict[str, list[Span]]
-    judged: dict[Place, int]
+    scope_ends: dict[PartitionId, int]
 
 
-def cut(admin: AdminClient, partitions: dict[str, int], *, judge: bool = True) -> Cut:
-    """Where reading begins and ends now.
-
-    Args:
-      partitions: of each topic, how many it has.
-      judge: whether anything is judged; otherwise all of it is evidence.
-    """
-    first = {topic: offset_ranges.whole(admin, topic, range(count)) for topic, count in partitions.items()}
+def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
+    """Where reading begins and ends now; `partitions`: of each topic, how many it has."""
+    committed = {topic: offset_ranges.readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
     ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
-    return Cut(
-        {topic: [s._replace(stop=ends[topic][n]) for n, s in of_topic.items()] for topic, of_topic in first.items()},
-        {(topic, n): s.stop for topic, of_topic in first.items() for n, s in of_topic.items()} if judge else {},
+    return ReadBounds(
+        {topic: [span._replace(stop=ends[topic][n]) for n, span in spans.items()] for topic, spans in committed.items()},
+        {(topic, n): span.stop for topic, spans in committed.items() for n, span in spans.items()},
     )
 
 
-def undecided(admin: AdminClient, wanted: Iterable[list[Span]]) -> set[str]:
+def wait_for_transactions(admin: AdminClient, spans: Iterable[list[Span]]) -> set[str]:
     """Wait until what is to be read is decided; topics in which a transaction stays open."""
-    left, deadline = [each for each in wanted if each], Deadline(_DECIDED_S)
+    open_topics, deadline = [of_topic for of_topic in spans if of_topic], Deadline(_DECIDED_S)
     while True:
-        left = [each for each in left if not _decided(admin, each)]
-        if not left or deadline.passed():
-            return {each[0].topic for each in left}
+        open_topics = [of_topic for of_topic in open_topics if not _decided(admin, of_topic)]
+        if not open_topics or deadline.passed():
+            return {of_topic[0].topic for of_topic in open_topics}
         pause(_ASK_AGAIN_S)
 
 
-def _decided(admin: AdminClient, wanted: list[Span]) -> bool:
-    reached = offset_ranges.whole(admin, wanted[0].topic, [span.partition for span in wanted])
-    return all(reached[span.partition].stop >= span.stop for span in wanted)
+def _decided(admin: AdminClient, spans: list[Span]) -> bool:
+    committed = offset_ranges.readable_spans(admin, spans[0].topic, [span.partition for span in spans])
+    return all(committed[span.partition].stop >= span.stop for span in spans)
 
 
-def demand_decided(admin: AdminClient, wanted: Iterable[list[Span]]) -> None:
+def demand_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
     """Wait until what is to be read is decided.
 
     Raises:
       TopicsInvalid: a transaction stays open.
     """
-    if left := sorted(undecided(admin, wanted)):
-        found = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in left]
-        raise TopicsInvalid(found, "end it with kafka-transactions.sh, then try again")
+    if topics := sorted(wait_for_transactions(admin, spans)):
+        problems = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in topics]
+        raise TopicsInvalid(problems, "end it with kafka-transactions.sh, then try again")

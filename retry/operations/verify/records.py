@@ -9,22 +9,25 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from retry.delay_queue import entry as entries
-from retry.operations.explain.search import place
-from retry.delay_queue.entry import END_KEY
-from retry.errors import EntryUnreadable
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import CONTROL
-from retry.telemetry import offset_records
+from retry.errors import EntryUnreadable
+from retry.operations.explain.search import place
 from retry.operations.verify.findings import Findings
-from retry.operations.verify.rows import JUDGED, NAMES, ORDERED, PARKED, UNKNOWN, Kind, Words
+from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, NameTable, OutcomeRow, RowKind, TableRow
 from retry.operations.verify.spill_files import Spill
+from retry.record import PartitionId
+from retry.telemetry import offset_records
 
 _VERSION_MAX = (1 << 63) - 1
 
+hash_of = xxh3_64_intdigest
 
-class Told(msgspec.Struct, frozen=True, gc=False):
-    """The part of an outcome that is looked at."""
+
+class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
+    """The fields of an outcome that are checked."""
 
     id: str
     source: str
@@ -37,37 +40,47 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     target: str
 
 
-_outcome = msgspec.json.Decoder(Told).decode
+_outcome = msgspec.json.Decoder(OutcomeRecord).decode
 
 
-class Reading:
+class RecordReader:
     """Takes in records, of each kind by a method of its own.
 
     Attributes:
-      judged: by topic and partition, the offset before which records are judged.
+      scope_ends: by topic and partition, the offset before which records are in scope.
       targets: topics that outcomes name.
       outcome_first_ms: by partition of the outcomes topic, when its first letter was taken in.
       letter_stop: by dead-letter topic and partition, the offset behind the last that has an outcome.
-      by_doors: topics that entries with a name came from; what lies there is no letter.
-      controls: what an operator asked for, by partition and key.
+      entry_sources: topics that entries with a name came from; what lies there is no letter.
+      controls: pauses and the like that operators have set, by partition and key.
       committed: by topic and partition, how many records more a read_committed reader has seen than the other.
     """
 
-    def __init__(self, words: Words, spill: Spill, found: Findings) -> None:
-        self.words, self.spill, self.found = words, spill, found
-        self.judged: dict[tuple[str, int], int] = {}
+    def __init__(self, names: NameTable, spill: Spill, findings: Findings) -> None:
+        self.names, self.spill, self.findings = names, spill, findings
+        self.scope_ends: dict[PartitionId, int] = {}
         self.targets: set[str] = set()
+        self._lanes: set[tuple[str, str, str]] = set()
         self.outcome_first_ms: dict[int, int] = {}
-        self.letter_stop: dict[tuple[str, int], int] = {}
-        self.by_doors: set[str] = set()
+        self.letter_stop: dict[PartitionId, int] = {}
+        self.entry_sources: set[str] = set()
         self.controls: dict[tuple[int, bytes], bytes] = {}
-        self.committed: dict[tuple[str, int], int] = defaultdict(int)
+        self.committed: dict[PartitionId, int] = defaultdict(int)
 
-    def undone(self) -> int:
+    def aborted(self) -> int:
         """How many records only a read_uncommitted reader sees."""
         return sum(max(0, -more) for more in self.committed.values())
 
-    def count(self, message: Any) -> None:
+    def in_scope(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether everything that was committed with a record can be seen."""
+        return offset < self.scope_ends.get((topic, partition), 0)
+
+    def phantom(self, in_scope: bool, sentence: str) -> None:
+        """A record that goes back to no letter, whatever the others say."""
+        if in_scope:
+            self.findings.add("phantom", sentence)
+
+    def uncommitted(self, message: Any) -> None:
         """Any record as a read_uncommitted reader sees it."""
         self.committed[message.topic(), message.partition()] -= 1
 
@@ -77,100 +90,100 @@ class Reading:
         self.committed[topic, partition] += 1
         if message.key() == offset_records.KEY:
             return
-        flags = self.flags(topic, partition, offset)
+        in_scope = self.in_scope(topic, partition, offset)
         try:
-            told = _outcome(message.value() or b"")
-            letter = place(told.source)
-            due_ms = told.taken_ms if told.due_ms is None else told.due_ms
-            self._tell(told, letter, flags | (PARKED if told.decision == "park" else 0), (topic, partition, offset), due_ms)
+            record = _outcome(message.value() or b"")
+            letter, parked = place(record.source), record.decision == "park"
+            self.spill.add(
+                OutcomeRow(
+                    RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope,
+                    self.names.topic(topic), partition, offset,
+                    due_ms=record.taken_ms if record.due_ms is None else record.due_ms,
+                    taken_ms=record.taken_ms,
+                    lineage_hash=hash_of(record.id.encode()),
+                    attempt=record.attempt - 1 if parked else record.attempt,
+                    target=self.names.topic(record.target),
+                )
+            )  # fmt: skip
         except (ValueError, struct.error, msgspec.MsgspecError) as error:
-            self.strange(flags, f"{topic}/{partition}/{offset}: no outcome: {error}")
-
-    def _tell(self, told: Told, letter: Any, flags: int, at: tuple[str, int, int], due_ms: int) -> None:
-        words, source = self.words, (letter.topic, letter.partition)
-        lane = Lane(told.team, told.topic, told.target)
-        if told.target not in self.targets or entries.lane(*lane) not in words.known:
-            self.targets.add(told.target)
-            words.known[entries.lane(*lane)] = words.known[entries.lane(*lane, ordered=True)] = lane
-        self.outcome_first_ms.setdefault(at[1], told.taken_ms)
+            self.phantom(in_scope, f"{topic}/{partition}/{offset}: no outcome: {error}")
+            return
+        self._note_lane(record)
+        self.outcome_first_ms.setdefault(partition, record.taken_ms)
+        source = letter.topic, letter.partition
         self.letter_stop[source] = max(self.letter_stop.get(source, 0), letter.offset + 1)
-        attempt = told.attempt - 1 if flags & PARKED else told.attempt
-        self.spill.add((
-            words.topic(letter.topic), letter.partition, letter.offset, Kind.OUTCOME, flags, words.topic(at[0]), at[1], at[2],
-            due_ms, told.taken_ms, hash_of(told.id.encode()), attempt, words.topic(told.target),
-        ))  # fmt: skip
+
+    def _note_lane(self, record: OutcomeRecord) -> None:
+        parts = record.team, record.topic, record.target
+        if parts not in self._lanes:
+            self._lanes.add(parts)
+            self.targets.add(record.target)
+            for ordered in (False, True):
+                self.names.lane_parts[entry_keys.lane(*parts, ordered)] = Lane(*parts)
 
     def change(self, message: Any) -> None:
         """A record of the changelog."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         key, value = message.key() or b"", message.value()
-        flags = self.flags(topic, partition, offset)
         if key[:1] == CONTROL:
             self.controls[partition, key] = value or b""
             return
+        in_scope = self.in_scope(topic, partition, offset)
         try:
-            source = entries.source(key) if key < END_KEY else None
+            source = entry_keys.source(key) if key < END_KEY else None
         except EntryUnreadable:
             source = None
         if source is None:
             if value is not None:
-                self.strange(flags, f"{topic}/{partition}/{offset}: neither entry nor control")
+                self.phantom(in_scope, f"{topic}/{partition}/{offset}: neither entry nor control")
             return
-        lane, order, number = key[: entries.LANE_BYTES], UNKNOWN, source.due_at_ms
-        if key[0] == entries.ORDERED:
-            flags, order = flags | ORDERED, int.from_bytes(entries.order_of(key), "big", signed=True)
-        if value is not None and lane not in self.words.known:
-            self._learn(lane, source.topic, value)
-        whose = self.words.topic(source.topic), source.partition, source.offset
-        if key[0] == entries.NAMED:
-            self.by_doors.add(source.topic)
-            whose, order = self._of_name(key), _version(key)
-        self.spill.add((
-            *whose, Kind.DELETE if value is None else Kind.PUT, flags,
-            self.words.topic(topic), partition, offset, number, order, hash_of(key), hash_of(value or b""), self.words.lane(lane),
-        ))  # fmt: skip
+        lane, ordering_key, version = key[: entry_keys.LANE_BYTES], UNKNOWN, UNKNOWN
+        if value is not None and lane not in self.names.lane_parts:
+            self._read_lane(lane, source.topic, value)
+        letter = self.names.topic(source.topic), source.partition, source.offset
+        if key[0] == entry_keys.ORDERED:
+            ordering_key = int.from_bytes(entry_keys.order_of(key), "big", signed=True)
+        elif key[0] == entry_keys.NAMED:
+            self.entry_sources.add(source.topic)
+            letter, version = self._name_as_letter(key), min(entry_keys.version_of(key), _VERSION_MAX)
+        self.spill.add(
+            EntryRow(
+                RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope,
+                self.names.topic(topic), partition, offset,
+                due_ms=source.due_at_ms,
+                ordering_key=ordering_key,
+                version=version,
+                key_hash=hash_of(key),
+                envelope_hash=hash_of(value or b""),
+                lane=self.names.lane(lane),
+            )
+        )  # fmt: skip
 
-    def _of_name(self, key: bytes) -> tuple[int, int, int]:
-        return self.words.topic(NAMES), 0, hash_of(entries.name_of(key))
+    def _name_as_letter(self, key: bytes) -> tuple[int, int, int]:
+        return self.names.topic(NAMES), 0, hash_of(entry_keys.name_of(key))
 
-    def _learn(self, lane: bytes, topic: str, envelope: bytes) -> None:
+    def _read_lane(self, lane: bytes, topic: str, envelope: bytes) -> None:
         try:
-            entry = entries.decode(envelope)
+            entry = envelopes.decode(envelope)
         except EntryUnreadable:
             return
-        self.words.known[lane] = Lane(entry.team, topic, entry.destination)
+        self.names.lane_parts[lane] = Lane(entry.team, topic, entry.destination)
 
-    def letter(self, message: Any, positions: dict[tuple[str, int], int]) -> None:
-        """A record of a dead-letter topic; `positions` are where its group goes on."""
+    def dead_letter(self, message: Any, positions: dict[PartitionId, int]) -> None:
+        """A record of a dead-letter topic; `positions`: where intake's group goes on."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        flags = JUDGED if offset < positions.get((topic, partition), 0) else 0
-        at = self.words.topic(topic), partition, offset
-        self.spill.add((*at, Kind.LETTER, flags, *at, 0, 0, 0, 0, 0))
+        in_scope = offset < positions.get((topic, partition), 0)
+        self.spill.add(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
 
-    def stored(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
-        """A row of a table on disk."""
-        source = entries.source(key)
-        whose = self.words.topic(source.topic), source.partition, source.offset
-        self.spill.add((
-            *(self._of_name(key) if key[0] == entries.NAMED else whose), Kind.STORED, 0, 0, partition, 0,
-            table, UNKNOWN, hash_of(key), hash_of(envelope), 0,
-        ))  # fmt: skip
+    def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
+        """A row of a table on disk.
 
-    def flags(self, topic: str, partition: int, offset: int) -> int:
-        """JUDGED, where it is."""
-        return JUDGED if offset < self.judged.get((topic, partition), 0) else 0
-
-    def strange(self, flags: int, says: str) -> None:
-        """A record that goes back to no letter, whatever the others say."""
-        if flags & JUDGED:
-            self.found.add("phantom", says)
-
-
-def _version(key: bytes) -> int:
-    return min(entries.version_of(key), _VERSION_MAX)
-
-
-def hash_of(data: bytes) -> int:
-    """64 bits of it."""
-    return xxh3_64_intdigest(data)
+        Raises:
+          EntryUnreadable: its key is not that of an entry.
+        """
+        source = entry_keys.source(key)
+        letter = self.names.topic(source.topic), source.partition, source.offset
+        if key[0] == entry_keys.NAMED:
+            letter = self._name_as_letter(key)
+        self.spill.add(TableRow(RowKind.TABLE, *letter, partition, table, hash_of(key), hash_of(envelope)))

@@ -1,22 +1,21 @@
-"""What retention and compaction have left, and so what can still be judged."""
+"""What retention and compaction have left, and so what can still be checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retry.kafka.topics import Described
+from retry.operations.verify.context import NEVER, Target, VerifiableLetters
 from retry.operations.verify.deliveries import Deliveries
-from retry.operations.verify.context import NEVER, Bounds, Target
-from retry.operations.verify.rows import Kind
+from retry.operations.verify.rows import OutcomeRow
 from retry.operations.verify.spill_files import Spill
 
 _SLACK_MS = 60_000
-At = tuple[int, int]
 
 
-class Kept(NamedTuple):
-    """What is read of a topic.
+class RetainedOffsets(NamedTuple):
+    """What retention has left of a topic.
 
     Attributes:
       starts: by partition, the first offset that is still there, asked for when all was read.
@@ -40,18 +39,18 @@ class Kept(NamedTuple):
         return now_ms - int(config.get("retention.ms", "0"))
 
 
-def target(kept: Kept, now_ms: int, *, held_back: bool) -> Target:
+def target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) -> Target:
     """Which deliveries can still be found on a topic.
 
     Args:
-      held_back: a transaction stays open there.
+      open_transaction: one stays open there, and nothing behind it can be read.
     """
-    if held_back:
+    if open_transaction:
         return Target(NEVER, "has a transaction that stays open")
-    if compacted(kept.about):
+    if compacted(retained.about):
         return Target(NEVER, "is compacted")
-    since_ms = kept.since_ms(now_ms)
-    if since_ms and kept.about.config.get("message.timestamp.type") != "LogAppendTime":
+    since_ms = retained.since_ms(now_ms)
+    if since_ms and retained.about.config.get("message.timestamp.type") != "LogAppendTime":
         return Target(NEVER, "has lost records to retention, and keeps no broker time")
     return Target(since_ms, "has lost records of that time to retention")
 
@@ -61,15 +60,17 @@ def compacted(about: Described) -> bool:
     return "compact" in about.config.get("cleanup.policy", "delete")
 
 
-def looked_back(spill: Spill, sent: Deliveries, bounds: Mapping[At, Bounds], since_ms: int) -> dict[At, Bounds]:
-    """Go through outcomes once more: from which letter on they are kept, and whose nameless deliveries are."""
-    floors = dict.fromkeys(bounds, NEVER if since_ms else 0)
+def with_oldest_outcomes(
+    letters: Mapping[Any, VerifiableLetters], spill: Spill, deliveries: Deliveries, since_ms: int
+) -> dict[Any, VerifiableLetters]:
+    """Go through outcomes once more: from which letter on they are kept, and whose the deliveries without `retry-source` are."""
+    oldest = dict.fromkeys(letters, NEVER if since_ms else 0)
     for rows in spill.files():
         for row in rows:
-            if row.kind != Kind.OUTCOME:
-                continue
-            if row.stamp >= since_ms and row.offset < floors.get(row[:2], 0):
-                floors[row[:2]] = row.offset
-            sent.name(row)
-    sent.end_nameless(whole=not since_ms)
-    return {at: each._replace(floor=floors[at]) for at, each in bounds.items()}
+            if isinstance(row, OutcomeRow):
+                partition = row[1:3]
+                if row.taken_ms >= since_ms and row.offset < oldest.get(partition, 0):
+                    oldest[partition] = row.offset
+                deliveries.match(row)
+    deliveries.end_matching(all_outcomes=not since_ms)
+    return {partition: each._replace(outcomes_from=oldest[partition]) for partition, each in letters.items()}

@@ -1,113 +1,184 @@
-"""What one record says of one letter, in 64 bytes, so that a million letters fit a temporary directory and no memory."""
+"""What one record says about one letter, in 72 bytes at most: a million letters fit a temporary directory and no memory."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from retry.delay_queue.lane import Lane
 
-_ROW = struct.Struct("<HIQBBHIQqqQQH")
-ROW_BYTES = _ROW.size
-pack = _ROW.pack
-JUDGED, PARKED, ORDERED = 1, 2, 4
 UNKNOWN = -1
 # In place of a topic, in rows of entries with a name: no topic is called so.
 NAMES = ""
 _NAMES_MAX = 1 << 16
+_Name = TypeVar("_Name", str, bytes)
 
 
-class Kind(IntEnum):
-    """What a row was made from."""
+class RowKind:
+    """What a row was made from: the first byte of each. Plain numbers, since there are millions of rows."""
 
     LETTER = 0
     OUTCOME = 1
     PUT = 2
     DELETE = 3
-    SENT = 4
-    SEEN = 5
-    STORED = 6
+    DELIVERY = 4
+    # A delivery as a read_uncommitted reader sees it.
+    UNCOMMITTED = 5
+    TABLE = 6
 
 
-class Row(NamedTuple):
-    """What one record says of one letter.
+# All rows begin with their kind and the coordinates of their letter, in which topics are numbers of `NameTable`. An entry with
+# a name has NAMES, 0 and the hash of its name there. `at_topic`, `at_partition`, `at_offset` are the record itself. `in_scope`:
+# everything that was committed with the record can be seen; other records are evidence only.
 
-    Attributes:
-      topic, partition, offset: the letter; topics are numbers of `Words`. Of an entry with a name: NAMES, 0, hash of the name.
-      kind: a `Kind`; SEEN is a delivery as a read_uncommitted reader sees it, STORED a row of a table on disk.
-      flags: JUDGED, where everything that was committed with it can be seen; PARKED; ORDERED.
-      at_topic, at_partition, at_offset: the record itself.
-      number: OUTCOME, PUT, DELETE, SENT: due time in ms, or UNKNOWN. STORED: number of the table.
-      stamp: OUTCOME: when it was taken in. SENT: when the broker appended it, or UNKNOWN. ORDERED: hash of the record key. With
-        a name: its version.
-      name: PUT, DELETE, STORED: hash of the entry's key. OUTCOME, SENT: hash of the lineage.
-      value: PUT, STORED: hash of the envelope. OUTCOME, SENT: number of the attempt that the record has as a header.
-      extra: OUTCOME: number of the target. PUT, DELETE: number of the lane.
-    """
 
+class LetterRow(NamedTuple):
+    """A record of a dead-letter topic."""
+
+    kind: int
     topic: int
     partition: int
     offset: int
+    in_scope: bool
+
+
+class OutcomeRow(NamedTuple):
+    """What intake decided. `attempt`: as the delivered record has it as a header; `target`: number of the topic."""
+
     kind: int
-    flags: int
+    topic: int
+    partition: int
+    offset: int
+    in_scope: bool
     at_topic: int
     at_partition: int
     at_offset: int
-    number: int
-    stamp: int
-    name: int
-    value: int
-    extra: int
+    due_ms: int
+    taken_ms: int
+    lineage_hash: int
+    attempt: int
+    target: int
 
-    @property
-    def judged(self) -> bool:
-        """Whether everything that was committed with it can be seen."""
-        return bool(self.flags & JUDGED)
+
+class EntryRow(NamedTuple):
+    """An entry written to the changelog, or deleted from it.
+
+    Attributes:
+      ordering_key: hash of the record key whose order is kept; UNKNOWN of entries without an order.
+      version: of an entry with a name; UNKNOWN of others.
+      lane: number of the lane.
+    """
+
+    kind: int
+    topic: int
+    partition: int
+    offset: int
+    in_scope: bool
+    at_topic: int
+    at_partition: int
+    at_offset: int
+    due_ms: int
+    ordering_key: int
+    version: int
+    key_hash: int
+    envelope_hash: int
+    lane: int
+
+
+class DeliveryRow(NamedTuple):
+    """A record of a retry or parking topic. `appended_ms`: by the broker's clock; both times may be UNKNOWN."""
+
+    kind: int
+    topic: int
+    partition: int
+    offset: int
+    in_scope: bool
+    at_topic: int
+    at_partition: int
+    at_offset: int
+    due_ms: int
+    appended_ms: int
+
+
+class TableRow(NamedTuple):
+    """An entry in a table on disk. `at_partition`: of the changelog; `table`: number of the table."""
+
+    kind: int
+    topic: int
+    partition: int
+    offset: int
+    at_partition: int
+    table: int
+    key_hash: int
+    envelope_hash: int
+
+
+Row = LetterRow | OutcomeRow | EntryRow | DeliveryRow | TableRow
+
+_ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH")
+_DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqq")
+_FORMATS: tuple[tuple[Any, struct.Struct], ...] = (
+    (LetterRow, struct.Struct("<BHIQ?")),
+    (OutcomeRow, struct.Struct("<BHIQ?HIQqqQQH")),
+    _ENTRY,
+    _ENTRY,
+    _DELIVERY,
+    _DELIVERY,
+    (TableRow, struct.Struct("<BHIQIIQQ")),
+)
+# By kind, what turns the fields of a row into bytes.
+PACK = tuple(form.pack for _, form in _FORMATS)
+_UNPACK = tuple((row_type._make, form.unpack_from, form.size) for row_type, form in _FORMATS)
 
 
 def unpacked(data: bytes) -> Iterator[Row]:
     """The rows that were packed one behind the other."""
-    return map(Row._make, _ROW.iter_unpack(data))
+    at, end = 0, len(data)
+    while at < end:
+        make, unpack_from, size = _UNPACK[data[at]]
+        yield make(unpack_from(data, at))
+        at += size
 
 
-class Words:
-    """Names of topics and lanes by number. Beyond 65,535 of them, which only a stranger would write, all have the last."""
+class _Numbers(dict[_Name, int]):
+    """Numbers by name; a new name gets the next, or the last one where none is left."""
 
     def __init__(self) -> None:
-        self.topics: list[str] = []
-        self.lanes: list[bytes] = []
-        self.known: dict[bytes, Lane] = {}
-        self._topics: dict[str, int] = {}
-        self._lanes: dict[bytes, int] = {}
+        super().__init__()
+        self.names: list[_Name] = []
 
-    def topic(self, name: str) -> int:
-        """The number of a topic."""
-        found = self._topics.get(name)
-        return _numbered(self.topics, self._topics, name) if found is None else found
+    def __missing__(self, name: _Name) -> int:
+        number = self[name] = min(len(self.names), _NAMES_MAX - 1)
+        if len(self.names) < _NAMES_MAX:
+            self.names.append(name)
+        return number
 
-    def lane(self, lane: bytes) -> int:
-        """The number of a lane."""
-        found = self._lanes.get(lane)
-        return _numbered(self.lanes, self._lanes, lane) if found is None else found
 
-    def whose(self, row: Row) -> Lane | None:
-        """Whose lane an entry of the changelog is in; None where nothing tells."""
-        return self.known.get(self.lanes[row.extra])
+class NameTable:
+    """Names of topics and lanes by number. Beyond 65,535 of them, which only a stranger would write, all have the last.
+
+    Attributes:
+      topics, lanes: the names, by number.
+      topic, lane: give the number of a name.
+      lane_parts: by a lane's key, what it was made from, as far as outcomes or entries say.
+    """
+
+    def __init__(self) -> None:
+        topics: _Numbers[str] = _Numbers()
+        lanes: _Numbers[bytes] = _Numbers()
+        self.topics, self.topic = topics.names, topics.__getitem__
+        self.lanes, self.lane = lanes.names, lanes.__getitem__
+        self.lane_parts: dict[bytes, Lane] = {}
+
+    def lane_of(self, row: EntryRow) -> Lane | None:
+        """Team, topic and destination of an entry; None where no record says."""
+        return self.lane_parts.get(self.lanes[row.lane])
 
     def letter(self, row: Row) -> str:
         """The letter, as `retry-source` names it."""
         return f"{self.topics[row.topic]}/{row.partition}/{row.offset}"
 
-    def place(self, row: Row) -> str:
-        """The record that a row was made from."""
+    def record(self, row: OutcomeRow | EntryRow | DeliveryRow) -> str:
+        """Where the record is that a row was made from."""
         return f"{self.topics[row.at_topic]}/{row.at_partition}/{row.at_offset}"
-
-
-def _numbered(names: list[Any], numbers: dict[Any, int], name: Any) -> int:
-    """The number of a new name; of those that come when no number is left, the last one."""
-    found = numbers[name] = min(len(names), _NAMES_MAX - 1)
-    if len(names) < _NAMES_MAX:
-        names.append(name)
-    return found

@@ -1,52 +1,40 @@
-"""A deployment, read and judged: tables, the cut, topics, letters, and then letter by letter."""
+"""One run of `retry verify`: everything is read into rows by letter, then each letter is checked."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from retry import clock
-from retry.delay_queue import control_records
+from retry.kafka import consumer_groups, topics
+from retry.kafka.target_probe import TargetProbe
+from retry.kafka.topics import DELETE_RETENTION_MS, matches
+from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
 from retry.operations.cluster import Cluster
-from retry.kafka.topics import matches
-from retry.errors import TopicsInvalid
-from retry.delivery.admission import Gate
-from retry.delay_queue.lane import Lane
-from retry.kafka import client_config, consumer_groups, offset_ranges, topics
-from retry.kafka.offset_ranges import Span
-from retry.kafka.target_probe import Targets
-from retry.kafka.topics import DELETE_RETENTION_MS, Described
+from retry.operations.verify import named_entries, ordered_entries, retention
+from retry.operations.verify.checks import check_letter
+from retry.operations.verify.context import STUCK_MS, Target, VerifiableLetters, VerifyContext
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.disk_tables import DiskTables
+from retry.operations.verify.findings import TABLE, Finding, Findings
+from retry.operations.verify.letter_history import letters
+from retry.operations.verify.records import RecordReader
+from retry.operations.verify.rows import NameTable
+from retry.operations.verify.spill_files import Spill
+from retry.operations.verify.topic_reading import ProgressBar, TopicReading, no_progress
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.operations.verify import retention, named_entries, ordered_entries
-from retry.operations.verify.read_bounds import Cut, Place, cut, demand_decided, undecided
-from retry.operations.verify.deliveries import Deliveries
-from retry.operations.verify.findings import TABLE, Findings, Verdict
-from retry.operations.verify.checks import judged
-from retry.operations.verify.retention import Kept
-from retry.operations.verify.context import STUCK_MS, Bounds, Known, Target
-from retry.operations.verify.letter_history import letters
-from retry.operations.verify.records import Reading
-from retry.operations.verify.rows import Words
-from retry.operations.verify.spill_files import Spill
-from retry.operations.verify.disk_tables import Tables
 
-UNCOMMITTED = "read_uncommitted"
 _SLACK_MS = 60_000
 # A letter, its outcome, its entry, the delete, and the delivery twice.
 _ROWS_A_LETTER = 6
-# The client holds as much of each partition, and counts only the bytes of records, not its own beside them.
-_SPARING = {"queued.min.messages": 2_000, "queued.max.messages.kbytes": 2 << 10, "fetch.message.max.bytes": 128 << 10}
-
-Bar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
 
-class Asked(NamedTuple):
-    """What is asked.
+class VerifyRequest(NamedTuple):
+    """What to verify.
 
     Attributes:
       data_dirs: of workers, whose tables are compared.
@@ -63,204 +51,109 @@ class Asked(NamedTuple):
     schedules: Sequence[str] = ()
 
 
-def quiet(_label: str, _length: int) -> AbstractContextManager[Callable[[int], object]]:
-    """No progress bar."""
-    return nullcontext(lambda _n: None)
-
-
-def verified(settings: Settings, registry: Registry, asked: Asked, bar: Bar = quiet) -> Findings:
+def verify_deployment(settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = no_progress) -> Findings:
     """What is wrong with a deployment.
 
     Args:
-      bar: shows progress: told a label and a number of records, then how many of them are done.
+      bar: shows progress: given a label and a number of records, then how many of them are done.
 
     Raises:
       BrokersUnreachable, TopicsInvalid: it cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="retry-verify-") as scratch:
-        return _Deployment(Cluster(settings), registry, asked, bar, Path(scratch)).verified()
+        return _Run(Cluster(settings), registry, request, bar, Path(scratch)).verify()
 
 
-class _Deployment:
-    """One run."""
+class _Run:
+    def __init__(self, cluster: Cluster, registry: Registry, request: VerifyRequest, bar: ProgressBar, scratch: Path) -> None:
+        self._cluster, self._registry, self._request, self._bar, self._scratch = cluster, registry, request, bar, scratch
+        self._findings, self._names, self._now_ms = Findings(request.shown), NameTable(), clock.wall_ms()
 
-    def __init__(self, cluster: Cluster, registry: Registry, asked: Asked, bar: Bar, scratch: Path) -> None:
-        self._admin, self._names = cluster.admin, cluster.names
-        self._registry, self._asked, self._bar, self._scratch = registry, asked, bar, scratch
-        committed, uncommitted = cluster.reader, client_config.reader_config(cluster.settings, UNCOMMITTED)
-        self._readers = {**committed, **_SPARING}, {**uncommitted, **_SPARING}
-        self._found, self._words, self._now_ms = Findings(asked.shown), Words(), clock.wall_ms()
-        self._describe()
-        rough = cut(self._admin, {self._names.outcomes: self._topics[self._names.outcomes].partitions})
-        self._spill = Spill(scratch / "letters", _records(rough.spans.values()) * _ROWS_A_LETTER)
-        self._reading = Reading(self._words, self._spill, self._found)
-        self._sent = Deliveries(self._reading, asked.since_ms)
+    def verify(self) -> Findings:
+        """Read tables, outcomes, changelog, deliveries and letters, in this order; then check."""
+        cluster, request, findings = self._cluster, self._request, self._findings
+        reading = TopicReading(cluster, self._registry.targets(), self._bar)
+        spill = Spill(self._scratch / "letters", reading.outcome_count() * _ROWS_A_LETTER)
+        reader = RecordReader(self._names, spill, findings)
+        deliveries = Deliveries(reader, request.since_ms)
+        tables = self._read_tables(reader, reading)
 
-    def _describe(self) -> None:
-        own = {self._names.changelog, self._names.outcomes, self._names.parked}
-        self._topics = topics.describe(self._admin, own | self._registry.targets())
-        if missing := sorted(own - self._topics.keys()):
-            raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
+        # Anew, since partitions may have been added meanwhile.
+        reading = TopicReading(cluster, self._registry.targets(), self._bar)
+        positions = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
+        bounds = reading.bounds()
+        reader.scope_ends = bounds.scope_ends
+        tables.leave_out_beyond({span.partition: span.stop for span in bounds.spans[cluster.names.changelog]})
 
-    def verified(self) -> Findings:
-        """Read everything, then judge."""
-        changelog, outcomes, reading = self._names.changelog, self._names.outcomes, self._reading
-        tables = self._tables()
-        self._describe()
-        positions = consumer_groups.positions(self._admin, self._names.intake_group)
-        now = cut(self._admin, {topic: about.partitions for topic, about in self._topics.items()})
-        reading.judged = now.judged
-        tables.end({span.partition: span.stop for span in now.spans[changelog]}, self._found)
-        demand_decided(self._admin, [now.spans[changelog], now.spans[outcomes]])
-        if self._asked.since_ms:
-            now = self._since(now)
-        self._read("outcomes", now.spans[outcomes], reading.outcome)
-        self._read("changelog", now.spans[changelog], reading.change)
-        self._read("the same, uncommitted", now.spans[outcomes] + now.spans[changelog], reading.count, reader=1)
-        targets = self._targets(now)
-        bounds = self._letters(positions)
-        self._found.undone = reading.undone()
-        of_outcomes = self._kept(self._topics[outcomes], now.spans[outcomes], reading.outcome_first_ms)
-        since_ms = max(self._asked.since_ms, of_outcomes.since_ms(self._now_ms))
-        if since_ms or self._sent.nameless:
-            bounds = retention.looked_back(self._spill, self._sent, bounds, since_ms)
-        self._judge(self._known(bounds, targets, tables, whole=not since_ms), tables)
-        return self._found
+        outcomes = reading.read_own(reader, bounds, request.since_ms)
+        targets = reading.read_targets(reader, deliveries, bounds, self._now_ms)
+        dead_letters = reading.read_letters(reader, positions, self._is_entry_source)
+        findings.aborted = reader.aborted()
 
-    def _tables(self) -> Tables:
-        changelog = self._names.changelog
-        cluster_id, topic_id = topics.cluster_id(self._admin), self._topics[changelog].topic_id
-        tables = Tables(self._asked.data_dirs, changelog, cluster_id, topic_id, self._scratch)
-        tables.read(self._reading, self._found)
+        since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))
+        if since_ms or deliveries.without_source:
+            dead_letters = retention.with_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
+        controls = {key: value for (_, key), value in reader.controls.items() if value}
+        changelog_config = reading.described[cluster.names.changelog].config
+        context = self._context(not since_ms, dead_letters, targets, changelog_config, controls, tables)
+        self._check(context, spill, tables)
+        return findings
+
+    def _read_tables(self, reader: RecordReader, reading: TopicReading) -> DiskTables:
+        changelog = self._cluster.names.changelog
+        cluster_id, topic_id = topics.cluster_id(self._cluster.admin), reading.described[changelog].topic_id
+        tables = DiskTables(self._request.data_dirs, changelog, cluster_id, topic_id, self._scratch, self._findings)
+        tables.read(reader)
         return tables
 
-    def _since(self, now: Cut) -> Cut:
-        """Read of the outcomes only what is asked for."""
-        outcomes = self._names.outcomes
-        stops = {span.partition: span.stop for span in now.spans[outcomes]}
-        later = offset_ranges.since(self._admin, outcomes, stops, self._asked.since_ms)
-        return now._replace(spans={**now.spans, outcomes: [span._replace(stop=stops[span.partition]) for span in later]})
+    def _is_entry_source(self, topic: str) -> bool:
+        # Compaction may have left nothing in the changelog that says where an entry with a name came from.
+        return self._registry.defines(topic) or matches(topic, self._request.schedules)
 
-    def _read(self, label: str, wanted: list[Span], take: Callable[[Any], object], reader: int = 0) -> None:
-        with self._bar(label, _records([wanted])) as done:
-            for batch in offset_ranges.batches(self._readers[reader], wanted):
-                for message in batch:
-                    take(message)
-                done(len(batch))
+    def _context(
+        self, all_outcomes: bool, dead_letters: dict[Any, VerifiableLetters], targets: dict[int, Target],
+        changelog_config: Mapping[str, str], controls: Mapping[bytes, bytes], tables: DiskTables,
+    ) -> VerifyContext:  # fmt: skip
+        registry, parked, probe = self._registry, self._cluster.names.parked, TargetProbe(self._cluster.admin, writes=False)
+        deletes_kept_ms = int(changelog_config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
+        return VerifyContext(
+            self._names,
+            all_outcomes,
+            dead_letters,
+            targets,
+            deletes_kept_from_ms=self._now_ms - deletes_kept_ms,
+            stuck_before_ms=self._now_ms - STUCK_MS,
+            skew_ms=self._request.skew_ms,
+            blocked=cache(or_maybe_limited(by_policies(registry, parked, probe, controls), registry)),
+            # No policy file limits entries with a name.
+            named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
+            permitted=cache(lambda topic: registry.route(topic).permitted() | {parked}),
+            tables=tables.compared,
+        )
 
-    def _targets(self, now: Cut) -> dict[int, Target]:
-        """Read where letters are delivered to: topics of the policy file, and as evidence those of earlier ones."""
-        further = topics.describe(self._admin, self._reading.targets - self._topics.keys())
-        before = cut(self._admin, {topic: about.partitions for topic, about in further.items()}, judge=False)
-        wanted = {**now.spans, **before.spans}
-        del wanted[self._names.changelog], wanted[self._names.outcomes]
-        held_back = undecided(self._admin, wanted.values())
-        # Up to the transaction that stays open all can be read.
-        for topic in held_back:
-            reached = offset_ranges.whole(self._admin, topic, [span.partition for span in wanted[topic]])
-            wanted[topic] = [span._replace(stop=min(span.stop, reached[span.partition].stop)) for span in wanted[topic]]
-        every = [span for of_topic in wanted.values() for span in of_topic]
-        self._read("retry and parking topics", every, self._sent.sent)
-        self._read("the same, uncommitted", every, self._sent.seen, reader=1)
-        found: dict[int, Target] = {}
-        for topic, of_topic in wanted.items():
-            about = self._topics.get(topic) or further[topic]
-            first_ms = {n: at_ms for (read, n), at_ms in self._sent.first_ms.items() if read == topic}
-            of_target = self._kept(about, of_topic, first_ms)
-            found[self._words.topic(topic)] = retention.target(of_target, self._now_ms, held_back=topic in held_back)
-        return found
-
-    def _kept(self, about: Described, read: list[Span], first_ms: dict[int, int]) -> Kept:
-        return Kept(about, offset_ranges.starts(self._admin, read[0].topic, [span.partition for span in read]), first_ms)
-
-    def _of_a_door(self, topic: str) -> bool:
-        # Compaction may have left nothing in the changelog that tells where an entry with a name came from.
-        return self._registry.defines(topic) or matches(topic, self._asked.schedules)
-
-    def _letters(self, positions: dict[Place, int]) -> dict[tuple[int, int], Bounds]:
-        """Read letters that were taken in, and those that outcomes tell of."""
-        reading, words = self._reading, self._words
-        came_in = {topic for topic, _ in [*positions, *reading.letter_stop]} - reading.by_doors
-        dead = topics.describe(self._admin, {topic for topic in came_in if not self._of_a_door(topic)})
-        bounds: dict[tuple[int, int], Bounds] = {}
-        wanted = []
-        for topic, about in dead.items():
-            every = range(about.partitions)
-            reached, ends = offset_ranges.whole(self._admin, topic, every), offset_ranges.ends(self._admin, topic, every)
-            for n, span in reached.items():
-                position = positions.get((topic, n), 0)
-                self._found.untaken += max(0, span.stop - max(position, span.start))
-                stop = min(span.stop, max(position, reading.letter_stop.get((topic, n), 0)))
-                wanted.append(span._replace(stop=stop))
-                bounds[words.topic(topic), n] = Bounds(0, span.start, stop, ends[n], not retention.compacted(about))
-        self._read("letters", wanted, lambda message: reading.letter(message, positions))
-        # What retention took away meanwhile was not read.
-        for topic, about in dead.items():
-            for n, start in offset_ranges.starts(self._admin, topic, range(about.partitions)).items():
-                at = words.topic(topic), n
-                bounds[at] = bounds[at]._replace(first=max(start, bounds[at].first))
-        return bounds
-
-    def _known(
-        self, bounds: dict[tuple[int, int], Bounds], targets: dict[int, Target], tables: Tables, *, whole: bool
-    ) -> Known:
-        registry, config = self._registry, self._topics[self._names.changelog].config
-        standing = {key: value for (_, key), value in self._reading.controls.items() if value}
-        closed = Targets(self._admin).closed
-        gate = Gate(registry, self._names.parked, closed, lambda: 1.0)
-
-        @cache
-        def held(lane: Lane) -> str | None:
-            if why := gate.why_not(lane, standing):
-                return why
-            if registry.team_limits.get(lane.team) or lane.destination in {*registry.target_limits, *registry.breakers}:
-                return f"maybe by a limit of {lane.team}, or a limit or breaker of {lane.destination}"
-            return None
-
-        @cache
-        def held_named(lane: Lane) -> str | None:
-            paused = control_records.paused(standing, *lane)
-            if paused or lane.calls:
-                return paused or f"maybe by a limit or breaker of {lane.destination}"
-            return closed({lane.destination}).get(lane.destination)
-
-        @cache
-        def permitted(topic: str) -> set[str]:
-            return registry.route(topic).permitted() | {self._names.parked}
-
-        kept_ms = int(config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
-        late_ms = self._now_ms - STUCK_MS
-        return Known(
-            self._words, whole, bounds, targets, self._now_ms - kept_ms, late_ms, self._asked.skew_ms, held, held_named,
-            permitted, tables.at,
-        )  # fmt: skip
-
-    def _judge(self, known: Known, tables: Tables) -> None:
-        found, ordered = self._found, Spill(self._scratch / "queues", self._spill.rows)
-        with self._bar("judging", self._spill.rows) as done:
-            for rows in self._spill.files():
-                seen = list(rows)
-                for letter in letters(seen):
-                    if named_entries.named(known, letter):
-                        found.waiting += named_entries.waiting(known, letter) is not None
-                        self._tell(named_entries.judged(known, letter), tables)
+    def _check(self, context: VerifyContext, spill: Spill, tables: DiskTables) -> None:
+        findings, ordered = self._findings, Spill(self._scratch / "ordered", spill.rows)
+        with self._bar("checking", spill.rows) as advance:
+            for file in spill.files():
+                rows = list(file)
+                for letter in letters(rows):
+                    if named_entries.is_named(context, letter):
+                        findings.waiting += named_entries.waiting(context, letter) is not None
+                        self._add(named_entries.check_name(context, letter), tables)
                         continue
-                    found.letters += bool(letter.outcomes)
-                    found.waiting += len(letter.live)
-                    self._tell(judged(known, letter), tables)
-                    for row in ordered_entries.waiting(letter):
-                        ordered.add(row)
-                done(len(seen))
-        for rows in ordered.files():
-            self._tell(ordered_entries.stuck(known, rows), tables)
+                    findings.letters += bool(letter.outcomes)
+                    findings.waiting += len(letter.waiting)
+                    self._add(check_letter(context, letter), tables)
+                    for entry in ordered_entries.waiting(letter):
+                        ordered.add(entry, entry.ordering_key)
+                advance(len(rows))
+        for entries in ordered.files():
+            self._add(ordered_entries.stuck(context, entries), tables)
 
-    def _tell(self, verdicts: Iterable[Verdict], tables: Tables) -> None:
-        for kind, says in verdicts:
+    def _add(self, found: Iterable[Finding], tables: DiskTables) -> None:
+        for kind, sentence in found:
             if kind == TABLE:
-                tables.differs(self._found, *says.split(": ", 1))
+                number, differs = sentence.split(": ", 1)
+                tables.add_finding(int(number), differs)
             else:
-                self._found.add(kind, says)
-
-
-def _records(wanted: Iterable[list[Span]]) -> int:
-    return sum(max(0, span.stop - span.start) for of_topic in wanted for span in of_topic)
+                self._findings.add(kind, sentence)

@@ -1,15 +1,15 @@
-"""Rows in files, by a hash of what they are about. What is written together is read together, a file at a time."""
+"""Rows in files, by a hash of their letter: what was written about one letter is read together, a file at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from retry.operations.verify.rows import ROW_BYTES, Row, pack, unpacked
+from retry.operations.verify.rows import PACK, Row, unpacked
 
 _BUFFER_BYTES = 16 << 20
 _ROWS_A_FILE = 40_000
-_FILES = 16, 8_192
+_FILES_MIN, _FILES_MAX = 16, 8_192
 
 
 class Spill:
@@ -24,19 +24,21 @@ class Spill:
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
-        self._folder, self._held, self.rows = folder, 0, 0
+        self._folder, self._buffered_bytes, self.rows = folder, 0, 0
         folder.mkdir(parents=True, exist_ok=True)
-        self._buffers = [bytearray() for _ in range(max(_FILES[0], min(_FILES[1], rows // _ROWS_A_FILE)))]
+        self._buffers = [bytearray() for _ in range(max(_FILES_MIN, min(_FILES_MAX, rows // _ROWS_A_FILE)))]
 
-    def add(self, row: tuple[int, ...]) -> None:
-        """Keep a row with all others about the same letter."""
-        topic, partition, offset = row[:3]
-        # The constant spreads neighbouring offsets over all files.
-        file = (offset * 0x9E3779B97F4A7C15 + partition * 31 + topic * 1_000_003 >> 8) % len(self._buffers)
-        self._buffers[file] += pack(*row)
-        self._held += ROW_BYTES
+    def add(self, row: Row, group: int | None = None) -> None:
+        """Keep a row with all others of its group, or of its letter where no group is given."""
+        kind, topic, partition, offset = row[:4]
+        if group is None:
+            # The constant spreads neighbouring offsets over all files.
+            group = offset * 0x9E3779B97F4A7C15 + partition * 31 + topic * 1_000_003 >> 8
+        data = PACK[kind](*row)
+        self._buffers[group % len(self._buffers)] += data
+        self._buffered_bytes += len(data)
         self.rows += 1
-        if self._held >= _BUFFER_BYTES:
+        if self._buffered_bytes >= _BUFFER_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -45,7 +47,7 @@ class Spill:
                 with self._file(n).open("ab") as file:
                     file.write(buffer)
                 buffer.clear()
-        self._held = 0
+        self._buffered_bytes = 0
 
     def files(self) -> Iterator[Iterator[Row]]:
         """File by file, its rows; each may be gone through once."""

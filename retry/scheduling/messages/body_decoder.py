@@ -1,7 +1,7 @@
 """The body decoder of the Go scheduler's admin page: a URL that is given a schedule and answers with its value in readable form.
 
-It is asked by `POST` with the schedule as JSON, its `value` in base64, and what it answers with status 200 takes the value's
-place. Without an answer within a second the value is shown as it is.
+The scheduler sends it the schedule as JSON by `POST`, its `value` in base64; the body of an answer with status 200 replaces the
+value. Without an answer within a second the value is shown as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from base64 import b64encode
 import aiohttp
 import orjson
 
-from retry.scheduling.messages.schedule_json import Shown
+from retry.scheduling.messages.schedule_json import ScheduleJson
 
 log = logging.getLogger(__name__)
 
@@ -20,25 +20,25 @@ _ANSWER_S = 1.0
 _BYTES_MAX = 4 << 20
 
 
-async def decoded(url: str, shown: Shown) -> Shown:
-    """The schedule, its value as the decoder has it."""
+async def decode(url: str, shown: ScheduleJson) -> ScheduleJson:
+    """Show a schedule with its value as the decoder answers it."""
     if not shown["value"]:
         return shown
     try:
-        body = await _asked(url, orjson.dumps(shown))
+        body = await _post(url, orjson.dumps(shown))
     except (TimeoutError, aiohttp.ClientError) as error:
         log.warning("decoder %s: %s: %s", url, shown["id"], error or "no answer within a second")
         return shown
-    return Shown(**{**shown, "value": b64encode(body).decode()}) if body else shown  # type: ignore[typeddict-item]
+    return ScheduleJson(**{**shown, "value": b64encode(body).decode()}) if body else shown  # type: ignore[typeddict-item]
 
 
-async def _asked(url: str, body: bytes) -> bytes:
+async def _post(url: str, body: bytes) -> bytes:
     timeout, headers = aiohttp.ClientTimeout(_ANSWER_S), {"Content-Type": "application/json; charset=UTF-8"}
     async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, data=body, headers=headers) as answer:
         answer.raise_for_status()
-        found = bytearray()
+        decoded_value = bytearray()
         async for part in answer.content.iter_any():
-            found += part
-            if len(found) > _BYTES_MAX:
+            decoded_value += part
+            if len(decoded_value) > _BYTES_MAX:
                 raise aiohttp.ClientPayloadError(f"more than {_BYTES_MAX} bytes")
-        return bytes(found) if answer.status == 200 else b""
+        return bytes(decoded_value) if answer.status == 200 else b""

@@ -1,4 +1,4 @@
-"""A scheduler, put together: the worker of `retry.worker.composition` with the schedules door, and no policy file."""
+"""A scheduler, put together: the worker of `retry.worker.composition` with the schedules source, and no policy file."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import msgspec
-from confluent_kafka.admin import AdminClient
 
-from retry.worker import composition
 from retry import clock
-from retry.intake.entry_source import Door, Place
-from retry.scheduling.messages.schedule_request import Rules
-from retry.kafka.topics import matches
-from retry.scheduling.messages.entry_source import Schedules
-from retry.worker.engine import Engine
 from retry.errors import SettingsInvalid
+from retry.intake.entry_source import EntrySource, QueueLimits
 from retry.kafka import client_config, topics
-from retry.kafka.startup_backlog import Backlog
+from retry.kafka.interface import AdminClient
+from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.topics import matches
 from retry.policies.registry import Registry
+from retry.scheduling.messages.entry_source import SchedulesSource
 from retry.scheduling.messages.metrics import SchedulerMetrics
+from retry.scheduling.messages.schedule_request import Rules
 from retry.scheduling.messages.settings import SchedulerSettings
+from retry.scheduling.timers.entry_source import TimersSource
+from retry.worker import composition
+from retry.worker.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,16 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     admin = client_config.admin(worker)
     create(admin, settings)
     permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
-    rules = Rules(permitted, settings.grace_s, since_s(now_ms // 1_000, settings.since_delta))
+    since = since_s(now_ms // 1_000, settings.since_delta)
+    rules = Rules(permitted, settings.grace_s, since, frozenset(topics.internal(worker.app_id)))
 
-    def opened(_registry: Registry, place: Place) -> Sequence[Door]:
-        return [Schedules(settings.topics, rules, settings.history, names.parked, place)]
+    def make_sources(_registry: Registry, place: QueueLimits) -> Sequence[EntrySource]:
+        return [SchedulesSource(settings.topics, rules, settings.history, names.parked, place), TimersSource()]
 
     member = client_config.consumer_config(worker, names.intake_group, "")
-    backlog = Backlog(admin, lambda topic: reads(settings, topic), member, names.changelog)
-    return composition.build(worker, adopt=adopt, opened=opened, metrics=SchedulerMetrics(now_ms, names.parked), backlog=backlog)
+    backlog = StartupBacklog(admin, lambda topic: reads(settings, topic), member, names.changelog)
+    metrics = SchedulerMetrics(now_ms, names.parked)
+    return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)
 
 
 def reads(settings: SchedulerSettings, topic: str) -> bool:
@@ -67,9 +70,7 @@ def reads(settings: SchedulerSettings, topic: str) -> bool:
 
 def permits(settings: SchedulerSettings, topic: str) -> bool:
     """Whether schedules may go to a topic. What went to a schedules topic would be no schedule there, or replace one."""
-    if topic in topics.internal(settings.worker.app_id) or reads(settings, topic):
-        return False
-    return not settings.allowed or matches(topic, settings.allowed)
+    return not reads(settings, topic) and (not settings.allowed or matches(topic, settings.allowed))
 
 
 def since_s(now_s: int, delta_days: int) -> int:
@@ -92,7 +93,7 @@ def create(admin: AdminClient, settings: SchedulerSettings) -> None:
         log.warning("created %s", topic)
     for topic, about in topics.describe(admin, named).items():
         policy = about.config.get("cleanup.policy", "")
-        if "compact" not in policy:
+        if policy and "compact" not in policy:
             log.warning("%s is not compacted: it keeps what was sent and replaced as long as its retention says", topic)
         if "delete" in policy and about.config.get("retention.ms", "-1") != "-1":
             log.warning("%s has retention.ms: schedules that nobody takes in by then are lost; set it to -1", topic)

@@ -12,7 +12,6 @@ needs no Kafka.
 from __future__ import annotations
 
 import http.client
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,7 +20,9 @@ from types import TracebackType
 
 from retry.clock import Deadline, pause
 from retry.errors import SchedulerEnded
+from retry.kafka.child_process import Tethered
 from retry.kafka.local_broker import free_port
+from retry.settings import of_process
 
 _POLL_S = 0.1
 
@@ -30,17 +31,17 @@ class Runner:
     """One scheduler, as `retry scheduler` runs it.
 
     Args:
-      environ: its variables, see docs/scheduler.md; added to those of this process. Without SERVER_ADDR or METRICS_ADDR it
-        listens on free ports of loopback. Its tables are in RETRY_DATA_DIR, by default `retry-data/<GROUP_ID>`.
+      environ: its variables, see docs/reference/scheduled-messages.md; added to those of this process. Without SERVER_ADDR or
+        METRICS_ADDR it listens on free ports of loopback. Its tables are in RETRY_DATA_DIR, by default `retry-data/<GROUP_ID>`.
       log: a file to which its log is appended; else it goes where that of this process goes.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None, *, mini: bool = False, log: Path | None = None) -> None:
         free = {name: f"127.0.0.1:{free_port()}" for name in ("SERVER_ADDR", "METRICS_ADDR")}
-        self._environ, self._mini, self._log = {**free, **os.environ, **(environ or {})}, mini, log
+        self._environ, self._mini, self._log = {**free, **of_process(), **(environ or {})}, mini, log
         # The ports of the next start may be others; its tables are not.
         self._environ.setdefault("RETRY_DATA_DIR", f"retry-data/{self._environ.get('GROUP_ID', 'scheduler-cg')}")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Tethered | None = None
 
     @property
     def url(self) -> str:
@@ -61,7 +62,7 @@ class Runner:
         program = [sys.executable, "-m", "retry", "scheduler", *(["--mini"] if self._mini else [])]
         output = self._log.open("ab") if self._log else None
         try:
-            self._process = subprocess.Popen(program, env=self._environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
+            self._process = Tethered(program, output, self._environ)
         finally:
             if output:
                 output.close()

@@ -1,4 +1,4 @@
-"""What a scheduler says of itself."""
+"""What `/info` and `/schedulers` answer about a scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from retry.scheduling.messages.settings import SchedulerSettings
 
 
-def info(settings: SchedulerSettings) -> dict[str, Any]:
+def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
     """The fields of the Go scheduler, and our version."""
     return {
         "hostname": socket.gethostname(),
@@ -25,9 +25,9 @@ def info(settings: SchedulerSettings) -> dict[str, Any]:
 
 
 def _addresses() -> list[str]:
-    """Those by which this machine's own name is known; none where it is not."""
+    """The addresses that this machine's host name resolves to; none where it does not."""
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return sorted({str(address[0]) for *_, address in found})
+    return sorted({str(address[0]) for *_, address in addresses})

@@ -1,22 +1,22 @@
-"""How a scheduler logs: lines to standard error, and GELF to Graylog where that is asked for."""
+"""How a scheduler logs: lines to standard error, and GELF to Graylog where GRAYLOG_SERVER is set."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from retry.worker.logs import LOGGING
 from retry.scheduling.messages.settings import SchedulerSettings
+from retry.worker.logs import LOGGING
 
 _NAME = "kafka-message-scheduler"
 
 
 def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
-    """What `logging.config.dictConfig` takes."""
-    found = copy.deepcopy(LOGGING)
-    found["root"]["level"] = settings.level
+    """The logging configuration, for `logging.config.dictConfig`."""
+    config = copy.deepcopy(LOGGING)
+    config["root"]["level"] = settings.level
     if settings.graylog is not None:
-        found["handlers"]["graylog"] = {
+        config["handlers"]["graylog"] = {
             "class": "pygelf.GelfUdpHandler",
             "host": settings.graylog.host,
             "port": settings.graylog.port,
@@ -25,5 +25,5 @@ def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
             "_facility": _NAME,
             "include_extra_fields": True,
         }
-        found["root"]["handlers"].append("graylog")
-    return found
+        config["root"]["handlers"].append("graylog")
+    return config

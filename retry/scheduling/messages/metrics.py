@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from retry.scheduling.messages.entry_source import CANCELLED, DONE, DOOR, INVALID, PLANNED
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
+from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM
 from retry.telemetry import prometheus
 from retry.telemetry.metrics import Metrics
 
@@ -45,7 +45,7 @@ class SchedulerMetrics(Metrics):
         """Count messages by what was decided."""
         super().tell_taken(decided, families)
         for (team, decision), messages in decided.items():
-            if team == DOOR:
+            if team == TEAM:
                 self._events[_TAKEN[decision]].inc(messages)
 
     def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:

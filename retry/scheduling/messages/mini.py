@@ -12,35 +12,28 @@ from __future__ import annotations
 import asyncio
 import logging.config
 import signal
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from retry.scheduling import client
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, asked
-from retry.scheduling.messages.entry_source import DOOR
-from retry.delay_queue.entry import Entry
-from retry.record import Headers
-from retry.testing.kafka import MemoryRecord
-from retry.scheduling.messages.body_decoder import decoded
-from retry.scheduling.messages.info import info
+from retry.record import CREATE_TIME, Headers, Record
+from retry.scheduling import client
 from retry.scheduling.messages.logs import logging_of
-from retry.scheduling.messages.rest_api import Rest, Sources
+from retry.scheduling.messages.rest_api import ScheduleSources, rest_server
+from retry.scheduling.messages.schedule_json import ScheduleJson, of_history
+from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, read_request
 from retry.scheduling.messages.search import ALL, Query
 from retry.scheduling.messages.settings import SchedulerSettings
-from retry.scheduling.messages.schedule_json import Shown, of_entry, of_history
 
 log = logging.getLogger(__name__)
 
 _EXAMPLES = (1, 2, 3)
 _MINUTE_MS = 60_000
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _HISTORY_MAX = 1_000
 
 
-class Sent(NamedTuple):
+class FiredMessage(NamedTuple):
     """A message as it would be sent."""
 
     topic: str
@@ -49,47 +42,46 @@ class Sent(NamedTuple):
     headers: Headers
 
 
+class _WaitingMessage(NamedTuple):
+    due_at_ms: int
+    message: FiredMessage
+    shown: ScheduleJson
+
+
 class Mini:
     """Schedules by key; not for several threads."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, tuple[bytes, Entry, Headers]] = {}
-        self._sent: list[Shown] = []
-        self._rules, self._offset = Rules(lambda _topic: True), 0
+        self._waiting: dict[bytes, _WaitingMessage] = {}
+        self._sent: list[ScheduleJson] = []
+        self._rules = Rules(lambda _topic: True)
 
     def send(self, record: Mapping[str, Any], now_ms: int | None = None) -> None:
         """Take in a record of a schedules topic; see `retry.scheduling.client`."""
         now_ms = clock.wall_ms() if now_ms is None else now_ms
-        sent = Entry(record["topic"], record["key"], record["value"], list(record["headers"]), None, DOOR)
-        message = MemoryRecord(sent, 0, self._offset, now_ms)
-        self._offset += 1
-        found = asked(message, now_ms, self._rules)
-        if isinstance(found, Put):
-            lane = entries.named_lane(DOOR, sent.destination, found.target)
-            name, stem = entries.name(DOOR, sent.destination, record["key"]), entries.key_stem(sent.destination, 0)
-            key = entries.named_key(found.due_at_ms, name, self._offset, stem, self._offset, lane)
-            entry = Entry(found.target, found.target_key, sent.value, found.headers, None, DOOR)
-            self._waiting[record["key"]] = key, entry, found.history
-        elif isinstance(found, Cancel) or record["key"]:
-            self._waiting.pop(record["key"], None)
+        key, value = record["key"], record["value"]
+        schedule = Record((record["topic"], 0, 0), key, value, list(record["headers"]), (CREATE_TIME, now_ms))
+        request = read_request(schedule, now_ms, self._rules)
+        if isinstance(request, Put):
+            message = FiredMessage(request.target, request.target_key, value, request.headers)
+            shown = of_history(request.headers + request.history, request.target_key, value)
+            self._waiting[key] = _WaitingMessage(request.due_at_ms, message, {**shown, "epoch": request.due_at_ms // 1_000})
+        elif isinstance(request, Cancel) or key:
+            self._waiting.pop(key, None)
 
-    def fire(self, now_ms: int) -> list[Sent]:
-        """What is due, in due order; it waits no longer."""
-        due = sorted((entries.due_at_ms(key), name) for name, (key, _, _) in self._waiting.items())
-        found = []
-        for at_ms, name in due:
-            if at_ms <= now_ms:
-                _, entry, asked_for = self._waiting.pop(name)
-                found.append(Sent(entry.destination, entry.key, entry.value, entry.headers))
-                self._sent = [*self._sent, of_history(entry.headers + asked_for, entry.key, entry.value)][-_HISTORY_MAX:]
-        return found
+    def fire(self, now_ms: int) -> list[FiredMessage]:
+        """Send what is due, in due order; it waits no longer."""
+        keys = sorted((waits.due_at_ms, key) for key, waits in self._waiting.items() if waits.due_at_ms <= now_ms)
+        fired = [self._waiting.pop(key) for _, key in keys]
+        self._sent = [*self._sent, *(each.shown for each in fired)][-_HISTORY_MAX:]
+        return [each.message for each in fired]
 
-    def schedules(self, _wanted: Query = ALL) -> list[Shown]:
-        """Those that wait."""
-        return [of_entry(key, entry) for key, entry, _ in list(self._waiting.values())]
+    def schedules(self, _query: Query = ALL) -> list[ScheduleJson]:
+        """The schedules that wait."""
+        return [each.shown for each in list(self._waiting.values())]
 
-    def history(self, _wanted: Query = ALL) -> list[Shown]:
-        """Those that were sent, the newest thousand."""
+    def history(self, _query: Query = ALL) -> list[ScheduleJson]:
+        """The newest thousand schedules that were sent."""
         return self._sent
 
 
@@ -105,23 +97,22 @@ async def _serve(settings: SchedulerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     for record in _examples(_EXAMPLES):
         mini.send(record)
-    decode = partial(decoded, settings.decoder) if settings.decoder else None
-    sources = Sources(mini.schedules, mini.schedules, mini.history)
-    rest = Rest(sources, partial(info, settings), lambda: True, "mini", decode)
-    await rest.start(settings.server.host, settings.server.port)
+    sources = ScheduleSources(mini.schedules, mini.schedules, mini.history)
+    server = rest_server(settings, sources, lambda: True, "mini")
+    server.start()
     while not stopped.is_set():
         for sent in mini.fire(clock.wall_ms()):
             log.info("sent to %s: key %s", sent.topic, sent.key)
             for record in _examples([int(sent.key or 0)]):
                 mini.send(record)
         try:
-            await asyncio.wait_for(stopped.wait(), _LOOK_S)
+            await asyncio.wait_for(stopped.wait(), _POLL_S)
         except TimeoutError:
             continue
-    await rest.stop()
+    server.stop()
 
 
-def _examples(numbers: Any) -> Iterator[Mapping[str, Any]]:
+def _examples(numbers: Iterable[int]) -> Iterator[Mapping[str, Any]]:
     for n in numbers:
         at = (clock.wall_ms() + n * _MINUTE_MS) // 1_000
         yield client.schedule(topic="topic", key=b"%d" % n, value=b"value %d" % n, at=at, schedule_id=f"schedule-{n}")

@@ -2,8 +2,7 @@
 
 | path | answers |
 | --- | --- |
-| `/schedules` | what waits here, copies of other instances' shards included: an array, a page of at most 1,000 |
-| `/schedules?all=true` | all of it in one array, as the Go scheduler answers |
+| `/schedules` | all that waits here, copies of other instances' shards included: one array, as the Go scheduler answers |
 | `/live/schedules` | what waits in this instance's own shards |
 | `/history/schedules` | what was sent, of the newest 10,000 |
 | `/schedule/{id}`, `/live/schedule/{id}`, `/history/schedule/{id}` | an array of those with this id; 404 where there is none |
@@ -11,46 +10,55 @@
 | `/schedulers` | this scheduler in the admin page's words: `[{"name": …, "http_port": …, "instances": [{…}]}]` |
 | `/info`, `/liveness`, `/stats` | about this instance |
 
-Parameters: `schedule-id` (part of it), `epoch-from`, `epoch-to`, `max`, `sort-by` (`timestamp desc`), `skip`. How many were found
-is in the header `X-Total-Count`, the next page in `Link`.
+Parameters: `schedule-id` (part of it), `epoch-from`, `epoch-to`; with `max`, `skip` or `sort-by` (`timestamp desc`) the answer is
+a page of at most 1,000. How many were found is in the header `X-Total-Count`, the next page in `Link`.
+
+All of it is sent while it is read, in the tables' order and without a count: neither can be had before the end. Only what fits
+on a page has both. Whoever reads slowly holds a page of rows, and no iterator, lock or consumer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
-from socket import socket
+from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
 import orjson
-from aiohttp import web
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
-from retry.worker.health_server import listen
 from retry.errors import RetryError
-from retry.scheduling.messages.search import ALL, Query, QueryInvalid, query, search
-from retry.scheduling.messages.schedule_json import Shown
+from retry.http_server import HttpServer
+from retry.scheduling.messages.body_decoder import decode
+from retry.scheduling.messages.info import scheduler_info
+from retry.scheduling.messages.schedule_json import ScheduleJson
+from retry.scheduling.messages.search import ALL, MAX, Query, QueryInvalid, parse_query, search
+from retry.scheduling.messages.settings import SchedulerSettings
 
-log = logging.getLogger(__name__)
-
-# One looks while another waits: searching is work for the interpreter that schedules are sent by.
+# One searches while another waits: searching is work for the interpreter that schedules are sent by.
 _THREADS = 2
-_CHUNK = 500
+_CHUNK_BYTES = 64 << 10
+_SPOOL_BYTES = 1 << 20
+_OF_A_PAGE = frozenset({"max", "skip", "sort-by"})
 # The same id may be in history very often.
 _DECODED_MAX = 20
 
-Source = Callable[[Query], Iterable[Shown]]
-Decode = Callable[[Shown], Awaitable[Shown]]
+ScheduleSource = Callable[[Query], Iterable[ScheduleJson]]
+Decode = Callable[[ScheduleJson], Awaitable[ScheduleJson]]
 
 
-class Sources(NamedTuple):
-    """Where schedules are looked for; each may block."""
+class ScheduleSources(NamedTuple):
+    """The three collections of schedules that the API serves; reading one may block."""
 
-    schedules: Source
-    live: Source
-    history: Source
+    schedules: ScheduleSource
+    live: ScheduleSource
+    history: ScheduleSource
 
 
 class Rest:
@@ -64,41 +72,32 @@ class Rest:
     """
 
     def __init__(
-        self, sources: Sources, info: Callable[[], Mapping[str, Any]], alive: Callable[[], bool], name: str,
+        self, sources: ScheduleSources, info: Callable[[], Mapping[str, Any]], alive: Callable[[], bool], name: str,
         decode: Decode | None = None,
     ) -> None:
         self._sources, self._info, self._alive, self._name, self._decode = sources, info, alive, name, decode
         self._pool = ThreadPoolExecutor(_THREADS, "rest")
-        app = web.Application(client_max_size=1 << 20)
-        app.add_routes([web.get("/liveness", self._liveness), web.get("/info", self._show_info), web.get("/stats", self._stats)])
-        app.add_routes([web.get("/schedulers", self._schedulers)])
-        for place in Sources._fields:
+        routes = [
+            Route("/liveness", self._liveness), Route("/info", self._show_info), Route("/stats", self._stats),
+            Route("/schedulers", self._schedulers),
+        ]  # fmt: skip
+        for place in ScheduleSources._fields:
             prefix = "" if place == "schedules" else f"/{place}"
             for path in (prefix, f"{prefix}/scheduler/{{name}}"):
-                app.add_routes([
-                    web.get(f"{path}/schedules", self._guarded(self._schedules, place)),
-                    web.get(f"{path}/schedule/{{id:.+}}", self._guarded(self._schedule, place)),
-                ])  # fmt: skip
-        self._runner = web.AppRunner(app, access_log=None)
-
-    async def start(self, host: str, port: int, listening: socket | None = None) -> int:
-        """Listen, and return the port; 0 picks a free one."""
-        bound = await listen(self._runner, host, port, listening)
-        log.info("rest on %s:%d", host, bound)
-        return bound
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        await self._runner.cleanup()
-        self._pool.shutdown(wait=False)
+                routes += [
+                    Route(f"{path}/schedules", self._guarded(self._schedules, place)),
+                    Route(f"{path}/schedule/{{id:path}}", self._guarded(self._schedule, place)),
+                ]
+        self.app = Starlette(routes=routes)
+        self.app.router.redirect_slashes = False
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
 
-    def _guarded(self, handler: Callable[[web.Request, Source], Any], place: str) -> Callable[[web.Request], Any]:
-        source: Source = getattr(self._sources, place)
+    def _guarded(self, handler: Callable[[Request, ScheduleSource], Any], place: str) -> Callable[[Request], Any]:
+        source: ScheduleSource = getattr(self._sources, place)
 
-        async def guarded(request: web.Request) -> web.StreamResponse:
+        async def guarded(request: Request) -> Response:
             try:
                 return await handler(request, source)  # type: ignore[no-any-return]
             except QueryInvalid as error:
@@ -108,71 +107,99 @@ class Rest:
 
         return guarded
 
-    async def _schedules(self, request: web.Request, source: Source) -> web.StreamResponse:
-        wanted = query(request.query)
-        if request.query.get("all") in ("true", "1"):
-            return await self._all(request, source(wanted), wanted)
-        found = await self._in_thread(lambda: search(source(wanted), wanted))
-        if "name" in request.match_info:
-            return _json({"found": found.total, "schedules": [self._of_admin(shown) for shown in found.page]})
-        headers = {"X-Total-Count": str(found.total)}
-        following = wanted.skip + len(found.page)
-        if found.page and following < found.total:
-            headers["Link"] = f'<{request.rel_url.update_query(skip=following)}>; rel="next"'
-        return _json(found.page, headers=headers)
+    async def _schedules(self, request: Request, source: ScheduleSource) -> Response:
+        query = parse_query(request.query_params)
+        page_asked_for = "name" in request.path_params or _OF_A_PAGE & request.query_params.keys()
+        if not page_asked_for or request.query_params.get("all") in ("true", "1"):
+            return await self._all(source, query)
+        result = await self._in_thread(lambda: search(source(query), query))
+        if "name" in request.path_params:
+            return _json({"found": result.total, "schedules": [self._of_admin(shown) for shown in result.page]})
+        headers = {"X-Total-Count": str(result.total)}
+        following = query.skip + len(result.page)
+        if result.page and following < result.total:
+            url = request.url.include_query_params(skip=following)
+            headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+        return _json(result.page, headers=headers)
 
-    async def _all(self, request: web.Request, schedules: Iterable[Shown], wanted: Query) -> web.StreamResponse:
-        """Everything in one array, sent while it is read: memory does not grow with it."""
-        matching = (shown for shown in schedules if wanted.matches(shown))
-        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
-        chunk = await self._in_thread(_chunk, matching)
-        await answer.prepare(request)
-        await answer.write(b"[")
-        separator = b""
-        while chunk:
-            await answer.write(separator + chunk)
-            separator, chunk = b",", await self._in_thread(_chunk, matching)
-        await answer.write(b"]")
-        await answer.write_eof()
-        return answer
+    async def _all(self, source: ScheduleSource, query: Query) -> Response:
+        """Everything in one array: a page with its count where it fits on one, else sent while it is read."""
+        matching = (shown for shown in source(query) if query.matches(shown))
+        first = await self._in_thread(lambda: list(islice(matching, MAX + 1)))
+        if len(first) <= MAX:
+            result = search(first, query)
+            return _json(result.page, headers={"X-Total-Count": str(result.total)})
+        chunks = _array(orjson.dumps(first)[:-1], matching)
+        if source is self._sources.history:
+            chunks = await self._in_thread(_spooled, chunks)
+        return StreamingResponse(self._sent(chunks), media_type="application/json")
 
-    async def _schedule(self, request: web.Request, source: Source) -> web.StreamResponse:
-        wanted = Query(part=request.match_info["id"])
-        page = await self._in_thread(lambda: [shown for shown in source(wanted) if shown["id"] == wanted.part])
+    async def _sent(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while chunk := await self._in_thread(next, chunks, b""):
+            yield chunk
+
+    async def _schedule(self, request: Request, source: ScheduleSource) -> Response:
+        query = Query(part=request.path_params["id"])
+        page = await self._in_thread(lambda: [shown for shown in source(query) if shown["id"] == query.part])
         if self._decode is not None:
             page = await asyncio.gather(*map(self._decode, page[:_DECODED_MAX])) + page[_DECODED_MAX:]
-        shown = [self._of_admin(each) for each in page] if "name" in request.match_info else page
+        shown = [self._of_admin(each) for each in page] if "name" in request.path_params else page
         return _json(shown) if page else _json({"error": "no such schedule"}, 404)
 
-    def _of_admin(self, shown: Shown) -> dict[str, Any]:
+    def _of_admin(self, shown: ScheduleJson) -> dict[str, Any]:
         return {"scheduler": self._name, "schedule": shown}
 
-    async def _stats(self, _request: web.Request) -> web.Response:
+    async def _stats(self, _request: Request) -> Response:
         def counts() -> list[int]:
             return [sum(1 for _ in source(ALL)) for source in self._sources]
 
         total, live, history = await self._in_thread(counts)
         return _json([{"scheduler": self._name, "total": total, "total_live": live, "total_history": history}])
 
-    async def _schedulers(self, request: web.Request) -> web.Response:
+    async def _schedulers(self, request: Request) -> Response:
         info = self._info()
         kafka = info.get("kafka", {})
-        found = [{
+        instances = [{
             "ip": next(iter(info.get("address", ())), None), "hostname": [info["hostname"]], "topics": kafka.get("topics", []),
             "bootstrap_servers": kafka.get("bootstrap_servers", ""), "history_topic": kafka.get("history_topic", ""),
         }]  # fmt: skip
-        return _json([{"name": self._name, "http_port": str(request.url.port), "instances": found}])
+        return _json([{"name": self._name, "http_port": str(request.url.port or 80), "instances": instances}])
 
-    async def _show_info(self, _request: web.Request) -> web.Response:
+    async def _show_info(self, _request: Request) -> Response:
         return _json(self._info())
 
-    async def _liveness(self, _request: web.Request) -> web.Response:
-        return web.Response(status=200 if self._alive() else 500)
+    async def _liveness(self, _request: Request) -> Response:
+        return Response(status_code=200 if self._alive() else 500)
 
 
-def _chunk(shown: Iterator[Shown]) -> bytes:
-    return orjson.dumps(list(islice(shown, _CHUNK)))[1:-1]
+def rest_server(settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str) -> HttpServer:
+    """Serves these pages where the settings say."""
+    decoder = partial(decode, settings.decoder) if settings.decoder else None
+    rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
+    return HttpServer(rest.app, "rest", settings.server.host, settings.server.port, hosts=settings.worker.http_hosts)
 
 
-def _json(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json", headers=headers)
+def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:
+    """The text of an array that was begun, in parts of some 64 KiB."""
+    yield begun
+    parts, size = [b""], 0
+    for shown in schedules:
+        parts.append(orjson.dumps(shown))
+        size += len(parts[-1])
+        if size >= _CHUNK_BYTES:
+            yield b",".join(parts)
+            parts, size = [b""], 0
+    yield b",".join(parts) + b"]"
+
+
+def _spooled(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same, read to the end at once: history has a consumer open and a deadline while it is read."""
+    file = SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - closed when nobody reads it any more
+    for chunk in chunks:
+        file.write(chunk)
+    file.seek(0)
+    return iter(partial(file.read, _CHUNK_BYTES), b"")
+
+
+def _json(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json")

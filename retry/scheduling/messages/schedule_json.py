@@ -6,38 +6,38 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from retry.delay_queue import entry as entries
-from retry.scheduling.messages import headers as names
-from retry.delay_queue.entry import Entry
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelopes import Entry
 from retry.record import Headers
+from retry.scheduling.messages import headers as names
 
 # As JSON has it; names with a hyphen cannot be written as attributes.
-Shown = TypedDict(
-    "Shown",
+ScheduleJson = TypedDict(
+    "ScheduleJson",
     {"id": str, "epoch": int, "timestamp": int, "topic": str, "target-topic": str, "target-key": str, "value": str | None},
 )
 
 
-def of_entry(key: bytes, entry: Entry) -> Shown:
-    """Of one that waits."""
-    told, source = dict(entry.headers), entries.source(key)
-    return _shown(told, entries.due_at_ms(key) // 1_000, source.topic, entry.destination, entry.key, entry.value)
+def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
+    """Show a schedule that waits."""
+    by_name, source = dict(entry.headers), entry_keys.source(key)
+    return _json(by_name, entry_keys.due_at_ms(key) // 1_000, source.topic, entry.destination, entry.key, entry.value)
 
 
-def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> Shown:
-    """Of one that was sent."""
-    told = dict(headers)
-    epoch, topic, target = _number(told.get(names.EPOCH)), _text(told.get(names.TOPIC)), _text(told.get(names.TARGET_TOPIC))
-    return _shown(told, epoch, topic, target, key, value)
+def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
+    """Show a schedule that was sent."""
+    by_name = dict(headers)
+    topic, target = _text(by_name.get(names.TOPIC)), _text(by_name.get(names.TARGET_TOPIC))
+    return _json(by_name, _number(by_name.get(names.EPOCH)), topic, target, key, value)
 
 
-def _shown(
-    told: Mapping[str, Any], epoch: int, topic: str, target: str, key: bytes | None, value: bytes | None
-) -> Shown:
+def _json(
+    by_name: Mapping[str, Any], epoch: int, topic: str, target: str, key: bytes | None, value: bytes | None
+) -> ScheduleJson:
     return {
-        "id": _text(told.get(names.KEY)),
+        "id": _text(by_name.get(names.KEY)),
         "epoch": epoch,
-        "timestamp": _number(told.get(names.TIMESTAMP)),
+        "timestamp": _number(by_name.get(names.TIMESTAMP)),
         "topic": topic,
         "target-topic": target,
         "target-key": _text(key),

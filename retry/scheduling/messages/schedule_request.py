@@ -1,4 +1,4 @@
-"""A message of a schedules topic → what it asks for. Pure and total: there is no message that it refuses.
+"""Reads what a message of a schedules topic asks for. No I/O, and no message makes it fail.
 
 A schedule that is past due when it *arrives*, by its own timestamp, is another thing than one that was in time and is read late,
 because the scheduler was away: that one is *missed*, and goes first. Which of them still go:
@@ -13,12 +13,13 @@ because the scheduler was away: that one is *missed*, and goes first. Which of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from retry.scheduling.messages import headers as names
+from retry.policies.topic_patterns import is_of_kafka
 from retry.record import Header, Headers
+from retry.scheduling.messages import headers as names
 
 _EPOCH = re.compile(rb"[+-]?[0-9]{1,19}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -26,7 +27,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _EPOCH_S_MAX = 253_402_300_799
 
 
-class Reason(Enum):
+class RefusedBecause(Enum):
     """Why a message is no schedule."""
 
     NO_KEY = "no_key"
@@ -39,25 +40,36 @@ class Reason(Enum):
     NO_TARGET = "no_target"
     BAD_TARGET = "bad_target"
     TARGET_NOT_ALLOWED = "target_not_allowed"
+    INTERNAL_TARGET = "internal_target"
     TOO_LARGE = "too_large"
 
 
 # What the Go scheduler ends with a tombstone, too; everything else stays in its topic as it was written.
-_ENDED = frozenset({Reason.NEGATIVE_EPOCH, Reason.PAST_DUE})
+_ENDED = frozenset({RefusedBecause.NEGATIVE_EPOCH, RefusedBecause.PAST_DUE})
 
 
 class Rules(NamedTuple):
-    """What decides beside the message.
+    """The scheduler's settings that decide, beside the message itself, whether a schedule is valid.
 
     Attributes:
       allowed: whether a topic may be a target.
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       since_s: what was due before is too old to be sent when it is read for the first time.
+      own: the service's own topics, which are no targets; no more than Kafka's.
     """
 
     allowed: Callable[[str], bool]
     grace_s: int | None = None
     since_s: int = 0
+    own: frozenset[str] = frozenset()
+
+    def permits(self, topic: str) -> bool:
+        """Whether a topic may be a target."""
+        return not self.is_internal(topic) and self.allowed(topic)
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether a topic is one of Kafka's own or of the service's."""
+        return is_of_kafka(topic) or topic in self.own
 
 
 class Put(NamedTuple):
@@ -86,35 +98,36 @@ class Invalid(NamedTuple):
       ends: whether it is to have a tombstone.
     """
 
-    reason: Reason
+    reason: RefusedBecause
     ends: bool
 
 
-class Ours(NamedTuple):
+class OwnTombstone(NamedTuple):
     """A tombstone that this service wrote, read back: it says nothing new."""
 
 
-Asked = Put | Cancel | Invalid | Ours
-CANCEL, OURS = Cancel(), Ours()
+ScheduleRequest = Put | Cancel | Invalid | OwnTombstone
+CANCEL, OWN_TOMBSTONE = Cancel(), OwnTombstone()
 
 
-def asked(message: Any, now_ms: int, rules: Rules) -> Asked:
-    """What a message asks for.
+def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
+    """Read what a message asks for.
 
     Args:
       message: as confluent_kafka has it.
       now_ms: when it is read.
     """
     key = message.key()
-    if not key or not key.strip():
-        return _invalid(Reason.NO_KEY)
+    named = bool(key and key.strip())
     try:
         headers: Headers = message.headers() or []
     except SystemError:
-        # A name that is no UTF-8: the client can neither tell it nor write it again.
-        return CANCEL if message.value() is None else _invalid(Reason.UNREADABLE_HEADERS)
+        # A name that is no UTF-8, or too many: the client can neither tell nor write them again.
+        return CANCEL if named and message.value() is None else _invalid(RefusedBecause.UNREADABLE_HEADERS)
+    if not named:
+        return _invalid(RefusedBecause.NO_KEY)
     if message.value() is None:
-        return OURS if any(name == names.DONE for name, _ in headers) else CANCEL
+        return OWN_TOMBSTONE if any(name == names.DONE for name, _ in headers) else CANCEL
     first: dict[str, bytes | None] = {}
     kept: Headers = []
     for header in headers:
@@ -123,50 +136,50 @@ def asked(message: Any, now_ms: int, rules: Rules) -> Asked:
         else:
             kept.append(header)
     epoch_s = _epoch_s(first.get(names.EPOCH))
-    if isinstance(epoch_s, Reason):
+    if isinstance(epoch_s, RefusedBecause):
         return _invalid(epoch_s)
     target = _target(first.get(names.TARGET_TOPIC), rules)
-    if isinstance(target, Reason):
+    if isinstance(target, RefusedBecause):
         return _invalid(target)
     stamp_ms = max(0, message.timestamp()[1])
     arrived_s = min(stamp_ms or now_ms, now_ms) // 1_000
     if (late := _too_late(epoch_s, arrived_s, rules)) is not None:
         return _invalid(late)
-    sent = [*kept, *written(stamp_ms, key, message.topic())]
+    sent = [*kept, *schedule_headers(stamp_ms, key, message.topic())]
     request = [(name, first[name]) for name in (names.EPOCH, names.TARGET_TOPIC, names.TARGET_KEY) if name in first]
     return Put(epoch_s * 1_000, target, first.get(names.TARGET_KEY), sent, request)
 
 
-def written(stamp_ms: int, key: bytes, topic: str) -> tuple[Header, ...]:
+def schedule_headers(stamp_ms: int, key: bytes, topic: str) -> tuple[Header, ...]:
     """The headers that a sent message has of its schedule."""
     return (names.TIMESTAMP, b"%d" % (stamp_ms // 1_000)), (names.KEY, key), (names.TOPIC, topic.encode())
 
 
-def _epoch_s(raw: bytes | None) -> int | Reason:
+def _epoch_s(raw: bytes | None) -> int | RefusedBecause:
     if not raw or not _EPOCH.fullmatch(raw):
-        return Reason.NO_EPOCH
+        return RefusedBecause.NO_EPOCH
     epoch_s = int(raw)
     if epoch_s < 0:
-        return Reason.NEGATIVE_EPOCH
-    return epoch_s if epoch_s <= _EPOCH_S_MAX else Reason.EPOCH_IN_MS
+        return RefusedBecause.NEGATIVE_EPOCH
+    return epoch_s if epoch_s <= _EPOCH_S_MAX else RefusedBecause.EPOCH_IN_MS
 
 
-def _target(raw: bytes | None, rules: Rules) -> str | Reason:
+def _target(raw: bytes | None, rules: Rules) -> str | RefusedBecause:
     if not raw:
-        return Reason.NO_TARGET
+        return RefusedBecause.NO_TARGET
     target = raw.decode("ascii", "replace")
     if not _TOPIC.fullmatch(target) or target in (".", ".."):
-        return Reason.BAD_TARGET
-    return target if rules.allowed(target) else Reason.TARGET_NOT_ALLOWED
+        return RefusedBecause.BAD_TARGET
+    if rules.is_internal(target):
+        return RefusedBecause.INTERNAL_TARGET
+    return target if rules.allowed(target) else RefusedBecause.TARGET_NOT_ALLOWED
 
 
-def _too_late(epoch_s: int, arrived_s: int, rules: Rules) -> Reason | None:
+def _too_late(epoch_s: int, arrived_s: int, rules: Rules) -> RefusedBecause | None:
     if rules.grace_s is not None and arrived_s - epoch_s > rules.grace_s:
-        return Reason.PAST_DUE
-    return Reason.TOO_OLD if epoch_s < rules.since_s else None
+        return RefusedBecause.PAST_DUE
+    return RefusedBecause.TOO_OLD if epoch_s < rules.since_s else None
 
 
-def _invalid(reason: Reason) -> Invalid:
+def _invalid(reason: RefusedBecause) -> Invalid:
     return Invalid(reason, reason in _ENDED)
-
-

@@ -1,4 +1,4 @@
-"""What is looked for among schedules: by part of the id and range of the epoch, sorted, a page at a time.
+"""Searches schedules: by part of the id and range of the epoch, sorted, a page at a time.
 
 As on the admin page of the Go scheduler."""
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest, nsmallest
 from typing import Any, NamedTuple
 
-from retry.scheduling.messages.schedule_json import Shown
+from retry.scheduling.messages.schedule_json import ScheduleJson
 
 MAX = 1_000
 # Deeper pages are for whoever asks for everything.
@@ -23,7 +23,7 @@ class QueryInvalid(ValueError):
 
 
 class Query(NamedTuple):
-    """What is looked for.
+    """What to search for.
 
     Attributes:
       part: of the id.
@@ -45,23 +45,23 @@ class Query(NamedTuple):
         """Whether a schedule of this epoch is in range."""
         return (self.from_s is None or epoch_s >= self.from_s) and (self.to_s is None or epoch_s <= self.to_s)
 
-    def matches(self, shown: Shown) -> bool:
-        """Whether a schedule is looked for."""
+    def matches(self, shown: ScheduleJson) -> bool:
+        """Whether a schedule is searched for."""
         return self.may_match(shown["epoch"]) and self.part in shown["id"]
 
 
 ALL = Query()
 
 
-class Found(NamedTuple):
-    """How many there are, and those of the page."""
+class SearchPage(NamedTuple):
+    """How many schedules match, and those of one page."""
 
     total: int
-    page: list[Shown]
+    page: list[ScheduleJson]
 
 
-def query(given: Mapping[str, str]) -> Query:
-    """The query that parameters say.
+def parse_query(given: Mapping[str, str]) -> Query:
+    """Read a query from the parameters of a request.
 
     Raises:
       QueryInvalid: a parameter cannot be used.
@@ -80,24 +80,24 @@ def query(given: Mapping[str, str]) -> Query:
     )
 
 
-def search(schedules: Iterable[Shown], wanted: Query) -> Found:
-    """Those that match, in order; no more are kept at a time than the page and what comes before it."""
+def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
+    """One page of the schedules that match, in order; only it and the pages before it are in memory."""
     count = 0
 
-    def counted() -> Iterable[Shown]:
+    def counted() -> Iterable[ScheduleJson]:
         nonlocal count
         for shown in schedules:
-            if wanted.matches(shown):
+            if query.matches(shown):
                 count += 1
                 yield shown
 
-    most = wanted.skip + wanted.rows_max
-    first = nlargest if wanted.descending else nsmallest
-    page = first(most, counted(), key=_key(wanted.field))
-    return Found(count, page[wanted.skip :])
+    most = query.skip + query.rows_max
+    first = nlargest if query.descending else nsmallest
+    page = first(most, counted(), key=_key(query.field))
+    return SearchPage(count, page[query.skip :])
 
 
-def _key(field: str) -> Callable[[Shown], Any]:
+def _key(field: str) -> Callable[[ScheduleJson], Any]:
     if field == "id":
         return lambda shown: (shown["id"], shown["timestamp"])
     return lambda shown: (shown[field], shown["id"])  # type: ignore[literal-required]

@@ -6,7 +6,6 @@ is set to nothing counts as not set.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +14,38 @@ import msgspec
 
 from retry import settings as environment
 from retry.errors import SettingsInvalid
+from retry.policies.topic_patterns import topic_fault
 from retry.scheduling.messages import yaml_file
-from retry.scheduling.messages.address import Address
 from retry.settings import Settings
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """Host and port. `:8000` means every interface, since that is what whoever writes it means; only where nothing is written
+    is it loopback alone."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], name: str, port: int) -> HostPort:
+        """The address that a variable names, or loopback at `port`.
+
+        Raises:
+          SettingsInvalid: it is no address.
+        """
+        if name not in given:
+            return cls("127.0.0.1", port)
+        text = given[name]
+        address = _ADDRESS.fullmatch(text)
+        if not address or int(address["port"] or port) > 65_535 or text == ":":
+            raise SettingsInvalid(name, f"{text!r} is not host:port, like 127.0.0.1:{port} or :{port}")
+        return cls(address["host"].strip("[]") or "0.0.0.0", int(address["port"] or port))  # noqa: S104 - what `:8000` says
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 _LEVELS = {
     "panic": "CRITICAL", "fatal": "CRITICAL", "error": "ERROR", "warn": "WARNING", "warning": "WARNING",
@@ -27,12 +55,12 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GRACE_S_MAX = 100 * 366 * 86_400
 # Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
 _SWEEP_RECORDS = 1_000
-# Due times are whole seconds: what is looked for more often comes in more transactions, and not much sooner.
+# Due times are whole seconds: what is swept more often comes in more transactions, and not much sooner.
 _SWEEP_INTERVAL_MS = 100
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one scheduler runs.
+    """The settings of one scheduler.
 
     Attributes:
       topics: schedules topics, and patterns that begin with `^`.
@@ -50,12 +78,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     topics: tuple[str, ...]
     history: str
-    server: Address
-    metrics: Address
+    server: HostPort
+    metrics: HostPort
     since_delta: int
     grace_s: int | None
     allowed: tuple[str, ...]
-    graylog: Address | None
+    graylog: HostPort | None
     decoder: str
     level: str
     worker: Settings
@@ -67,8 +95,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
     Raises:
       SettingsInvalid: a value cannot be used.
     """
-    given = {name: value for name, value in (os.environ if environ is None else environ).items() if value != ""}
-    server, metrics = Address.of(given, "SERVER_ADDR", 8000), Address.of(given, "METRICS_ADDR", 8001)
+    given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
+    server, metrics = HostPort.of(given, "SERVER_ADDR", 8000), HostPort.of(given, "METRICS_ADDR", 8001)
     return SchedulerSettings(
         topics=_topics(given, "SCHEDULES_TOPICS", "schedules"),
         history=_topic(given, "HISTORY_TOPIC", "history"),
@@ -77,14 +105,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
         since_delta=_number(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
         grace_s=_number(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
-        graylog=Address.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
+        graylog=HostPort.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
         decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"),
         level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
         worker=_worker(given, server, metrics),
     )
 
 
-def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Settings:
+def _worker(given: Mapping[str, str], server: HostPort, metrics: HostPort) -> Settings:
     own = environment.from_environment(given)
     app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
     if not _TOPIC.fullmatch(app_id):
@@ -101,14 +129,10 @@ def _worker(given: Mapping[str, str], server: Address, metrics: Address) -> Sett
         sweep_interval_ms=own.sweep_interval_ms if "RETRY_SWEEP_INTERVAL_MS" in given else _SWEEP_INTERVAL_MS,
         kafka={**own.kafka, **common},
         # Keys go where the Go client's default has put them so far.
-        kafka_producer={"partitioner": "consistent_random", **_picked(common, "partitioner"), **producer},
+        kafka_producer={"partitioner": common.get("partitioner", "consistent_random"), **producer},
         kafka_consumer=consumer,
         session_timeout_ms=_number(given, "SESSION_TIMEOUT", 6_000, 1_000, 3_600_000) or 6_000,
     )
-
-
-def _picked(properties: Mapping[str, str], name: str) -> dict[str, str]:
-    return {name: properties[name]} if name in properties else {}
 
 
 def _url(given: Mapping[str, str], name: str) -> str:
@@ -129,22 +153,22 @@ def _number(given: Mapping[str, str], name: str, default: int | None, low: int, 
 
 def _topic(given: Mapping[str, str], name: str, default: str) -> str:
     text = given.get(name, default)
-    if not _TOPIC.fullmatch(text):
-        raise SettingsInvalid(name, f"{text!r} is not the name of a topic")
+    if fault := topic_fault(text):
+        raise SettingsInvalid(name, fault)
     return text
 
 
 def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...]:
     """A list by commas, of names and of patterns that begin with `^`."""
-    found = tuple(part.strip() for part in given.get(name, default).split(",") if part.strip())
-    for part in found:
+    topics = tuple(part.strip() for part in given.get(name, default).split(",") if part.strip())
+    for part in topics:
         if part.startswith("^"):
             try:
                 re.compile(part)
             except re.error as error:
                 raise SettingsInvalid(name, f"{part!r} is no pattern: {error}") from None
-        elif not _TOPIC.fullmatch(part):
-            raise SettingsInvalid(name, f"{part!r} is not the name of a topic; patterns begin with ^")
-    if default and not found:
+        elif fault := topic_fault(part):
+            raise SettingsInvalid(name, f"{fault}; patterns begin with ^")
+    if default and not topics:
         raise SettingsInvalid(name, "names no topic")
-    return found
+    return topics

@@ -31,14 +31,14 @@ def read(path: str | None) -> tuple[Properties, Properties, Properties]:
     if path is None:
         return {}, {}, {}
     try:
-        found: Any = yaml.safe_load(Path(path).read_text()) or {}
+        sections: Any = yaml.safe_load(Path(path).read_text()) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsInvalid(_NAME, f"{path}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(sections, dict):
         raise SettingsInvalid(_NAME, f"{path}: not a mapping of {', '.join(_SECTIONS)}")
-    if unknown := sorted(str(name) for name in found if name not in _SECTIONS):
+    if unknown := sorted(str(name) for name in sections if name not in _SECTIONS):
         raise SettingsInvalid(_NAME, f"{path}: no such section: {', '.join(unknown)}; known are {', '.join(_SECTIONS)}")
-    common, producer, consumer = (_section(path, name, found.get(name) or {}) for name in _SECTIONS)
+    common, producer, consumer = (_section(path, name, sections.get(name) or {}) for name in _SECTIONS)
     return common, producer, consumer
 
 
@@ -47,8 +47,8 @@ def _section(path: str, section: str, properties: Any) -> Properties:
         raise SettingsInvalid(_NAME, f"{path}: {section} is no mapping of librdkafka properties")
     if left_out := sorted(name for name in map(str, properties) if name.startswith(_GO)):
         log.warning("%s: %s: of the Go client, and without effect: %s", path, section, ", ".join(left_out))
-    told = {str(name): value for name, value in properties.items() if not str(name).startswith(_GO)}
-    return {name: _text(path, name, value) for name, value in told.items() if name not in _VARIABLES}
+    kept = {str(name): value for name, value in properties.items() if not str(name).startswith(_GO)}
+    return {name: _text(path, name, value) for name, value in kept.items() if name not in _VARIABLES}
 
 
 def _text(path: str, name: str, value: Any) -> str:

@@ -18,29 +18,29 @@ KEY = ("task-definition-key.avsc",)
 DEFINITION = ("frequency-timeunit.avsc", "task-config.avsc", "task-frequency.avsc", "task-definition.avsc")
 
 
-def written(file: str) -> str:
+def schema_text(file: str) -> str:
     """The text of a schema of this package."""
     return (resources.files(__package__) / "schemas" / file).read_text("utf-8")
 
 
 @cache
-def own(files: tuple[str, ...]) -> Any:
+def package_schema(files: tuple[str, ...]) -> Any:
     """A schema of this package, KEY or DEFINITION, ready to read and write."""
-    return parsed([written(file) for file in files])
+    return parse_schemas([schema_text(file) for file in files])
 
 
-def parsed(texts: Sequence[str]) -> Any:
-    """The last of some schemas in JSON, each of which may name those before it, ready to read and write.
+def parse_schemas(texts: Sequence[str]) -> Any:
+    """Parse schemas in JSON, each of which may name those before it; the last one, ready to read and write.
 
     Raises:
       TaskInvalid: one is no Avro schema.
     """
-    known: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     try:
-        found = [fastavro.parse_schema(json.loads(text), known) for text in texts]
+        schemas = [fastavro.parse_schema(json.loads(text), named) for text in texts]
     except Exception as error:  # the library's own kinds, those of json, and whatever a strange schema runs into
         raise TaskInvalid("no_schema", f"not an Avro schema: {error!r:.200}") from error
-    return found[-1]
+    return schemas[-1]
 
 
 def decode(payload: bytes, schema: Any) -> Any:
@@ -49,18 +49,18 @@ def decode(payload: bytes, schema: Any) -> Any:
     Raises:
       TaskInvalid: the bytes are none of this schema, or go on after it.
     """
-    reading = io.BytesIO(payload)
+    reader = io.BytesIO(payload)
     try:
-        value = fastavro.schemaless_reader(reading, schema, None)
+        value = fastavro.schemaless_reader(reader, schema, None)
     except Exception as error:  # bytes that mean nothing make it raise nearly anything
         raise TaskInvalid("bad_task", f"not Avro of its schema: {error!r:.200}") from error
-    if left := len(payload) - reading.tell():
+    if left := len(payload) - reader.tell():
         raise TaskInvalid("bad_task", f"not Avro of its schema: {left} bytes follow")
     return value
 
 
 def encode(value: Any, schema: Any) -> bytes:
     """One Avro datum without a header."""
-    writing = io.BytesIO()
-    fastavro.schemaless_writer(writing, schema, value)
-    return writing.getvalue()
+    writer = io.BytesIO()
+    fastavro.schemaless_writer(writer, schema, value)
+    return writer.getvalue()

@@ -1,4 +1,4 @@
-"""What a definition says, whatever form it came in.
+"""Reads the definition of a recurring task from plain values, whatever form it came in.
 
     key         {customerId, taskName}
     definition  {customerId, taskName, frequency, config: {outputTopic, configurations}, data}
@@ -35,7 +35,7 @@ UNITS_MS = {
     "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000,
 }  # fmt: skip
 CATCH_UP_MAX = 10_000
-_OURS = "schedule."
+_PREFIX = "schedule."
 _CHARS_MAX = 1_000
 
 
@@ -43,7 +43,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """One task.
 
     Attributes:
-      every_ms, cron, zone: as `backoff.recurrence.Plan` has them.
+      every_ms, cron, zone: as `backoff.recurrence.RecurrencePlan` has them.
       start_ms, end_ms: None where the definition does not say.
       misfire, late_ms, catch_up_max: None where the policy file's count.
     """
@@ -72,7 +72,7 @@ def names(key: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
-    """The task of a key and a definition.
+    """Read the task that a key and a definition describe.
 
     Raises:
       TaskInvalid: they do not say what to do, or what cannot be done.
@@ -85,11 +85,11 @@ def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
     if not isinstance(config, Mapping):
         raise TaskInvalid("bad_task", f"config is {shown(config)}, not a mapping with outputTopic")
     try:
-        said = _frequency(value.get("frequency")) | _configured(config.get("configurations"))
+        fields = _frequency(value.get("frequency")) | _configured(config.get("configurations"))
+        topic = _text(config, "outputTopic", "config.")
+        return Definition(customer_id=customer_id, task_name=task_name, output_topic=topic, **_consistent(fields))
     except PolicyInvalid as invalid:
         raise TaskInvalid("bad_task", str(invalid)) from None
-    topic = _text(config, "outputTopic", "config.")
-    return Definition(customer_id=customer_id, task_name=task_name, output_topic=topic, **_settled(said))
 
 
 def _frequency(frequency: Any) -> dict[str, Any]:
@@ -112,43 +112,41 @@ def _configured(configurations: Any) -> dict[str, Any]:
         return {}
     if not isinstance(configurations, Mapping):
         raise PolicyInvalid("config.configurations", f"{shown(configurations)} is neither a mapping nor null")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, text in configurations.items():
-        if name.startswith(_OURS):
+        if name.startswith(_PREFIX):
             if name not in _READERS:
                 raise PolicyInvalid(f"config.configurations.{name:.60}", f"no such key; known are {', '.join(_READERS)}")
             field, read_text = _READERS[name]
             if not isinstance(text, str):
                 raise PolicyInvalid(name, f"{shown(text)} is not text")
-            found[field] = read_text(text, name)
-    return found
+            fields[field] = read_text(text, name)
+    return fields
 
 
-def _settled(said: dict[str, Any]) -> dict[str, Any]:
-    """What was said, as far as it goes together."""
-    if "cron" in said:
-        if "every_ms" in said:
+def _consistent(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, checked against each other, with times in milliseconds."""
+    zone = fields.get("zone", "UTC")
+    if "cron" in fields:
+        if "every_ms" in fields:
             raise TaskInvalid("bad_task", "it has both a cron expression and a period; keep one")
-        try:
-            Cron.parse(said["cron"], said.get("zone", "UTC"))
-        except PolicyInvalid as invalid:
-            raise TaskInvalid("bad_task", str(invalid)) from None
-    if said.get("jitter_ms", 0) >= said.get("every_ms", DURATION_MS_MAX + 1):
+        Cron.parse(fields["cron"], zone)
+    if fields.get("jitter_ms", 0) >= fields.get("every_ms", DURATION_MS_MAX + 1):
         raise TaskInvalid("bad_task", "schedule.jitter is as long as the period; make it shorter")
     for field in ("start_ms", "end_ms"):
-        if field in said:
-            said[field] = _instant(said[field], said.get("zone", "UTC"))
-    return said
+        if field in fields:
+            fields[field] = _instant_ms(fields[field], zone)
+    return fields
 
 
-def _instant(text: str, zone: str) -> int:
+def _instant_ms(text: str, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=zone_named(zone, "schedule.timeZone"))
         since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    except PolicyInvalid as invalid:
-        raise TaskInvalid("bad_task", str(invalid)) from None
+    except PolicyInvalid:
+        raise
     except (ValueError, OverflowError):
         raise TaskInvalid("bad_task", f"{text!r:.60} is not a time, like 2026-05-01T06:00:00+02:00") from None
     instant_ms = since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
@@ -168,26 +166,16 @@ def _as_is(text: str, path: str) -> str:  # noqa: ARG001 - one signature for eve
     return text
 
 
-def misfire(text: object, path: str) -> str:
-    """One of the words for what is made of missed runs.
-
-    Raises:
-      PolicyInvalid: it is none of them.
-    """
-    if not isinstance(text, str) or text not in MISFIRES:
+def _misfire(text: str, path: str) -> str:
+    if text not in MISFIRES:
         raise PolicyInvalid(path, f"{shown(text)} is not one of {', '.join(MISFIRES)}")
     return text
 
 
-def late_ms(text: object, path: str) -> int:
-    """From when on a run counts as missed: longer than it takes to make one.
-
-    Raises:
-      PolicyInvalid: it is no duration, or too short.
-    """
-    if (found_ms := duration_ms(text, path)) < LATE_MS_MIN:
+def _late_ms(text: str, path: str) -> int:
+    if (late_after_ms := duration_ms(text, path)) < LATE_MS_MIN:
         raise PolicyInvalid(path, f"{text} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
-    return found_ms
+    return late_after_ms
 
 
 def _count(text: str, path: str) -> int:
@@ -202,7 +190,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "schedule.start": ("start_ms", _as_is),
     "schedule.end": ("end_ms", _as_is),
     "schedule.jitter": ("jitter_ms", duration_ms),
-    "schedule.misfire": ("misfire", misfire),
-    "schedule.late": ("late_ms", late_ms),
+    "schedule.misfire": ("misfire", _misfire),
+    "schedule.late": ("late_ms", _late_ms),
     "schedule.catchUp": ("catch_up_max", _count),
 }

@@ -18,16 +18,16 @@ from typing import Any
 import msgspec
 
 from backoff.recurrence import first
-from retry.delay_queue import entry as entries
-from retry.intake.entry_source import Place
-from retry.delay_queue.entry import Entry, Named
-from retry.record import Headers
-from retry.errors import SchemaUnavailable, TaskInvalid
-from retry.delay_queue.recurrence import Plan, told
-from retry.policies.tasks import TEAM, Tasks
-from retry.intake.settled import Settled
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named
+from retry.delay_queue.recurrence import Recurrence, headers_of_run
+from retry.errors import SchemaUnavailable, TaskInvalid
+from retry.intake.batch import BatchResult
+from retry.intake.entry_source import QueueLimits
+from retry.policies.tasks import TEAM, Tasks
+from retry.record import Headers
 from retry.scheduling.tasks import definition
 from retry.scheduling.tasks.definition import Definition
 from retry.scheduling.tasks.formats import Reader
@@ -37,11 +37,11 @@ _KEY_BYTES_MAX = 1_024
 # For the entry's key: a topic's name and 50 bytes.
 _ROOM = 512
 
-Row = dict[str, Any]
+ProducerRow = dict[str, Any]
 
 
-class TasksDoor:
-    """Settles messages of the topics of definitions; for one thread.
+class TasksSource:
+    """Turns messages of the topics of definitions into entries; for one thread.
 
     Args:
       tasks: what the policy file says.
@@ -49,29 +49,29 @@ class TasksDoor:
       parked: the topic to park in where the policy file names none.
     """
 
-    def __init__(self, tasks: Tasks, reader: Reader, parked: str, place: Place) -> None:
+    def __init__(self, tasks: Tasks, reader: Reader, parked: str, place: QueueLimits) -> None:
         self._tasks, self._reader, self._place = tasks, reader, place
         self._park_to = tasks.park_to or parked
 
     @property
     def topics(self) -> Sequence[str]:
-        """See `retry.intake.entry_source.Door`."""
+        """See `retry.intake.entry_source.EntrySource`."""
         return sorted(self._tasks.topics)
 
     def reads(self, topic: str) -> bool:
-        """See `retry.intake.entry_source.Door`."""
+        """See `retry.intake.entry_source.EntrySource`."""
         return topic in self._tasks.topics
 
     def permits(self, team: str, destination: str) -> bool:
-        """See `retry.intake.entry_source.Door`."""
+        """See `retry.intake.entry_source.EntrySource`."""
         return team == TEAM and destination in self._tasks.permitted()
 
-    def settle(self, messages: Sequence[Any], now_ms: int, into: Settled) -> None:
-        """See `retry.intake.entry_source.Door`."""
+    def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
+        """See `retry.intake.entry_source.EntrySource`."""
         for message in messages:
             record = read(message)
             try:
-                shard, row, became = self._settled(record, now_ms)
+                shard, row, became = self._entry(record, now_ms)
             except TaskInvalid as fault:
                 shard, row, became = self._parked(record, now_ms, fault.reason, str(fault))
             except SchemaUnavailable as fault:
@@ -79,77 +79,79 @@ class TasksDoor:
             into.entries[shard].append(row)
             into.decided[TEAM, became] += 1
 
-    def _settled(self, record: Letter, now_ms: int) -> tuple[int, Row, str]:
-        """Shard and row, and what became of the record."""
+    def _entry(self, record: Letter, now_ms: int) -> tuple[int, ProducerRow, str]:
+        """Shard and row of a definition, and what became of it."""
         if not record.copyable():
-            raise TaskInvalid("unreadable_headers", "the name of a header is not UTF-8")
+            raise TaskInvalid("unreadable_headers", f"a header's name is not UTF-8, or there are more than {HEADERS_MAX:,}")
         if record.key is None:
             raise TaskInvalid("bad_task", "it has no key")
         key = self._reader.key(record.key, self._tasks.format)
-        name = entries.name(TEAM, record.topic, msgspec.json.encode(definition.names(key)))
-        shard, stem = entries.shard_of(name, self._place.shards), entries.key_stem(record.topic, record.partition)
+        name = entry_keys.name(TEAM, record.topic, msgspec.json.encode(definition.names(key)))
+        shard, stem = entry_keys.shard_of(name, self._place.shards), entry_keys.key_stem(record.topic, record.partition)
         if record.value is not None:
-            found = definition.read(key, self._reader.definition(record.value, self._tasks.format))
-            self._check(found)
+            task = definition.read(key, self._reader.definition(record.value, self._tasks.format))
+            self._check(task)
             began_ms = _began_ms(record, now_ms)
-            plan = self._plan(found, began_ms, name)
+            plan = self._plan(task, began_ms, name)
             if run := first(plan, began_ms):
                 due_at_ms, plan = run[0], msgspec.structs.replace(plan, run=run[1])
-                lane = entries.named_lane(TEAM, record.topic, found.output_topic)
-                entry_key = entries.named_key(due_at_ms, name, record.offset, stem, record.offset, lane)
-                return shard, {"key": entry_key, "value": self._envelope(record, found, plan, due_at_ms)}, "schedule"
-        entry_key, envelope = entries.cancel(name, record.offset, stem, record.offset)
+                lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
+                entry_key = entry_keys.named_key(due_at_ms, name, record.offset, stem, record.offset, lane)
+                return shard, {"key": entry_key, "value": self._envelope(record, task, plan, due_at_ms)}, "schedule"
+        entry_key, envelope = envelopes.cancel(name, record.offset, stem, record.offset)
         return shard, {"key": entry_key, "value": envelope}, "cancel"
 
-    def _check(self, found: Definition) -> None:
-        if found.output_topic not in self._tasks.allowed:
-            raise TaskInvalid("target_not_allowed", f"{found.output_topic} is not among tasks.allowed_targets of the policy file")
-        if 0 < found.every_ms < self._tasks.shortest_ms:
+    def _check(self, task: Definition) -> None:
+        if task.output_topic not in self._tasks.allowed:
+            raise TaskInvalid("target_not_allowed", f"{task.output_topic} is not among tasks.allowed_targets of the policy file")
+        if 0 < task.every_ms < self._tasks.shortest_ms:
             shortest = f"tasks.shortest of the policy file, {self._tasks.shortest_ms} ms"
-            raise TaskInvalid("bad_task", f"a period of {found.every_ms} ms is shorter than {shortest}")
+            raise TaskInvalid("bad_task", f"a period of {task.every_ms} ms is shorter than {shortest}")
 
-    def _plan(self, found: Definition, began_ms: int, name: bytes) -> Plan:
-        ours = self._tasks
-        return Plan(
+    def _plan(self, task: Definition, began_ms: int, name: bytes) -> Recurrence:
+        defaults = self._tasks
+        return Recurrence(
             # A period that begins with its definition has its first run at its end; one with a start of its own has it there.
-            run=1 if found.every_ms and found.start_ms is None else 0,
-            start_ms=began_ms if found.start_ms is None else found.start_ms,
-            every_ms=found.every_ms,
-            cron=found.cron,
-            zone=found.zone,
-            end_ms=found.end_ms,
-            jitter_ms=found.jitter_ms,
+            run=1 if task.every_ms and task.start_ms is None else 0,
+            start_ms=began_ms if task.start_ms is None else task.start_ms,
+            every_ms=task.every_ms,
+            cron=task.cron,
+            zone=task.zone,
+            end_ms=task.end_ms,
+            jitter_ms=task.jitter_ms,
             seed=int.from_bytes(name[:8], "big"),
-            late_ms=ours.late_ms if found.late_ms is None else found.late_ms,
-            misfire=found.misfire or ours.misfire,
-            catch_up_max=found.catch_up_max or ours.catch_up_max,
+            late_ms=defaults.late_ms if task.late_ms is None else task.late_ms,
+            misfire=task.misfire or defaults.misfire,
+            catch_up_max=task.catch_up_max or defaults.catch_up_max,
         )
 
-    def _envelope(self, record: Letter, found: Definition, plan: Plan, due_at_ms: int) -> bytes:
-        headers = told(record.kept, due_at_ms, plan.run)
-        envelope = entries.encode(Named(found.output_topic, record.key, record.value, headers, None, TEAM, plan=plan))
+    def _envelope(self, record: Letter, task: Definition, plan: Recurrence, due_at_ms: int) -> bytes:
+        headers = headers_of_run(record.original_headers, due_at_ms, plan.run)
+        envelope = envelopes.encode(Named(task.output_topic, record.key, record.value, headers, None, TEAM, plan=plan))
         if len(envelope) > self._place.bytes_max - _ROOM:
             raise TaskInvalid("too_large", f"{len(envelope)} bytes do not fit the changelog")
+        if len(headers) > HEADERS_MAX:
+            raise TaskInvalid("too_large", f"its runs would have {len(headers):,} headers, more than {HEADERS_MAX:,}")
         return envelope
 
-    def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, Row, str]:
+    def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, ProducerRow, str]:
         """The record as it is, or where it does not fit its coordinates alone."""
-        ours: Headers = [
+        own: Headers = [
             (names.TASK_SOURCE, record.source),
             (names.PARKED_REASON, reason.encode()),
             (names.PARKED_FAULT, fault[:_FAULT_CHARS_MAX].encode(errors="replace")),
         ]
-        kept = record.kept if record.copyable() else []
-        whole = Entry(self._park_to, record.key, record.value, kept + ours, record.timestamp_ms, TEAM, now_ms)
-        envelope = entries.encode(whole)
-        if len(envelope) > self._place.bytes_max - _ROOM:
+        kept = record.original_headers if record.copyable() else []
+        parked = Entry(self._park_to, record.key, record.value, kept + own, record.timestamp_ms, TEAM, now_ms)
+        envelope = envelopes.encode(parked)
+        if len(envelope) > self._place.bytes_max - _ROOM or len(parked.headers) > HEADERS_MAX:
             key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
-            envelope = entries.encode(Entry(self._park_to, key, None, ours, record.timestamp_ms, TEAM, now_ms))
+            envelope = envelopes.encode(Entry(self._park_to, key, None, own, record.timestamp_ms, TEAM, now_ms))
         # A name that nothing else has: it is no letter, and nobody shall look for one.
-        name = entries.name(f"{TEAM} parked", record.topic, record.source)
-        stem, lane = entries.key_stem(record.topic, record.partition), entries.named_lane(TEAM, record.topic, self._park_to)
-        entry_key = entries.named_key(now_ms, name, record.offset, stem, record.offset, lane)
-        return entries.shard_of(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
+        name = entry_keys.name(f"{TEAM} parked", record.topic, record.source)
+        stem, lane = entry_keys.key_stem(record.topic, record.partition), entry_keys.named_lane(TEAM, record.topic, self._park_to)
+        entry_key = entry_keys.named_key(now_ms, name, record.offset, stem, record.offset, lane)
+        return entry_keys.shard_of(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
 
 
 def _began_ms(record: Letter, now_ms: int) -> int:

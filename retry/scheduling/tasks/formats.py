@@ -1,4 +1,4 @@
-"""The three forms in which keys and definitions come; one byte tells which.
+"""The three forms in which keys and definitions come; the first byte says which.
 
 | first byte | form |
 | --- | --- |
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -23,26 +23,18 @@ _MAGIC, _ID_END = b"\0", 5
 _SCHEMAS_MAX = 1_000
 
 
-class Schema(NamedTuple):
-    """A schema as a registry keeps it.
-
-    Attributes:
-      kind: AVRO, JSON or PROTOBUF.
-      texts: of the schema, and before it of those that it refers to.
-    """
-
-    kind: str
-    texts: tuple[str, ...]
+# AVRO, JSON or PROTOBUF; and the text of a schema, after those of the schemas that it refers to.
+KindAndTexts = tuple[str, tuple[str, ...]]
 
 
 class Reader:
-    """Bytes → plain values; for one thread.
+    """Decodes keys and definitions to plain values; for one thread.
 
     Args:
       schema: asks the registry for the schema of a number; raises SchemaUnavailable.
     """
 
-    def __init__(self, schema: Callable[[int], Schema]) -> None:
+    def __init__(self, schema: Callable[[int], KindAndTexts]) -> None:
         self._schema = schema
         # Of schemas that never change; None stands for JSON.
         self._parsed: dict[int, Any] = {}
@@ -64,10 +56,10 @@ class Reader:
         return self._mapping(payload, form, avro.DEFINITION)
 
     def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
-        found = form_of(payload)
-        if form not in (AUTO, found):
-            raise TaskInvalid("bad_task", f"it is {found}, not {form} as the policy file says")
-        value = self._value(payload, found, own)
+        actual = form_of(payload)
+        if form not in (AUTO, actual):
+            raise TaskInvalid("bad_task", f"it is {actual}, not {form} as the policy file says")
+        value = self._value(payload, actual, own)
         if not isinstance(value, dict):
             raise TaskInvalid("bad_task", f"{type(value).__name__} is no mapping")
         return value
@@ -76,7 +68,7 @@ class Reader:
         if form == JSON:
             return _json(payload)
         if form == AVRO:
-            return avro.decode(payload, avro.own(own))
+            return avro.decode(payload, avro.package_schema(own))
         if len(payload) < _ID_END:
             raise TaskInvalid("bad_task", f"{len(payload)} bytes are too few for the number of a schema")
         schema = self._registered(int.from_bytes(payload[1:_ID_END], "big"))
@@ -84,12 +76,12 @@ class Reader:
 
     def _registered(self, number: int) -> Any:
         if number not in self._parsed:
-            found = self._schema(number)
-            if found.kind not in ("AVRO", "JSON"):
-                raise TaskInvalid("no_schema", f"schema {number} is {found.kind}; Avro and JSON are read")
+            kind, texts = self._schema(number)
+            if kind not in ("AVRO", "JSON"):
+                raise TaskInvalid("no_schema", f"schema {number} is {kind}; Avro and JSON are read")
             if len(self._parsed) >= _SCHEMAS_MAX:
                 self._parsed.clear()
-            self._parsed[number] = None if found.kind == "JSON" else avro.parsed(found.texts)
+            self._parsed[number] = None if kind == "JSON" else avro.parse_schemas(texts)
         return self._parsed[number]
 
 

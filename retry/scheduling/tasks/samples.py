@@ -52,4 +52,5 @@ def encoded(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
     """Key and value of a sample: plain Avro, or JSON."""
     if form == JSON:
         return orjson.dumps(sample.key), orjson.dumps(sample.definition)
-    return avro.encode(sample.key, avro.own(avro.KEY)), avro.encode(sample.definition, avro.own(avro.DEFINITION))
+    key = avro.encode(sample.key, avro.package_schema(avro.KEY))
+    return key, avro.encode(sample.definition, avro.package_schema(avro.DEFINITION))

@@ -6,17 +6,20 @@ from html import escape
 from typing import Any
 
 _POLICY = "as in the policy file: backoff, jitter, max_attempts, max_age; what is left out is the usual one"
+_DURATION = {"type": ["string", "null"], "pattern": "^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"}
 _FIELDS: dict[str, tuple[dict[str, Any], str]] = {
-    "url": ({"type": "string"}, "what is called; https and port 443, but for hosts that the operator lists"),
-    "at": ({"type": ["string", "integer"]}, "when: ISO 8601 with an offset, or epoch milliseconds; what is past is due at once"),
-    "after": ({"type": "string"}, "or in how long: 30s, 5m, 1h30m"),
+    "url": ({"type": "string", "pattern": "^https?://.", "maxLength": 2048},
+            "what is called; https and port 443, but for hosts that the operator lists"),
+    "at": ({"type": ["string", "integer", "null"]},
+           "when: ISO 8601 with an offset, or epoch milliseconds; what is past is due at once"),
+    "after": (_DURATION, "or in how long: 30s, 5m, 1h30m"),
     "method": ({"type": "string", "enum": ["POST", "PUT", "PATCH", "DELETE", "GET"], "default": "POST"}, "how"),
     "headers": ({"type": "object", "additionalProperties": {"type": "string"}}, "sent along, 64 and 8 KiB at most"),
     "body": ({}, "sent: a text without its quotes, any other JSON as it is written; 256 KiB at most"),
-    "body_base64": ({"type": "string"}, "or sent as these bytes"),
-    "policy": ({"type": "object"}, f"when a call that failed is made again: {_POLICY}"),
-    "timeout": ({"type": "string"}, "how long one call may take, up to what the operator allows"),
-    "idempotency_key": ({"type": "string", "maxLength": 255}, "as the header Idempotency-Key"),
+    "body_base64": ({"type": ["string", "null"], "contentEncoding": "base64"}, "or sent as these bytes"),
+    "policy": ({"type": ["object", "null"]}, f"when a call that failed is made again: {_POLICY}"),
+    "timeout": (_DURATION, "how long one call may take, up to what the operator allows"),
+    "idempotency_key": ({"type": ["string", "null"], "minLength": 1, "maxLength": 255}, "as the header Idempotency-Key"),
 }
 _TIMER: dict[str, tuple[dict[str, Any], str]] = {
     "id": ({"type": "string"}, "its name, and `webhook-id` of every call"),
@@ -45,11 +48,26 @@ def _answer(what: str, schema: str | None = None) -> dict[str, Any]:
     return {"description": what, **({"content": content} if content else {})}
 
 
-def _query(name: str, what: str, kind: str = "string") -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": what, "schema": {"type": kind}}
+def _query(name: str, what: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": what, "schema": schema or {"type": "string"}}
 
 
-_REFUSED = {"401": _answer("no valid token", "Problem"), "503": _answer("not known whether it was done", "Problem")}
+def _present(name: str, *kinds: str) -> dict[str, Any]:
+    """Demands a field that is not null, and is of one of these kinds where any are given."""
+    return {"required": [name], "properties": {name: {"type": list(kinds)} if kinds else {"not": {"type": "null"}}}}
+
+
+_EXCLUSIVE = {
+    "oneOf": [_present("at", "string", "integer"), _present("after", "string")],
+    "not": {"allOf": [_present("body"), _present("body_base64")]},
+}
+_REFUSED = {
+    "400": _answer("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
+    "401": _answer("no valid token", "Problem"),
+    "429": _answer("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
+    "503": _answer("not known whether it was done", "Problem"),
+}
+_MOMENT = {"type": "string", "pattern": "^([0-9]{1,15}|[0-9]{4}-?[0-9W].*)$"}
 _ID = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
 
 DOCUMENT: dict[str, Any] = {
@@ -61,20 +79,21 @@ DOCUMENT: dict[str, Any] = {
             "post": {
                 "summary": "Make a timer",
                 "parameters": [
-                    {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": 255},
-                     "description": "asked again with the same key and the same wish, it is the same timer"},
+                    {"name": "Idempotency-Key", "in": "header",
+                     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                     "description": "the same request with the same key makes one timer"},
                 ],
                 "requestBody": {
                     "required": True,
                     "content": {"application/json": {
-                        "schema": {"$ref": "#/components/schemas/Wanted"},
+                        "schema": {"$ref": "#/components/schemas/TimerRequest"},
                         "example": {"url": "https://example.com/hooks/reminder", "after": "5m", "body": {"order": 17}},
                     }},
                 },
                 "responses": {
                     "201": _answer("made; where it is stands in Location", "Timer"),
-                    "200": _answer("made before, of the same wish", "Timer"),
-                    "409": _answer("the idempotency key belongs to another wish", "Problem"),
+                    "200": _answer("made before, by the same request", "Timer"),
+                    "409": _answer("the idempotency key belongs to another request", "Problem"),
                     "413": _answer("the request is larger than 512 KiB", "Problem"),
                     "415": _answer("it is not JSON", "Problem"),
                     "422": _answer("it cannot be; detail says what to change", "Problem"),
@@ -84,10 +103,14 @@ DOCUMENT: dict[str, Any] = {
             "get": {
                 "summary": "List timers that wait, in due order",
                 "parameters": [
-                    _query("from", "due at this time or later"), _query("to", "due before"),
-                    _query("limit", "of a page, 1 to 500; 100", "integer"), _query("cursor", "what the page before gave"),
+                    _query("from", "due at this time or later, as `at`", _MOMENT), _query("to", "due before", _MOMENT),
+                    _query("limit", "of a page, 1 to 500; 100", {"type": "integer", "minimum": 1, "maximum": 500}),
+                    _query("cursor", "what the page before gave"),
                 ],
-                "responses": {"200": _answer("timers, and cursor where there are more", "Page"), **_REFUSED},
+                "responses": {
+                    "200": _answer("timers, and cursor where there are more", "Page"),
+                    "422": _answer("a parameter cannot be; detail says what to change", "Problem"), **_REFUSED,
+                },
             },
         },
         "/timers/{id}": {
@@ -108,7 +131,7 @@ DOCUMENT: dict[str, Any] = {
     "components": {
         "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         "schemas": {
-            "Wanted": _schema(_FIELDS, ["url"]) | {"additionalProperties": False},
+            "TimerRequest": _schema(_FIELDS, ["url"]) | {"additionalProperties": False} | _EXCLUSIVE,
             "Timer": _schema(_TIMER, ["id", "state", "at", "attempt"]),
             "Page": _schema(_PAGE, ["timers"]),
             "Problem": _schema({
@@ -129,30 +152,35 @@ _STYLE = (
 )
 SCRIPT = """\
 document.getElementById("go").addEventListener("click", async () => {
-  const said = document.getElementById("said"), token = document.getElementById("token").value;
+  const output = document.getElementById("answer"), token = document.getElementById("token").value;
   const headers = {"Content-Type": "application/json", ...(token ? {Authorization: "Bearer " + token} : {})};
   try {
-    const answer = await fetch("/timers", {method: "POST", headers, body: document.getElementById("wish").value});
-    said.textContent = answer.status + " " + await answer.text();
-  } catch (error) { said.textContent = String(error); }
+    const answer = await fetch("/timers", {method: "POST", headers, body: document.getElementById("request").value});
+    output.textContent = answer.status + " " + await answer.text();
+  } catch (error) { output.textContent = String(error); }
 });
 """
+
+
+def document(*, asks_for_token: bool) -> dict[str, Any]:
+    """The answer of `/openapi.json`; it demands no token where the API has none, on loopback."""
+    return DOCUMENT if asks_for_token else {**DOCUMENT, "security": []}
 
 
 def page() -> str:
     """The HTML of `/docs`."""
     operations = [(path, method, of) for path, methods in DOCUMENT["paths"].items() for method, of in methods.items()]
-    told = "".join(_operation(path, method, of) for path, method, of in operations)
+    sections = "".join(_operation(path, method, of) for path, method, of in operations)
     schemas = "".join(f"<h2>{escape(n)}</h2>{_rows(s['properties'])}" for n, s in DOCUMENT["components"]["schemas"].items())
     info = DOCUMENT["info"]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
         f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])} "
         '<a href="/openapi.json">openapi.json</a></p>'
-        f"{told}{schemas}<h2>Try it</h2>"
+        f"{sections}{schemas}<h2>Try it</h2>"
         '<p><input id="token" placeholder="token, where one is needed" autocomplete="off"></p>'
-        '<p><textarea id="wish" rows="6">{\n  "url": "https://example.com/",\n  "after": "1m"\n}</textarea></p>'
-        '<p><button id="go">POST /timers</button></p><pre id="said"></pre><script src="/docs.js"></script></html>'
+        '<p><textarea id="request" rows="6">{\n  "url": "https://example.com/",\n  "after": "1m"\n}</textarea></p>'
+        '<p><button id="go">POST /timers</button></p><pre id="answer"></pre><script src="/docs.js"></script></html>'
     )
 
 
@@ -165,6 +193,6 @@ def _operation(path: str, method: str, of: dict[str, Any]) -> str:
     )
 
 
-def _rows(told: dict[str, Any]) -> str:
-    rows = "".join(f"<tr><td><code>{escape(n)}</code><td>{escape(each.get('description', ''))}" for n, each in told.items())
+def _rows(described: dict[str, Any]) -> str:
+    rows = "".join(f"<tr><td><code>{escape(n)}</code><td>{escape(each.get('description', ''))}" for n, each in described.items())
     return f"<table>{rows}</table>"

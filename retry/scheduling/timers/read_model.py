@@ -1,7 +1,7 @@
-"""What waits and what became of it, as far as this process has read: a fold of the changelog's named entries, and the last calls.
+"""What `retry api` shows: a fold of the changelog's named entries, and the newest calls.
 
 Nothing is written here but copies: tables in the data directory that begin where they ended, and in memory what became of the
-newest timers. What this process has just written is known before the fold tells of it.
+newest timers. What this process has just written is shown before the fold has read it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import Message
 
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.scheduling.timers import entry_source as door
-from retry.delay_queue.entry import LANE_BYTES, NAMED, Named
-from retry.errors import RetryError
-from retry.kafka.partition_reader import Follower
-from retry.kafka.interface import Bounds
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import LANE_BYTES, NAMED
+from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delay_queue.table.table_directory import RocksTables
+from retry.errors import RetryError
+from retry.kafka.interface import Message, OffsetBounds
+from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.scheduling.timers import entry_source as source
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called
 
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 FINISHED_MAX = 100_000
 _RECORDS_MAX, _WAIT_S = 5_000, 0.05
 _PAGE = 100
-_LOOKS_MAX = 10
+_READS_MAX = 10
 
 
-class Waiting(NamedTuple):
+class WaitingTimer(NamedTuple):
     """A timer that is due some day, or just being called."""
 
     key: bytes
@@ -52,24 +52,24 @@ class Waiting(NamedTuple):
     @property
     def version(self) -> int:
         """Milliseconds since 1970 when it was made."""
-        return entries.version_of(self.key)
+        return entry_keys.version_of(self.key)
 
     @property
     def due_at_ms(self) -> int:
         """When the next call is due."""
-        return entries.due_at_ms(self.key)
+        return entry_keys.due_at_ms(self.key)
 
 
-class _Ours(NamedTuple):
-    """What this process wrote and has not read back; no timer where it was ended."""
+class _UnreadWrite(NamedTuple):
+    """A write of this process that it has not read back yet; no timer where it ended one."""
 
     partition: int
     offset: int
-    timer: Waiting | None
+    timer: WaitingTimer | None
 
 
 class View:
-    """Reads in a thread of its own; asked by one other.
+    """Reads both topics in a thread of its own; one other thread asks it.
 
     Args:
       changelog, calls: the topics.
@@ -78,13 +78,13 @@ class View:
     """
 
     def __init__(
-        self, follower: Follower, tables: RocksTables, changelog: str, calls: str, bounds: dict[int, Bounds],
+        self, follower: KafkaPartitionReader, tables: RocksTables, changelog: str, calls: str, bounds: dict[int, OffsetBounds],
         recent: dict[int, int],
     ) -> None:
         self._follower, self._changelog, self._calls = follower, changelog, calls
         self._lock = threading.Lock()
         self._finished: OrderedDict[str, Called] = OrderedDict()
-        self._ours: dict[bytes, _Ours] = {}
+        self._unread_writes: dict[bytes, _UnreadWrite] = {}
         self._unread = {(changelog, n) for n in bounds} | {(calls, n) for n in recent}
         self._closing = False
         self.trouble = ""
@@ -102,42 +102,51 @@ class View:
         return len(self._tables)
 
     def ready(self) -> bool:
-        """Whether everything was read once that was there at the start."""
+        """Whether everything that was there at the start has been read."""
         return not self._unread and not self.trouble
 
     def waiting(self) -> int:
-        """How many named entries wait, of all doors."""
+        """How many named entries wait, of all entry sources."""
         return sum(table.waiting for table in self._tables.values())
 
-    def wrote(self, partition: int, offset: int, timer_id: str, timer: Waiting | None) -> None:
-        """This process wrote a timer there, or ended it."""
+    def waiting_of(self, team: str, timers_max: int) -> int:
+        """How many timers of a team wait, counted up to a number."""
+        count = 0
+        for table in self._tables.values():
+            for lane in table.lanes():
+                if lane[0] == NAMED and count < timers_max and _team_of(table, lane) == team:
+                    count += table.count(lane, timers_max - count)
+        return count
+
+    def note_write(self, partition: int, offset: int, timer_id: str, timer: WaitingTimer | None) -> None:
+        """Note what this process has just written: a timer, or None where it was ended."""
         with self._lock:
             if offset >= self._tables[partition].next_offset:
-                self._ours[door.name(timer_id)] = _Ours(partition, offset, timer)
+                self._unread_writes[source.name(timer_id)] = _UnreadWrite(partition, offset, timer)
 
-    def timer(self, timer_id: str) -> Waiting | None:
+    def timer(self, timer_id: str) -> WaitingTimer | None:
         """The timer of this id, if it waits."""
-        name = door.name(timer_id)
+        name = source.name(timer_id)
         with self._lock:
-            if (ours := self._ours.get(name)) is not None:
-                return ours.timer
-        table = self._tables[entries.shard_of(name, self.shards)]
-        pointer = named_entries.pointer(entries.named_key(0, name, 0, b"", 0, entries.CANCEL))
+            if (write := self._unread_writes.get(name)) is not None:
+                return write.timer
+        table = self._tables[entry_keys.shard_of(name, self.shards)]
+        pointer = named_entries.pointer(entry_keys.named_key(0, name, 0, b"", 0, entry_keys.CANCEL))
         # Between two reads a fold may move it on; whoever has ended has no pointer any more, or one to its end.
-        for _ in range(_LOOKS_MAX):
+        for _ in range(_READS_MAX):
             row = table.get(pointer)
             if row is None or (key := named_entries.waits(row)) is None:
                 return None
             if (envelope := table.get(key)) is not None:
-                return Waiting(key, entries.decode_named(envelope))
+                return WaitingTimer(key, envelopes.decode_named(envelope))
         return None
 
     def last_call(self, timer_id: str) -> Called | None:
-        """What came of the last call of a timer, of the newest ones."""
+        """The outcome of a timer's last call, where it is among the newest 100,000."""
         with self._lock:
             return self._finished.get(timer_id)
 
-    def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[Waiting]:
+    def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[WaitingTimer]:
         """A team's timers due from one moment to before another, in due order.
 
         Args:
@@ -145,8 +154,8 @@ class View:
         """
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
-        found = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
-        timers = (Waiting(key, entries.decode_named(envelope)) for key, envelope in found)
+        in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
+        timers = (WaitingTimer(key, envelopes.decode_named(envelope)) for key, envelope in in_due_order)
         return list(islice((each for each in timers if each.entry.team == team and each.entry.call is not None), rows_max))
 
     def _run(self) -> None:
@@ -164,7 +173,7 @@ class View:
             of_partition.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
         for (topic, partition), messages in of_partition.items():
             if topic == self._calls:
-                self._note(messages)
+                self._keep_calls(messages)
             else:
                 self._fold(partition, messages)
             if messages[-1].error() is not None:
@@ -179,10 +188,11 @@ class View:
         rows = [(m.key(), m.value()) for m in messages if m.error() is None and (m.offset() or 0) >= table.next_offset]
         table.fold([row for row in rows if row[0] and row[0][0] == NAMED], next_offset, clock.wall_ms())  # type: ignore[misc, index]
         with self._lock:
-            for name in [n for n, ours in self._ours.items() if ours.partition == partition and ours.offset < next_offset]:
-                del self._ours[name]
+            for name, write in list(self._unread_writes.items()):
+                if write.partition == partition and write.offset < next_offset:
+                    del self._unread_writes[name]
 
-    def _note(self, messages: list[Message]) -> None:
+    def _keep_calls(self, messages: list[Message]) -> None:
         for message in messages:
             if message.error() is not None:
                 continue
@@ -206,13 +216,13 @@ class View:
             table.close()
 
 
-def cursor(timer: Waiting) -> bytes:
-    """Where a list goes on behind this one."""
+def cursor(timer: WaitingTimer) -> bytes:
+    """The cursor with which a list goes on behind this timer."""
     return timer.key[LANE_BYTES:]
 
 
 def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-    at, end = max(entries.due_bound(from_ms, lane), lane + after), entries.due_bound(to_ms, lane)
+    at, end = max(entry_keys.due_bound(from_ms, lane), lane + after), entry_keys.due_bound(to_ms, lane)
     while page := table.page(at, _PAGE):
         for key, envelope in page:
             if key >= end:
@@ -221,7 +231,16 @@ def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: by
         at = page[-1][0]
 
 
-def _opened(tables: RocksTables, partition: int, bounds: Bounds) -> RocksTable:
+def _team_of(table: RocksTable, lane: bytes) -> str | None:
+    """The team whose timers a lane has: that of the first one, since no two teams share a lane."""
+    for key, envelope in table.page(lane, 1):
+        if key.startswith(lane):
+            entry = envelopes.decode_named(envelope)
+            return entry.team if entry.call is not None else None
+    return None
+
+
+def _opened(tables: RocksTables, partition: int, bounds: OffsetBounds) -> RocksTable:
     table = tables.open(partition, clock.wall_ms())
     if table.next_offset and not bounds.start <= table.next_offset <= bounds.end:
         table.close()

@@ -1,8 +1,9 @@
-"""The way in: routes, tokens, limits of size, and how refusals and answers are written."""
+"""The routes of the API: who may ask, how large a request may be, and how answers and refusals are written."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -19,23 +20,23 @@ from starlette.routing import Route
 
 from retry import clock
 from retry.scheduling.timers import openapi
-from retry.scheduling.timers.problem_json import Problem, bad
-from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.scheduling.timers.api_tokens import Tokens
+from retry.scheduling.timers.problem_json import Problem, bad
+from retry.scheduling.timers.quotas import Quotas
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
+from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
 
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 512 << 10
-_NOBODY = "timers"
+_LOOPBACK_TEAM = "timers"
 _PAGE = 100
 _END_OF_TIME_MS = 253_402_300_800_000
 # Where no token is asked for, a page of another site must not get in by a name that it has given this address.
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-_SAFE = {
-    "X-Content-Type-Options": "nosniff",
+_SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; "
@@ -50,10 +51,14 @@ class Web:
 
     Args:
       tokens: None where everybody may come in: on loopback only.
+      quotas: what one team may ask for.
+      metrics_open: whether metrics are shown without a token where there are tokens.
     """
 
-    def __init__(self, timers: Timers, view: View, tokens: Tokens | None) -> None:
-        self._timers, self._view, self._tokens = timers, view, tokens
+    def __init__(
+        self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False
+    ) -> None:
+        self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self._registry = CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_api_requests_total")
         self._took = prometheus.histogram(self._registry, "retry_api_request_seconds")
@@ -68,7 +73,7 @@ class Web:
                 Route("/docs.js", self._script),
                 Route("/health/live", self._live),
                 Route("/health/ready", self._ready),
-                Route("/metrics", self._metrics),
+                Route("/metrics", self._metrics_at),
             ],
             exception_handlers={HTTPException: self._refused, Exception: self._failed},
         )
@@ -76,7 +81,9 @@ class Web:
     async def _handled(self, handler: Handler, request: Request) -> Response:
         began_s = clock.monotonic_s()
         try:
-            response = await handler(request, self._team(request))
+            team = self._team(request)
+            self._quotas.request(team)
+            response = await handler(request, team)
         except Problem as problem:
             response = _problem(problem)
         self._answered.labels(request.method, response.status_code).inc()
@@ -87,7 +94,7 @@ class Web:
         if self._tokens is None:
             if request.url.hostname not in _LOOPBACK_NAMES:
                 raise Problem(HTTPStatus.BAD_REQUEST, "without tokens this is for loopback: ask localhost or 127.0.0.1")
-            return _NOBODY
+            return _LOOPBACK_TEAM
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         team = self._tokens.team(token.strip()) if kind.lower() == "bearer" else None
         if team is None:
@@ -101,10 +108,10 @@ class Web:
     async def _make(self, request: Request, team: str) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, with Content-Type: application/json")
-        wanted = read(await _body(request), request.headers.get("idempotency-key"), clock.wall_ms())
-        made = await self._timers.make(team, wanted)
-        headers = {"Location": f"/timers/{made.shown['id']}"}
-        return _json(made.shown, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
+        timer_request = read(await _body(request), request.headers.get("idempotency-key"), clock.wall_ms())
+        made = await self._timers.make(team, timer_request, self._quotas)
+        headers = {"Location": f"/timers/{made.timer['id']}"}
+        return _json(made.timer, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
 
     async def _list(self, request: Request, team: str) -> Response:
         query = request.query_params
@@ -112,28 +119,26 @@ class Web:
             raise bad(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
         from_ms, to_ms = moment_ms(query.get("from", "0"), "from"), moment_ms(query.get("to", str(_END_OF_TIME_MS)), "to")
         limit = query.get("limit", str(_PAGE))
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= PAGE_MAX):
+        if not (re.fullmatch("[0-9]{1,3}", limit) and 1 <= int(limit) <= PAGE_MAX):
             raise bad(f"limit: it is not from 1 to {PAGE_MAX}")
         page = await run_in_threadpool(self._timers.between, team, from_ms, to_ms, query.get("cursor", ""), int(limit))
-        for timer in page["timers"]:
-            del timer["mark"]
         return _json(page)
 
     async def _timer_at(self, request: Request, team: str) -> Response:
         timer_id = request.path_params["id"]
         if request.method == "DELETE":
             await self._timers.end(team, timer_id)
-            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_SAFE)
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_SECURITY_HEADERS)
         return _json(self._timers.get(team, timer_id))
 
     async def _openapi(self, _request: Request) -> Response:
-        return _json(openapi.DOCUMENT)
+        return _json(openapi.document(asks_for_token=self._tokens is not None))
 
     async def _docs(self, _request: Request) -> Response:
-        return HTMLResponse(openapi.page(), headers=_SAFE)
+        return HTMLResponse(openapi.page(), headers=_SECURITY_HEADERS)
 
     async def _script(self, _request: Request) -> Response:
-        return Response(openapi.SCRIPT, media_type="text/javascript", headers=_SAFE)
+        return Response(openapi.SCRIPT, media_type="text/javascript", headers=_SECURITY_HEADERS)
 
     async def _live(self, _request: Request) -> Response:
         live = not self._view.trouble
@@ -142,33 +147,38 @@ class Web:
     async def _ready(self, _request: Request) -> Response:
         ready = self._view.ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json({"ready": ready, "trouble": self._view.trouble, "waiting": self._view.waiting()}, status)
+        return _json({"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}, status)
 
-    async def _metrics(self, _request: Request) -> Response:
+    async def _metrics_at(self, request: Request) -> Response:
+        if self._tokens is not None and not self._metrics_open:
+            try:
+                self._team(request)
+            except Problem as problem:
+                return _problem(problem)
         return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _refused(self, _request: Request, error: Exception) -> Response:
-        status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.BAD_REQUEST
-        return _problem(Problem(status, "there is nothing here that answers this; /docs says what does"))
+        refused = error if isinstance(error, HTTPException) else HTTPException(HTTPStatus.BAD_REQUEST)
+        detail = "no such path or method; see /docs"
+        return _problem(Problem(HTTPStatus(refused.status_code), detail, dict(refused.headers or {})))
 
     async def _failed(self, _request: Request, _error: Exception) -> Response:
-        return _problem(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this is our fault, and stands in the log; ask again later"))
+        return _problem(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of the service, which its log shows; ask again later"))
 
 
 async def _body(request: Request) -> bytes:
-    found = bytearray()
+    body = bytearray()
     async for part in request.stream():
-        found += part
-        if len(found) > REQUEST_BYTES_MAX:
+        body += part
+        if len(body) > REQUEST_BYTES_MAX:
             raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {REQUEST_BYTES_MAX:,} bytes")
-    return bytes(found)
+    return bytes(body)
 
 
-def _json(told: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    shown = {name: value for name, value in told.items() if name != "mark"}
-    return Response(orjson.dumps(shown), status, {**_SAFE, **(headers or {})}, "application/json")
+def _json(fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(fields), status, {**_SECURITY_HEADERS, **(headers or {})}, "application/json")
 
 
 def _problem(problem: Problem) -> Response:
     body = orjson.dumps(problem.body())
-    return Response(body, problem.status, {**_SAFE, **problem.headers}, "application/problem+json")
+    return Response(body, problem.status, {**_SECURITY_HEADERS, **problem.headers}, "application/problem+json")

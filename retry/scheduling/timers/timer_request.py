@@ -1,4 +1,4 @@
-"""What is asked for when a timer is made: read, checked, and put into the words of the engine. No I/O."""
+"""Reads and checks the request that makes a timer. No I/O."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import orjson
 
 from backoff import PolicyInvalid, duration_ms
 from backoff.parse import policy as parsed
-from retry.scheduling.timers.problem_json import Problem, bad
-from retry.delay_queue.entry import Call
-from retry.record import Headers
-from retry.errors import UrlRefused
+from retry.delay_queue.envelopes import Call
 from retry.delivery.webhooks.ssrf_guard import host_of
+from retry.errors import UrlRefused
+from retry.record import Headers
+from retry.scheduling.timers.problem_json import Problem, bad
 
 BODY_BYTES_MAX = 256 << 10
 HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10
@@ -28,13 +28,15 @@ _TIMEOUT_MS_MAX = 600_000
 _METHODS = ("POST", "PUT", "PATCH", "DELETE", "GET")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]*")
-_OURS = frozenset({
+# More digits are no time of any calendar, and Python refuses to read thousands of them.
+_MILLISECONDS = re.compile("[0-9]{1,15}")
+_SET_BY_THE_SERVICE = frozenset({
     "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect",
     "proxy-authorization", "proxy-connection",
 })  # fmt: skip
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class TimerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The JSON of a request, field by field; see `retry.scheduling.timers.openapi` for what each means."""
 
     url: str
@@ -49,11 +51,11 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     idempotency_key: str | None = None
 
 
-class Wanted(NamedTuple):
-    """A timer as it is wanted; `call` has no id yet.
+class TimerRequest(NamedTuple):
+    """A request for a timer; `call` has no id yet.
 
     Attributes:
-      mark: 16 bytes that tell the same wish from others.
+      mark: fingerprint of 16 bytes, to tell the same request from others.
     """
 
     due_at_ms: int
@@ -65,34 +67,36 @@ class Wanted(NamedTuple):
     idempotency_key: str | None
 
 
-def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> Wanted:
+def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
     """The timer that a request's body asks for.
 
     Raises:
       Problem: it asks for none, and the detail says what to change.
     """
     try:
-        asked = _decode(raw)
+        request = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad(f"the body is not a timer: {error}; see /docs") from None
-    key = asked.idempotency_key if idempotency_key is None else idempotency_key
-    if key is not None and not 1 <= len(key) <= KEY_CHARACTERS_MAX:
+    except RecursionError:
+        raise bad("the body is nested too deeply; send a body like that as a text, or as body_base64") from None
+    key = request.idempotency_key if idempotency_key is None else idempotency_key
+    if not all(1 <= len(each) <= KEY_CHARACTERS_MAX for each in (key, request.idempotency_key) if each is not None):
         raise bad(f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} characters")
-    method = asked.method.upper()
+    method = request.method.upper()
     if method not in _METHODS:
-        raise bad(f"method: {asked.method[:20]!r} is not one of {', '.join(_METHODS)}")
-    body, kind = _body(asked)
+        raise bad(f"method: {request.method[:20]!r} is not one of {', '.join(_METHODS)}")
+    body, kind = _body(request)
     try:
-        host = host_of(asked.url)
+        host = host_of(request.url)
     except UrlRefused as refused:
         raise bad(f"url: {refused}") from None
-    call = Call(asked.url, method, "", 1, _policy(asked), _timeout_ms(asked))
-    headers = _headers(asked, kind)
-    mark = hashlib.blake2b(repr((asked.at, asked.after, call, headers, body)).encode(), digest_size=16).digest()
-    return Wanted(_due_at_ms(asked, now_ms), host, call, headers, body, mark, key)
+    call = Call(request.url, method, "", 1, _policy(request), _timeout_ms(request))
+    headers = _headers(request, kind)
+    mark = hashlib.blake2b(repr((request.at, request.after, call, headers, body)).encode(), digest_size=16).digest()
+    return TimerRequest(_due_at_ms(request, now_ms), host, call, headers, body, mark, key)
 
 
-_decode = msgspec.json.Decoder(Asked).decode
+_decode = msgspec.json.Decoder(TimerBody).decode
 
 
 def moment_ms(text: str | int, what: str) -> int:
@@ -101,7 +105,9 @@ def moment_ms(text: str | int, what: str) -> int:
     Raises:
       Problem: it is neither.
     """
-    if isinstance(text, int) or (text.isascii() and text.isdigit()):
+    if isinstance(text, int):
+        return text
+    if _MILLISECONDS.fullmatch(text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -112,10 +118,10 @@ def moment_ms(text: str | int, what: str) -> int:
     return int(moment.timestamp() * 1_000)
 
 
-def _due_at_ms(asked: Asked, now_ms: int) -> int:
-    if (asked.at is None) == (asked.after is None):
+def _due_at_ms(request: TimerBody, now_ms: int) -> int:
+    if (request.at is None) == (request.after is None):
         raise bad("give either at, a time, or after, a duration like 5m")
-    due_at_ms = now_ms + _duration_ms(asked.after, "after") if asked.after is not None else moment_ms(asked.at or 0, "at")
+    due_at_ms = now_ms + _duration_ms(request.after, "after") if request.after is not None else moment_ms(request.at or 0, "at")
     if not 0 <= due_at_ms <= now_ms + AHEAD_MS_MAX:
         raise bad("the time is before 1970 or more than ten years from now; is it in milliseconds?")
     return due_at_ms
@@ -128,15 +134,15 @@ def _duration_ms(text: str, what: str) -> int:
         raise bad(str(error)) from None
 
 
-def _timeout_ms(asked: Asked) -> int:
-    found = _TIMEOUT_MS_MAX if asked.timeout is None else _duration_ms(asked.timeout, "timeout")
-    if not 1 <= found <= _TIMEOUT_MS_MAX:
+def _timeout_ms(request: TimerBody) -> int:
+    timeout_ms = _TIMEOUT_MS_MAX if request.timeout is None else _duration_ms(request.timeout, "timeout")
+    if not 1 <= timeout_ms <= _TIMEOUT_MS_MAX:
         raise bad("timeout: it is not from 1ms to 10m")
-    return found
+    return timeout_ms
 
 
-def _policy(asked: Asked) -> str:
-    policy = asked.policy or {}
+def _policy(request: TimerBody) -> str:
+    policy = request.policy or {}
     try:
         parsed(policy)
     except PolicyInvalid as error:
@@ -144,37 +150,37 @@ def _policy(asked: Asked) -> str:
     return orjson.dumps(policy, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _body(asked: Asked) -> tuple[bytes, str | None]:
-    """What is sent, and its type where that is known."""
-    told = bytes(asked.body).strip()
-    if told != b"null" and asked.body_base64 is not None:
+def _body(request: TimerBody) -> tuple[bytes, str | None]:
+    """The body to send, and its content type where that is known."""
+    raw = bytes(request.body).strip()
+    if raw != b"null" and request.body_base64 is not None:
         raise bad("give either body or body_base64")
-    if asked.body_base64 is not None:
+    if request.body_base64 is not None:
         try:
-            body, kind = base64.b64decode(asked.body_base64, validate=True), None
+            body, kind = base64.b64decode(request.body_base64, validate=True), None
         except (binascii.Error, ValueError):
             raise bad("body_base64: it is no base64") from None
-    elif told.startswith(b'"'):
-        body, kind = str(msgspec.json.decode(told)).encode("utf-8", "surrogatepass"), "text/plain; charset=utf-8"
+    elif raw.startswith(b'"'):
+        body, kind = str(msgspec.json.decode(raw)).encode("utf-8", "surrogatepass"), "text/plain; charset=utf-8"
     else:
-        body, kind = (b"", None) if told == b"null" else (told, "application/json")
+        body, kind = (b"", None) if raw == b"null" else (raw, "application/json")
     if len(body) > BODY_BYTES_MAX:
         raise bad(f"the body is larger than {BODY_BYTES_MAX:,} bytes; send a reference to it")
     return body, kind
 
 
-def _headers(asked: Asked, kind: str | None) -> Headers:
-    if len(asked.headers) > HEADERS_MAX or sum(len(n) + len(v) for n, v in asked.headers.items()) > HEADER_BYTES_MAX:
+def _headers(request: TimerBody, kind: str | None) -> Headers:
+    if len(request.headers) > HEADERS_MAX or sum(len(n) + len(v) for n, v in request.headers.items()) > HEADER_BYTES_MAX:
         raise bad(f"headers: there are more than {HEADERS_MAX}, or more than {HEADER_BYTES_MAX:,} bytes of them")
-    for name, value in asked.headers.items():
+    for name, value in request.headers.items():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise bad(f"headers: {name[:50]!r} has a name or a value that no header may have")
-        if name.lower() in _OURS or name.lower().startswith("webhook-"):
+        if name.lower() in _SET_BY_THE_SERVICE or name.lower().startswith("webhook-"):
             raise bad(f"headers: {name} is set by this service; leave it out")
-    found = {name: value.encode("latin-1") for name, value in asked.headers.items()}
-    if kind is not None and "content-type" not in {name.lower() for name in found}:
-        found["Content-Type"] = kind.encode()
-    return list(found.items())
+    headers = {name: value.encode("latin-1") for name, value in request.headers.items()}
+    if kind is not None and "content-type" not in {name.lower() for name in headers}:
+        headers["Content-Type"] = kind.encode()
+    return list(headers.items())
 
 
 def too_large(bytes_max: int) -> Problem:

@@ -1,4 +1,4 @@
-"""Timers: made, looked at, ended and listed, for one team at a time. What another team has does not exist."""
+"""Makes, shows, ends and lists timers, for one team at a time. What another team has does not exist."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from retry import clock
-from retry.delay_queue import entry as entries
-from retry.scheduling.timers.problem_json import Problem, bad
-from retry.scheduling.timers.read_model import View, Waiting, cursor
-from retry.scheduling.timers.timer_request import Wanted, too_large
-from retry.scheduling.timers import entry_source as door
-from retry.errors import RecordUnwritten, UrlRefused
+from retry.delay_queue import entry_keys, envelopes
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard
+from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
 from retry.kafka.record_producer import Records
-from retry.delivery.webhooks.ssrf_guard import Guard
+from retry.scheduling.timers import entry_source as source
+from retry.scheduling.timers.problem_json import Problem, bad
+from retry.scheduling.timers.quotas import Quotas
+from retry.scheduling.timers.read_model import View, WaitingTimer, cursor
+from retry.scheduling.timers.timer_request import TimerRequest, too_large
 from retry.telemetry.call_records import Called
 
 _VET_S = 5.0
@@ -30,10 +31,17 @@ PAGE_MAX = 500
 
 
 class Made(NamedTuple):
-    """A timer as it is shown, and whether it was made just now."""
+    """A timer as JSON, and whether it was made just now."""
 
-    shown: dict[str, Any]
+    timer: dict[str, Any]
     new: bool
+
+
+class _Visible(NamedTuple):
+    """A timer as JSON, and the fingerprint of the request that made it."""
+
+    timer: dict[str, Any]
+    mark: str
 
 
 class Timers:
@@ -44,40 +52,41 @@ class Timers:
       bytes_max: how large a record of it may be.
     """
 
-    def __init__(self, view: View, records: Records, guard: Guard, topic: str, bytes_max: int) -> None:
+    def __init__(self, view: View, records: Records, guard: SsrfGuard, topic: str, bytes_max: int) -> None:
         self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
 
-    async def make(self, team: str, wanted: Wanted) -> Made:
-        """Make a timer, or find the one that was made of the same wish before.
+    async def make(self, team: str, request: TimerRequest, quotas: Quotas) -> Made:
+        """Make a timer, or find the one that the same request made before.
 
         Raises:
           Problem: it is not made, or it is not known whether it was.
         """
-        timer_id = _id(team, wanted.idempotency_key)
-        if wanted.idempotency_key is not None and (known := self._same(team, timer_id, wanted.mark)) is not None:
-            return Made(known, new=False)
-        await self._vet(wanted.call.url)
+        timer_id = _id(team, request.idempotency_key)
+        if request.idempotency_key is not None and (existing := self._existing(team, timer_id, request.mark)) is not None:
+            return Made(existing, new=False)
+        await quotas.timer(team)
+        await self._vet(request.call.url, team)
         version = clock.wall_ms()
-        call = msgspec.structs.replace(wanted.call, id=timer_id)
-        key, envelope = door.row(
-            timer_id, team, wanted.host, wanted.due_at_ms, version, wanted.body, wanted.headers, call, wanted.mark
+        call = msgspec.structs.replace(request.call, id=timer_id)
+        key, envelope = source.row(
+            timer_id, team, request.host, request.due_at_ms, version, request.body, request.headers, call, request.mark
         )
         if len(key) + len(envelope) > self._bytes_max:
             raise too_large(self._bytes_max)
-        timer = Waiting(key, entries.decode_named(envelope))
+        timer = WaitingTimer(key, envelopes.decode_named(envelope))
         await self._write(timer_id, key, envelope, timer)
-        return Made(_shown(timer, None), new=True)
+        return Made(_waiting_json(timer, None), new=True)
 
     def get(self, team: str, timer_id: str) -> dict[str, Any]:
-        """A timer that waits, or what became of it.
+        """Show a timer that waits, or what became of it.
 
         Raises:
           Problem: there is none, or it ended too long ago.
         """
-        found = self._found(team, timer_id)
-        if found is None:
+        visible = self._visible(team, timer_id)
+        if visible is None:
             raise Problem(HTTPStatus.NOT_FOUND, "there is no such timer: it was ended, or called long ago, or never was")
-        return found
+        return visible.timer
 
     async def end(self, team: str, timer_id: str) -> None:
         """End a timer that waits; a call that is under way is not recalled.
@@ -85,14 +94,14 @@ class Timers:
         Raises:
           Problem: none waits.
         """
-        timer, found = self._view.timer(timer_id), self._found(team, timer_id)
-        if timer is None or timer.entry.team != team or found is None:
+        timer = self._view.timer(timer_id)
+        if timer is None or timer.entry.team != team or self._visible(team, timer_id) is None:
             raise Problem(HTTPStatus.NOT_FOUND, "no such timer waits: it was called or ended, or never was")
-        key, envelope = door.cancelled(timer_id, timer.version)
+        key, envelope = source.cancel_row(timer_id, timer.version)
         await self._write(timer_id, key, envelope, None)
 
     def between(self, team: str, from_ms: int, to_ms: int, after: str, rows_max: int) -> dict[str, Any]:
-        """A page of timers that wait, in due order.
+        """List a page of timers that wait, in due order.
 
         Raises:
           Problem: `after` is not what a page before this one gave.
@@ -104,41 +113,42 @@ class Timers:
         timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)
         page = timers[:rows_max]
         more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
-        return {"timers": [_shown(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
+        return {"timers": [_waiting_json(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
 
-    def _found(self, team: str, timer_id: str) -> dict[str, Any] | None:
+    def _visible(self, team: str, timer_id: str) -> _Visible | None:
         timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
         attempt = timer.entry.call.attempt if timer is not None and timer.entry.call is not None else 0
         if timer is not None and timer.entry.team == team and not (last and last.decision in _ENDED and last.attempt >= attempt
                                                                    and last.at_ms >= timer.version):  # fmt: skip
-            return _shown(timer, last)
-        return _past(last) if last is not None and last.team == team and last.decision in _ENDED else None
+            return _Visible(_waiting_json(timer, last), (timer.entry.key or b"").hex())
+        is_over = last is not None and last.team == team and last.decision in _ENDED
+        return _Visible(_ended_json(last), last.mark) if last is not None and is_over else None
 
-    def _same(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
-        found = self._found(team, timer_id)
-        if found is not None and found.pop("mark") != mark.hex():
+    def _existing(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
+        visible = self._visible(team, timer_id)
+        if visible is not None and visible.mark != mark.hex():
             raise Problem(HTTPStatus.CONFLICT, "this idempotency key belongs to another timer; take another")
-        return found
+        return visible.timer if visible is not None else None
 
-    async def _vet(self, url: str) -> None:
+    async def _vet(self, url: str, team: str) -> None:
         try:
             async with asyncio.timeout(_VET_S):
-                await self._guard.vetted(url)
+                await self._guard.vetted(url, team)
         except UrlRefused as refused:
             raise bad(f"url: {refused}") from None
-        except (OSError, TimeoutError):
-            # A host that is away may be back when it is called; it is looked at again then.
+        except (OSError, TimeoutError, LookupsBusy):
+            # A host that is away may be back when it is called; it is checked again then.
             return
 
-    async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: Waiting | None) -> None:
-        partition = entries.shard_of(door.name(timer_id), self._view.shards)
+    async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: WaitingTimer | None) -> None:
+        partition = entry_keys.shard_of(source.name(timer_id), self._view.shards)
         try:
             offset = await asyncio.wrap_future(self._records.write(self._topic, partition, key, envelope))
         except RecordUnwritten:
             headers = {"Retry-After": "1"}
             detail = "it is not known whether this was taken in; ask again with the same idempotency key"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers) from None
-        self._view.wrote(partition, offset, timer_id, timer)
+        self._view.note_write(partition, offset, timer_id, timer)
 
 
 def _id(team: str, idempotency_key: str | None) -> str:
@@ -147,8 +157,8 @@ def _id(team: str, idempotency_key: str | None) -> str:
     return _PREFIX + hashlib.blake2b(f"{team}\0{idempotency_key}".encode(), digest_size=16).hexdigest()
 
 
-def _shown(timer: Waiting, last: Called | None) -> dict[str, Any]:
-    call = timer.entry.call or entries.Call("")
+def _waiting_json(timer: WaitingTimer, last: Called | None) -> dict[str, Any]:
+    call = timer.entry.call or envelopes.Call("")
     return {
         "id": call.id,
         "state": "waiting",
@@ -157,24 +167,22 @@ def _shown(timer: Waiting, last: Called | None) -> dict[str, Any]:
         "url": call.url,
         "method": call.method,
         "attempt": call.attempt,
-        "last_call": _call(last) if last is not None and call.attempt > 1 else None,
-        "mark": (timer.entry.key or b"").hex(),
+        "last_call": _call_json(last) if last is not None and call.attempt > 1 else None,
     }
 
 
-def _past(last: Called) -> dict[str, Any]:
+def _ended_json(last: Called) -> dict[str, Any]:
     return {
         "id": last.id,
         "state": last.decision,
         "at": clock.iso(last.due_ms),
         "attempt": last.attempt,
         "reason": last.reason,
-        "last_call": _call(last),
-        "mark": last.mark,
+        "last_call": _call_json(last),
     }
 
 
-def _call(last: Called) -> dict[str, Any]:
+def _call_json(last: Called) -> dict[str, Any]:
     return {
         "attempt": last.attempt,
         "at": clock.iso(last.at_ms),

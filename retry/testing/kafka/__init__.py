@@ -3,7 +3,7 @@
 Passes the same contract suite as the real one. Readers see what read_committed readers of a broker see: nothing of an
 aborted transaction, nothing behind an open one, a gap in the offsets where one ended. Topics are made first:
 `log.create("orders.retry", partitions=3)`. One thread at a time. Nothing happens by itself: sessions end, transactions
-time out and partitions are compacted when they are told to.
+time out and partitions are compacted when a test says so.
 
 | module | what it is |
 | --- | --- |
@@ -17,27 +17,27 @@ time out and partitions are compacted when they are told to.
 
 from __future__ import annotations
 
-from retry.testing.kafka.cluster import MemoryBrokers
-from retry.testing.kafka.partition_reader import MemoryFollower
+from retry.testing.kafka.cluster import MemoryCluster
 from retry.testing.kafka.group_coordinator import Membership, MemoryGroup
+from retry.testing.kafka.group_member import MemoryGroupMember
 from retry.testing.kafka.log import MemoryLog
-from retry.testing.kafka.group_member import MemoryMember
 from retry.testing.kafka.partition import MemoryPartition, Transaction
+from retry.testing.kafka.partition_reader import MemoryPartitionReader
 from retry.testing.kafka.records import MemoryEnd, MemoryRecord, murmur2
-from retry.testing.kafka.transactional_producer import Fault, MemoryTransactions
+from retry.testing.kafka.transactional_producer import Fault, MemoryTransactionalProducer
 
 __all__ = [
     "Fault",
     "Membership",
-    "MemoryBrokers",
+    "MemoryCluster",
     "MemoryEnd",
-    "MemoryFollower",
     "MemoryGroup",
+    "MemoryGroupMember",
     "MemoryLog",
-    "MemoryMember",
     "MemoryPartition",
+    "MemoryPartitionReader",
     "MemoryRecord",
-    "MemoryTransactions",
+    "MemoryTransactionalProducer",
     "Transaction",
     "murmur2",
 ]

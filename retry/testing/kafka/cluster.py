@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.kafka.interface import Bounds, Told
-from retry.testing.kafka.partition_reader import MemoryFollower
+from retry.kafka.interface import OffsetBounds, OnAssigned
+from retry.testing.kafka.group_member import MemoryGroupMember
 from retry.testing.kafka.log import MemoryLog
-from retry.testing.kafka.group_member import MemoryMember
-from retry.testing.kafka.transactional_producer import MemoryTransactions
+from retry.testing.kafka.partition_reader import MemoryPartitionReader
+from retry.testing.kafka.transactional_producer import MemoryTransactionalProducer
 
 
-class MemoryBrokers:
+class MemoryCluster:
     """See `retry.kafka.interface.Log`; the log is shared with other workers.
 
     Args:
@@ -22,18 +22,20 @@ class MemoryBrokers:
     def __init__(self, log: MemoryLog, app_id: str, instance: str) -> None:
         self._log, self._app_id, self._instance = log, app_id, instance
 
-    def writer(self, name: str) -> MemoryTransactions:
+    def writer(self, name: str) -> MemoryTransactionalProducer:
         """See `Log.writer`."""
-        return MemoryTransactions(self._log, f"{self._app_id}-{name}")
+        return MemoryTransactionalProducer(self._log, f"{self._app_id}-{name}")
 
-    def follower(self) -> MemoryFollower:
+    def follower(self) -> MemoryPartitionReader:
         """See `Log.follower`."""
-        return MemoryFollower(self._log)
+        return MemoryPartitionReader(self._log)
 
-    def member(self, group: str, subscription: list[str], gained: Told, leaving: Told, *, reads: bool = True) -> MemoryMember:
+    def member(
+        self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
+    ) -> MemoryGroupMember:
         """See `Log.member`."""
-        return MemoryMember(self._log, group, self._instance, subscription, gained, leaving, reads=reads)
+        return MemoryGroupMember(self._log, group, self._instance, subscription, gained, leaving, reads=reads)
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""
         return self._log.bounds(topic, partitions)

@@ -1,6 +1,6 @@
 """The coordinator of a consumer group in memory: static members, generations, and partitions that change hands cooperatively.
 
-A round begins when a member joins, leaves or is given up. It ends when every member has said again what it owns; then
+A round begins when a member joins, leaves or is given up. It ends when every member has reported again what it owns; then
 the generation rises, and proofs of the former one are refused. What one member is to have while another still owns it,
 it is given in the next round, which begins when the owner has let go.
 """
@@ -16,7 +16,7 @@ from retry.kafka.interface import Partition
 
 
 class Membership(NamedTuple):
-    """What a member proves itself with in a transaction."""
+    """A member's proof of membership, which goes into a transaction."""
 
     group: str
     instance: str
@@ -48,7 +48,7 @@ class MemoryGroup:
         self._round = False
 
     def members(self) -> list[str]:
-        """Who is in it."""
+        """The instance names of its members."""
         return list(self._seats)
 
     def changes(self) -> int:
@@ -79,13 +79,13 @@ class MemoryGroup:
             seat.joined = False
 
     def orphans(self) -> set[Partition]:
-        """What no member has nor was given though one wants it, and no round is under way that would mend that."""
-        return set() if self._round else self._wanted() - {p for s in self._seats.values() for p in s.given | s.owned}
+        """Partitions that a member subscribes to and none has or was given, while no round is under way that would mend it."""
+        return set() if self._round else self._subscribed() - {p for s in self._seats.values() for p in s.given | s.owned}
 
-    def hear(
+    def heartbeat(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
     ) -> set[Partition] | None:
-        """A member is heard of: what it is to own from now on if that is news, else None.
+        """Take a member's heartbeat: what it is to own from now on if that has changed, else None.
 
         Raises:
           LookupError: it is no member any more.
@@ -111,7 +111,7 @@ class MemoryGroup:
             return f"{member.instance} is no member of {self.name} any more"
         return f"generation {member.generation} is over" if member.generation != self.generation else None
 
-    def _wanted(self) -> set[Partition]:
+    def _subscribed(self) -> set[Partition]:
         subscriptions = {s for seat in self._seats.values() for s in seat.subscription}
         return {(topic, n) for topic, n in self._partitions() if any(_matches(s, topic) for s in subscriptions)}
 
@@ -121,22 +121,22 @@ class MemoryGroup:
         self._round, self.generation = False, self.generation + 1
         target = self._target()
         for name, seat in self._seats.items():
-            others = {p for other, held in self._seats.items() if other != name for p in held.owned}
+            others = {p for other, seat_of_other in self._seats.items() if other != name for p in seat_of_other.owned}
             seat.given = target[name] - others
 
     def _target(self) -> dict[str, set[Partition]]:
-        """Who is to own what in the end: as even as can be, and as much as can be where it is."""
+        """The partitions that each member is to own in the end: shared evenly, with as few moves as possible."""
         target: dict[str, set[Partition]] = {name: set() for name in self._seats}
-        wanted = sorted(self._wanted())
-        most = -(-len(wanted) // max(1, len(target)))
-        for partition in wanted:
+        subscribed = sorted(self._subscribed())
+        most = -(-len(subscribed) // max(1, len(target)))
+        for partition in subscribed:
             owner = next((n for n, seat in self._seats.items() if partition in seat.owned and len(target[n]) < most), None)
             if owner is not None:
                 target[owner].add(partition)
-        held = {p for of_member in target.values() for p in of_member}
-        for partition in wanted:
+        owned = {p for of_member in target.values() for p in of_member}
+        for partition in subscribed:
             able = [n for n, seat in sorted(self._seats.items()) if any(_matches(s, partition[0]) for s in seat.subscription)]
-            if partition not in held and able:
+            if partition not in owned and able:
                 target[min(able, key=lambda n: len(target[n]))].add(partition)
         return target
 

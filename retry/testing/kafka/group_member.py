@@ -1,4 +1,4 @@
-"""`retry.kafka.group_member.Member` over a log in memory."""
+"""`retry.kafka.group_member.KafkaGroupMember` over a log in memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from retry.errors import TransactionAborted
-from retry.kafka.interface import Partition, Told
+from retry.kafka.interface import OnAssigned, Partition
+from retry.kafka.refused_headers import UnreadableHeaders
 from retry.testing.kafka.group_coordinator import Membership
 from retry.testing.kafka.log import MemoryLog
 
 
-class MemoryMember:
+class MemoryGroupMember:
     """One member of a consumer group, which keeps its seat when it is closed until the group expires it."""
 
     def __init__(
-        self, log: MemoryLog, group: str, instance: str, subscription: list[str], gained: Told, leaving: Told, *,
+        self, log: MemoryLog, group: str, instance: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *,
         reads: bool = True,
     ) -> None:
         self.owned: set[Partition] = set()
@@ -34,7 +35,7 @@ class MemoryMember:
     def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
         """The next records, only of partitions that are owned."""
         try:
-            given = self._group.hear(self._instance, self._session, self._subscription, self.owned)
+            given = self._group.heartbeat(self._instance, self._session, self._subscription, self.owned)
         except LookupError:
             self._metadata = None
             self._give_up(sorted(self.owned))
@@ -57,28 +58,32 @@ class MemoryMember:
             self._gained(gained)
 
     def _records(self, records_max: int) -> list[Any]:
-        found: list[Any] = []
-        for place, known in list(self._next.items()):
-            offset = self._log.position(self._group.name, *place) if known is None else known
-            if offset is None or len(found) == records_max:
+        polled: list[Any] = []
+        for place, next_offset in list(self._next.items()):
+            offset = self._log.position(self._group.name, *place) if next_offset is None else next_offset
+            if offset is None or len(polled) == records_max:
                 continue
             partition = self._log.topics[place[0]][place[1]]
-            records, self._next[place] = partition.read(max(offset, partition.start), records_max - len(found))
+            records, self._next[place] = partition.read(max(offset, partition.start), records_max - len(polled))
             if records:
-                self._reached[place] = (records[-1].offset()) + 1
-            elif len(found) < records_max:
+                self._reached[place] = records[-1].offset() + 1
+            elif len(polled) < records_max:
                 self.ended[place] = self._next[place] or 0
-            found += records
+            polled += records
             # The next read begins with another one.
             self._next[place] = self._next.pop(place)
-        return found
+        return polled
+
+    def mark_unreadable(self, messages: list[Any]) -> list[Any]:
+        """The same records; of those that have more headers than a client can tell, `UnreadableHeaders`."""
+        return [UnreadableHeaders(record) if record.refused() else record for record in messages]
 
     def subscribe(self, subscription: list[str]) -> None:
         """Read other topics from now on, if these are others."""
         self._subscription = list(subscription)
 
     def positions(self) -> list[TopicPartition]:
-        """Where reading goes on, of all owned partitions from which something was read."""
+        """The next offsets of all owned partitions from which something was read."""
         return [TopicPartition(*place, offset) for place, offset in sorted(self._reached.items())]
 
     def metadata(self) -> object:
@@ -89,15 +94,15 @@ class MemoryMember:
 
     def rewind(self) -> dict[Partition, int]:
         """Read on from the committed offsets; fails while a transaction is about to commit some."""
-        found = {place: self._log.position(self._group.name, *place) for place in self.owned}
-        committed = {place: offset for place, offset in found.items() if offset is not None}
-        if len(committed) < len(found):
+        offsets = {place: self._log.position(self._group.name, *place) for place in self.owned}
+        committed = {place: offset for place, offset in offsets.items() if offset is not None}
+        if len(committed) < len(offsets):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction is about to commit offsets"))
         self._next |= committed
         self._reached.clear()
         return committed
 
-    def ask_anew(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:  # noqa: ARG002
+    def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:  # noqa: ARG002
         """None: topics in memory are never made anew."""
         return list
 

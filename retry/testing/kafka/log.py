@@ -8,9 +8,10 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from retry import clock
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
+from retry.kafka.interface import OffsetBounds
+from retry.kafka.record_size_limits import batch_bytes
 from retry.record import Headers
-from retry.kafka.interface import Bounds
 from retry.testing.kafka.group_coordinator import MemoryGroup
 from retry.testing.kafka.partition import MemoryPartition, Transaction
 from retry.testing.kafka.records import MemoryRecord, murmur2
@@ -30,7 +31,9 @@ class MemoryLog:
       faults: what becomes of the next commits, first one first; None is a success.
       epochs, under_way: of each transactional id; for `MemoryTransactions`.
       groups: coordinators, by name.
-      closed: topics that take nothing just now.
+      closed: topics that refuse records for now.
+      forbidden: topics that nobody may write to: a transaction with a record for one is refused whole, and no record is named.
+      leaderless: topics that take nothing, not even the end of a transaction that has touched them.
     """
 
     def __init__(self, now_ms: Callable[[], int] = clock.wall_ms) -> None:
@@ -41,32 +44,34 @@ class MemoryLog:
         self.under_way: dict[str, Transaction] = {}
         self.groups: dict[str, MemoryGroup] = {}
         self.closed: set[str] = set()
+        self.forbidden: set[str] = set()
+        self.leaderless: set[str] = set()
         self.topics: dict[str, list[MemoryPartition]] = {}
         self.bytes_max: dict[str, int] = {}
 
     def create(self, topic: str, partitions: int = 1, bytes_max: int = _BYTES_MAX) -> None:
-        """Make an empty topic; larger records than `bytes_max` (key, value, headers) are refused."""
+        """Make an empty topic; `bytes_max` is its `max.message.bytes`: whatever is larger, alone in a batch, is refused."""
         self.topics[topic], self.bytes_max[topic] = [MemoryPartition(topic, n) for n in range(partitions)], bytes_max
 
     def group(self, name: str) -> MemoryGroup:
         """The coordinator of a consumer group."""
         if name not in self.groups:
-            self.groups[name] = MemoryGroup(name, lambda: [(t, n) for t, held in self.topics.items() for n in range(len(held))])
+            self.groups[name] = MemoryGroup(name, lambda: [(t, n) for t, parts in self.topics.items() for n in range(len(parts))])
         return self.groups[name]
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `retry.kafka.interface.Log.bounds`."""
-        return {n: Bounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
+        return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def position(self, group: str, topic: str, partition: int) -> int | None:
-        """What a group has committed, 0 where nothing; None while a transaction that is under way may change that."""
+        """The offset that a group has committed, or 0; None while a transaction under way may change it."""
         place = group, topic, partition
         if any(place in transaction.positions for transaction in self.under_way.values()):
             return None
         return self.positions.get(place, 0)
 
     def read(self, topic: str) -> list[MemoryRecord]:
-        """What a read_committed reader sees of all partitions, one after another."""
+        """All records that a read_committed reader sees, one partition after another."""
         return [record for partition in self.topics[topic] for record in partition.read(0, partition.end)[0]]
 
     def put(
@@ -81,37 +86,51 @@ class MemoryLog:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
         if partition >= len(self.topics[e.destination]):
             return KafkaError(KafkaError._UNKNOWN_PARTITION, f"no partition {partition}")
-        size = len(e.key or b"") + len(e.value or b"") + sum(len(name) + len(held or b"") for name, held in e.headers)
-        return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if size > self.bytes_max[e.destination] else None
+        too_large = batch_bytes(e) > self.bytes_max[e.destination]
+        return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if too_large else None
 
     def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
-        transaction.refused = transaction.refused or self.refusal(e, partition)
+        unwritable = forbidden() if e.destination in self.forbidden else self.refusal(e, partition)
+        transaction.refused = transaction.refused or unwritable
+        if e.destination in self.leaderless:
+            transaction.refused = transaction.refused or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            transaction.touched[self._partition(e, partition)] = None
         if not transaction.refused:
             transaction.records.append(self._add(transaction, e, partition, stamp_ms))
 
     def _add(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> MemoryRecord:
+        return self._partition(e, partition).append(transaction, e, stamp_ms)
+
+    def _partition(self, e: Entry, partition: int) -> MemoryPartition:
         partitions = self.topics[e.destination]
         if partition == _ANY_PARTITION:
             # What has no key is spread; a real client draws lots, which a test could not repeat.
             spread = sum(p.end for p in partitions) if e.key is None else murmur2(e.key) & 0x7FFFFFFF
             partition = spread % len(partitions)
-        return partitions[partition].append(transaction, e, stamp_ms)
+        return partitions[partition]
 
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         """Commit a transaction, or abort it; readers see that when it is finished."""
         transaction.committed = committed
 
     def finish(self, transactional_id: str) -> None:
-        """Have readers see how the transaction of this id was decided; one that is not is aborted."""
-        transaction = self.under_way.pop(transactional_id, None)
+        """Have readers see how the transaction of this id was decided; one that is not is aborted.
+
+        Where a leader is away readers do not see that yet, and the id stays with it.
+        """
+        transaction = self.under_way.get(transactional_id)
         if transaction is None:
             return
         if transaction.committed is None:
             self.decide(transaction, committed=False)
-        for partition in list(transaction.touched):
+        for partition in [touched for touched in transaction.touched if touched.topic not in self.leaderless]:
             partition.finish(transaction)
+            del transaction.touched[partition]
         self.positions |= transaction.positions if transaction.committed else {}
+        transaction.positions = {}
+        if not transaction.touched:
+            del self.under_way[transactional_id]
 
     def end(self, transactional_id: str, *, committed: bool) -> None:
         """End the transaction of this id, if it has one."""
@@ -120,7 +139,19 @@ class MemoryLog:
             self.decide(transaction, committed=committed)
         self.finish(transactional_id)
 
+    def is_stuck(self, transactional_id: str) -> bool:
+        """Whether the last transaction of this id is decided and cannot be ended."""
+        transaction = self.under_way.get(transactional_id)
+        if transaction is not None and transaction.committed is not None:
+            self.finish(transactional_id)
+        return transaction is not None and transaction.committed is not None and transactional_id in self.under_way
+
     def time_out(self, transactional_id: str) -> None:
         """End the transaction of this id as brokers do when it takes too long: its producer is of no more use."""
         self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
         self.finish(transactional_id)
+
+
+def forbidden() -> KafkaError:
+    """Why the transaction coordinator refuses a transaction."""
+    return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)

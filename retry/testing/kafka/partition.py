@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from retry.delay_queue.entry import Entry
+from retry.delay_queue.envelopes import Entry
 from retry.testing.kafka.records import MemoryRecord
 
 
@@ -81,18 +81,18 @@ class MemoryPartition:
 
     def read(self, offset: int, records_max: int) -> tuple[list[MemoryRecord], int]:
         """Committed records from `offset` on, and where to go on."""
-        stable, found = self.stable, list[MemoryRecord]()
+        stable, records = self.stable, list[MemoryRecord]()
         if offset >= stable:
-            return found, offset
+            return records, offset
         for at in range(self._at(offset), len(self._slots)):
             slot = self._slots[at]
             if slot.offset >= stable:
                 break
             if slot.record is not None and slot.transaction.committed:
-                if len(found) == records_max:
-                    return found, slot.offset
-                found.append(slot.record)
-        return found, stable
+                if len(records) == records_max:
+                    return records, slot.offset
+                records.append(slot.record)
+        return records, stable
 
     def compact(self, before: int, now_ms: int, retention_ms: int) -> None:
         """Keep the last committed record of each key; of nulls those that were met less than `retention_ms` ago.
@@ -116,7 +116,7 @@ class MemoryPartition:
         self.start = self.end = 0
         self._slots, self._undecided = [], {}
         for record in sorted((r for r in live.values() if r.value() is not None), key=MemoryRecord.offset):
-            self.append(Transaction(committed=True), record._entry, record.timestamp()[1])
+            self.append(Transaction(committed=True), record.entry, record.timestamp()[1])
 
     def _at(self, offset: int) -> int:
         return bisect_left(self._slots, offset, key=lambda slot: slot.offset)

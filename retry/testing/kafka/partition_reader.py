@@ -1,4 +1,4 @@
-"""`retry.kafka.partition_reader.Follower` over a log in memory."""
+"""`retry.kafka.partition_reader.KafkaPartitionReader` over a log in memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from retry.testing.kafka.log import MemoryLog
 from retry.testing.kafka.records import MemoryEnd
 
 
-class MemoryFollower:
-    """Committed records, and ends of partitions, of what it was told to follow."""
+class MemoryPartitionReader:
+    """Committed records, and ends of partitions, of the partitions that it follows."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -27,22 +27,22 @@ class MemoryFollower:
         self._next.pop((topic, partition), None)
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
-        """The next records and ends of partitions; an end is told once for each place where reading stops."""
-        found: list[Any] = []
+        """The next records and ends of partitions; an end is reported once for each place where reading stops."""
+        polled: list[Any] = []
         for place, at in list(self._next.items()):
             partition = self._log.topics[place[0]][place[1]]
             # An offset that is gone, or not there yet, is that of another past: from the beginning, as configured.
             offset = at if partition.start <= at <= partition.end else partition.start
-            records, self._next[place] = partition.read(offset, records_max - len(found))
-            found += records
-            if self._next[place] == partition.stable != self._ends.get(place) and len(found) < records_max:
+            records, self._next[place] = partition.read(offset, records_max - len(polled))
+            polled += records
+            if self._next[place] == partition.stable != self._ends.get(place) and len(polled) < records_max:
                 self._ends[place] = partition.stable
-                found.append(MemoryEnd(*place, partition.stable))
+                polled.append(MemoryEnd(*place, partition.stable))
             # The next read begins with another one.
             self._next[place] = self._next.pop(place)
-            if len(found) >= records_max:
+            if len(polled) >= records_max:
                 break
-        return found
+        return polled
 
     def close(self) -> None:
         """Read no more."""

@@ -1,4 +1,4 @@
-"""What readers of a log in memory are given, and how keys choose partitions."""
+"""Records and ends of partitions as readers of a log in memory get them, and the hash by which keys choose partitions."""
 
 from __future__ import annotations
 
@@ -6,54 +6,36 @@ import struct
 
 from confluent_kafka import KafkaError
 
-from retry.delay_queue.entry import Entry
-from retry.record import Headers
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry
+from retry.record import CREATE_TIME, Headers, Record
 
-_CREATE_TIME = 1
 _WORD, _MIX = 0xFFFFFFFF, 0x5BD1E995
 _END = KafkaError(KafkaError._PARTITION_EOF)
 
 
-class MemoryRecord:
+class MemoryRecord(Record):
     """One record; it reads like a `confluent_kafka.Message`, so intake and fold take it as one."""
 
     def __init__(self, entry: Entry, partition: int, offset: int, stamp_ms: int) -> None:
-        self._entry, self._partition, self._offset, self._stamp_ms = entry, partition, offset, stamp_ms
+        super().__init__(
+            (entry.destination, partition, offset), entry.key, entry.value, entry.headers, (CREATE_TIME, stamp_ms)
+        )
+        self.entry = entry
 
-    def topic(self) -> str:
-        """Where it lies."""
-        return self._entry.destination
+    def headers(self) -> Headers | None:  # type: ignore[override]
+        """In their order; None where there are none, or more than a client can read."""
+        return None if self.refused() else self.entry.headers or None
 
-    def partition(self) -> int:
-        """Where it lies."""
-        return self._partition
-
-    def offset(self) -> int:
-        """Where it lies."""
-        return self._offset
-
-    def key(self) -> bytes | None:
-        """None is a null, not an empty key."""
-        return self._entry.key
-
-    def value(self) -> bytes | None:
-        """None is a null, not an empty value."""
-        return self._entry.value
-
-    def headers(self) -> Headers | None:
-        """In their order; None where there are none."""
-        return self._entry.headers or None
-
-    def timestamp(self) -> tuple[int, int]:
-        """Its kind, and milliseconds since 1970."""
-        return _CREATE_TIME, self._stamp_ms
+    def refused(self) -> bool:
+        """Whether there are more headers than a client can read."""
+        return len(self.entry.headers) > HEADERS_MAX
 
     def error(self) -> KafkaError | None:
-        """None: a record is none."""
+        """None: it is no error."""
         return None
 
     def __len__(self) -> int:
-        return len(self._entry.value or b"")
+        return len(self.entry.value or b"")
 
 
 class MemoryEnd:
@@ -71,11 +53,11 @@ class MemoryEnd:
         return self._place[1]
 
     def offset(self) -> int:
-        """Where reading goes on."""
+        """The offset at which reading goes on."""
         return self._offset
 
     def error(self) -> KafkaError:
-        """That it is an end."""
+        """The error by which clients report the end of a partition."""
         return _END
 
     def __len__(self) -> int:
@@ -84,10 +66,10 @@ class MemoryEnd:
 
 def murmur2(key: bytes) -> int:
     """The hash by which Java clients choose a partition, as an unsigned 32-bit number."""
-    mixed, whole = 0x9747B28C ^ len(key), len(key) & ~3
-    for (word,) in struct.iter_unpack("<I", key[:whole]):
+    mixed, words_end = 0x9747B28C ^ len(key), len(key) & ~3
+    for (word,) in struct.iter_unpack("<I", key[:words_end]):
         scaled = word * _MIX & _WORD
         mixed = (mixed * _MIX & _WORD) ^ ((scaled ^ scaled >> 24) * _MIX & _WORD)
-    if rest := key[whole:]:
+    if rest := key[words_end:]:
         mixed = (mixed ^ int.from_bytes(rest, "little")) * _MIX & _WORD
     return (mixed := (mixed ^ mixed >> 13) * _MIX & _WORD) ^ mixed >> 15

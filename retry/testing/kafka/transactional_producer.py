@@ -1,4 +1,4 @@
-"""`retry.kafka.transactional_producer.Transactions` over a log in memory."""
+"""`retry.kafka.transactional_producer.KafkaTransactionalProducer` over a log in memory."""
 
 from __future__ import annotations
 
@@ -9,44 +9,54 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from retry.delay_queue.entry import Entry
+from retry.clock import Deadline
+from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.kafka.batch_size_limits import BatchSizeLimits
+from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, refusals
 from retry.testing.kafka.group_coordinator import Membership
-from retry.testing.kafka.log import MemoryLog
+from retry.testing.kafka.log import MemoryLog, forbidden
 from retry.testing.kafka.partition import Transaction
 
 _ANY_PARTITION = -1
+_REHEARSE_S = 8.0
+_WAITS_MAX = 3
 
 
 class Fault(Enum):
-    """What may become of a commit besides its success."""
+    """How a commit may fail."""
 
-    ABORTED = "undone, and the producer is told"
+    ABORTED = "undone, and the producer learns of it"
     DOUBT_COMMITTED = "done, and the answer is lost"
     DOUBT_OPEN = "never arrived: the transaction stays open until its id is opened again"
     DOUBT_LATE = "done, and the answer is lost; seen when its id is opened again"
     LATE = "done; seen when its id begins the next transaction"
 
 
-class MemoryTransactions:
-    """Transactions of one id; its methods say what each of `Transactions` does."""
+class MemoryTransactionalProducer:
+    """Transactions of one id; see `retry.kafka.interface`."""
 
     def __init__(self, log: MemoryLog, transactional_id: str) -> None:
         self._log, self._id, self._epoch = log, transactional_id, 0
         self._under_way: Transaction | None = None
         self._broken: TransactionFailed | None = None
+        self._waits = 0
 
-    def open(self) -> None:
+    def open(self, within_s: float = 0.0) -> None:  # noqa: ARG002
         """Fence every earlier producer with this id and end the transaction that it left open."""
+        if self._log.is_stuck(self._id):
+            raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
         self._epoch = self._log.epochs[self._id] = self._log.epochs.get(self._id, 0) + 1
         self._log.finish(self._id)
+        if self._log.is_stuck(self._id):
+            raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
 
     def begin(self) -> None:
         """Begin a transaction; whatever is written next is seen whole or not at all."""
         if self._broken or self._under_way:
             raise self._broken or CommitInDoubt("a transaction is under way")
-        self._under_way = Transaction(self._id, self._log.now_ms())
-        if self._epoch == self._log.epochs.get(self._id):
+        self._under_way, self._waits = Transaction(self._id, self._log.now_ms()), 0
+        if self._epoch == self._log.epochs.get(self._id) and not self._log.is_stuck(self._id):
             self._log.finish(self._id)
             self._log.under_way[self._id] = self._under_way
 
@@ -55,7 +65,7 @@ class MemoryTransactions:
         for row in rows:
             self._send(Entry(topic, row["key"], row["value"], [], None, ""), partition, self._log.now_ms())
 
-    def publish(self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
+    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """Write entries to their destinations; their keys decide the partitions, or `partitions` where that is not -1."""
         for e, partition in zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False):
             self._send(e, partition, now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms))
@@ -67,11 +77,40 @@ class MemoryTransactions:
             self._log.append(transaction, e, partition, stamp_ms)
 
     def rehearse(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None  # noqa: ARG002
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None,  # noqa: ARG002
+        anchor: object = None,  # noqa: ARG002
     ) -> dict[int, KafkaError]:
         """Say by position which entries would be refused and why; nothing is written."""
         sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
-        return {n: refused for n, each in enumerate(sent) if (refused := self._log.refusal(*each)) is not None}
+        return refusals(
+            [RehearsedRecord(n, *each) for n, each in enumerate(sent)], self._tried, BatchSizeLimits(), Deadline(_REHEARSE_S)
+        )
+
+    def _tried(self, records: list[RehearsedRecord]) -> RehearsalResult:
+        if any(record.entry.destination in self._log.forbidden for record in records):
+            return RehearsalResult(False, {}, forbidden())
+        refused = ((n, self._log.refusal(e, partition)) for n, e, partition in records)
+        first = next(((n, error) for n, error in refused if error is not None), None)
+        return RehearsalResult(first is None, dict([first]) if first else {})
+
+    def arrived(self, within_s: float) -> bool:  # noqa: ARG002
+        """Wait for what is queued: nothing is, unless the transaction before has not ended."""
+        if not self._is_stuck():
+            return True
+        self._waits += 1
+        if self._waits > _WAITS_MAX:
+            self._broken = CommitInDoubt("timed out")
+            raise self._broken
+        return False
+
+    def is_silent(self) -> bool:
+        """Whether nothing of this transaction has arrived, though something was sent."""
+        return self._is_stuck()
+
+    def _is_stuck(self) -> bool:
+        return self._under_way is not None and self._epoch == self._log.epochs.get(self._id) and (
+            self._under_way is not self._log.under_way.get(self._id)
+        )
 
     def read_to(self, positions: Sequence[TopicPartition], member: object) -> None:
         """Make positions part of the transaction; `member` is a `Membership`, or just the name of a consumer group."""
@@ -85,6 +124,7 @@ class MemoryTransactions:
     def commit(self) -> None:
         """Make the transaction visible, or fail as `MemoryLog.faults` says."""
         transaction = self._own()
+        self._end_or_doubt()
         fault = self._log.faults.pop(0) if self._log.faults else None
         if transaction.refused or fault is Fault.ABORTED:
             self.abort()
@@ -101,12 +141,18 @@ class MemoryTransactions:
     def abort(self) -> None:
         """Undo the transaction."""
         self._own()
+        self._end_or_doubt()
         self._log.end(self._id, committed=False)
         self._under_way = None
 
     def close(self) -> None:
         """Let go; a transaction that is under way stays open until the id is opened again."""
         self._broken, self._under_way = CommitInDoubt("this producer is closed"), None
+
+    def _end_or_doubt(self) -> None:
+        if self._is_stuck():
+            self._broken, self._under_way = CommitInDoubt("CONCURRENT_TRANSACTIONS"), None
+            raise self._broken
 
     def _current(self) -> Transaction:
         if self._under_way is None:

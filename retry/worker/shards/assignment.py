@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from confluent_kafka import KafkaException, Message
-
 from retry import clock
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
-from retry.kafka.interface import Partition
-from retry.worker.shards.restore import Surroundings
-from retry.worker.shards.shard import Phase, Shard
-from retry.delivery.sweep import Changelog
-from retry.telemetry.health import Part
+from retry.kafka.interface import KafkaException, Message, Partition
+from retry.telemetry.health import HealthProbe
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ _RECORDS_MAX = 5_000
 _AGAIN_S = 2.0
 _TOUCH_EVERY_S = 60.0
 
-Portions = list[tuple[Shard, list[Message]]]
+FoldWork = list[tuple[Shard, list[Message]]]
 # `map`, or one that does several at once: most of the time of opening a shard is spent waiting for brokers.
 Map = Callable[[Callable[[int], Shard | None], Iterable[int]], Iterable[Shard | None]]
 
@@ -35,23 +34,26 @@ Map = Callable[[Callable[[int], Shard | None], Iterable[int]], Iterable[Shard | 
 class Shards:
     """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them.
 
+    Attributes:
+      topic: the changelog.
+
     Args:
       standbys: partitions to stand by for whenever another worker owns them.
     """
 
     def __init__(
-        self, group: str, topic: str, around: Surroundings, opening: Map, standbys: Iterable[int] = ()
+        self, group: str, topic: str, around: ShardContext, opening: Map, standbys: Iterable[int] = ()
     ) -> None:
         self.around, self._opening, self._standbys = around, opening, frozenset(standbys)
         self._open: dict[int, Shard] = {}
         self._standing_by: dict[int, Shard] = {}
-        self._stand_by_at_s = 0.0
+        self._begin_standbys = clock.Interval(_AGAIN_S, at_once=True)
         self._to_open: dict[int, float] = {}
         self._refused: dict[int, str] = {}
         self._turns = self._tries = 0
         self._closing = False
-        self._topic = topic
-        self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
+        self.topic = topic
+        self._touch_tables = clock.Interval(_TOUCH_EVERY_S)
         self._follower = around.log.follower()
         self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
 
@@ -73,7 +75,7 @@ class Shards:
         """How many partitions are ours, open or not."""
         return len(self._member.owned)
 
-    def read(self) -> Portions:
+    def read(self) -> FoldWork:
         """The next changelog records, and ends of partitions, each with the shard that is to fold them."""
         self._turns += 1
         self._member.read(1, 0.0)
@@ -91,12 +93,12 @@ class Shards:
         """Partitions that are ours and not open yet."""
         return list(self._to_open)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HealthProbe]:
         """What must go on here, and in each shard; nothing, once it is being closed."""
         if self._closing:
             return []
-        reading = Part("reading the changelog", (self._turns, self._tries), busy=True)
-        refused = [Part(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
+        reading = HealthProbe("reading the changelog", (self._turns, self._tries), busy=True)
+        refused = [HealthProbe(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
         return [reading, *refused, *(p for s in [*self.shards(), *self.standing_by()] for p in s.parts())]
 
     def _gained(self, gained: list[Partition]) -> None:
@@ -119,14 +121,13 @@ class Shards:
         """Begin to stand by where that is missing, when what is ours is swept."""
         missing = self._standbys - self._standing_by.keys() - {partition for _, partition in self._member.owned}
         restoring = self._to_open or any(shard.phase is Phase.RESTORING for shard in self.shards())
-        if not missing or restoring or clock.monotonic_s() < self._stand_by_at_s:
+        if not missing or restoring or not self._begin_standbys.is_due():
             return
-        self._stand_by_at_s = clock.monotonic_s() + _AGAIN_S
         try:
-            bounds = self.around.log.bounds(self._topic, missing)
+            bounds = self.around.log.bounds(self.topic, missing)
             for partition in sorted(missing):
-                shard = Shard.stand_by(Changelog(self._topic, partition), self.around, bounds[partition])
-                self._follower.begin(self._topic, partition, shard.table.next_offset)
+                shard = Shard.stand_by(ChangelogPartition(self.topic, partition), self.around, bounds[partition])
+                self._follower.begin(self.topic, partition, shard.table.next_offset)
                 self._standing_by[partition] = shard
         except (RetryError, KafkaException, TimeoutError) as error:
             log.warning("cannot stand by yet: %s", error)
@@ -141,7 +142,7 @@ class Shards:
                 del self._open[partition]
                 self._close(shard)
                 # A zombie learns in this time that the partition is no longer its own.
-                self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
+                self._to_open[partition] = clock.monotonic_s() + (0.0 if shard.is_still_ours else _AGAIN_S)
 
     def _open_waiting(self) -> None:
         now_s = clock.monotonic_s()
@@ -151,7 +152,7 @@ class Shards:
             if shard is None:
                 continue
             if self._standing_by.pop(partition, None) is None:
-                self._follower.begin(self._topic, partition, shard.table.next_offset)
+                self._follower.begin(self.topic, partition, shard.table.next_offset)
             self._open[partition] = shard
             del self._to_open[partition]
 
@@ -161,7 +162,7 @@ class Shards:
         try:
             shard = self._standing_by.get(partition)
             if shard is None:
-                shard = Shard.open(Changelog(self._topic, partition), self.around)
+                shard = Shard.open(ChangelogPartition(self.topic, partition), self.around)
             elif not shard.take_over(self.around):
                 # It is closed by the thread that reads, and then opened anew.
                 return None
@@ -175,12 +176,11 @@ class Shards:
         return shard
 
     def _close(self, shard: Shard) -> None:
-        self._follower.end(self._topic, shard.changelog.partition)
+        self._follower.end(self.topic, shard.changelog.partition)
         shard.close()
 
     def _touch_idle(self) -> None:
-        if clock.monotonic_s() >= self._touch_at_s:
-            self._touch_at_s = clock.monotonic_s() + _TOUCH_EVERY_S
+        if self._touch_tables.is_due():
             for shard in [*self.shards(), *self.standing_by()]:
                 shard.touch()
 

@@ -1,18 +1,7 @@
-"""A shard: one changelog partition, with its table and its transactional producer, from opening to closing.
+"""A shard: one changelog partition, with its table and its transactional producer, from opening (see `restore`) to closing.
 
-Opening, in this order:
-
-1. open the producer     it fences the former owner and ends the transaction that it left open
-2. open the table        what cannot be trusted is wiped
-3. ask for the end of the changelog partition, undecided records included
-4. fold from the table's offset on; only when that end is passed may the shard be swept
-
-Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake
-of another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and
-unseen.
-
-A standby is a shard that another worker owns: it is folded and never swept, and has no producer. When it is taken over, step 2
-falls away, and of step 4 only a short tail is left. When a shard is handed over, it becomes one.
+A standby is a shard that another worker owns: it is folded and never swept, and has no producer. When it is taken over, its table
+is there already, and only a short tail is left to fold. When a shard is handed over, it becomes one.
 """
 
 from __future__ import annotations
@@ -20,44 +9,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
-from confluent_kafka import Message
-
-from retry.delivery.webhooks import delivery
 from retry import clock
-from retry.delivery import migrate_v1_keys
-from retry.worker.shards import restore
-from retry.errors import EntryNewer, EntryUnreadable, TableUnreadable, TransactionAborted, TransactionFailed
-from retry.delivery.admission import Gate
-from retry.kafka.interface import Bounds, Writer
-from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.worker.shards.restore import Surroundings
-from retry.delivery.reschedule import Rescheduling
-from retry.delivery.sweep import NOTHING, Changelog, Swept, sweep
-from retry.delay_queue.table.interface import Table, Tables
 from retry.delay_queue.table.changelog_records import before_unreadable
-from retry.delay_queue.table.due_estimate import Soon
-from retry.telemetry.health import Part
+from retry.delay_queue.table.due_estimate import DueEstimate
+from retry.delay_queue.table.interface import Table, TableDirectory
+from retry.delivery.admission import Admission
+from retry.delivery.sweep import NOTHING, ChangelogPartition, Swept, sweep
+from retry.delivery.webhooks import delivery
+from retry.errors import EntryNewer, EntryUnreadable, ProducerSpent, TableUnreadable, TransactionAborted, TransactionFailed
+from retry.kafka.interface import Message, OffsetBounds, TransactionalProducer
+from retry.kafka.topics import DELETE_RETENTION_MS
+from retry.telemetry.health import HealthProbe
+from retry.worker.shards import restore
+from retry.worker.shards.freshness import Freshness
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import SweepProgress
+from retry.worker.shards.requested_moves import RequestedMoves
+from retry.worker.shards.restore import ShardContext
 
 log = logging.getLogger(__name__)
 
-# Of so many glances at an idle shard one is a closer look: at older entries that are to be moved, say.
-_LOOK_EVERY = 20
-
-
-class Phase(Enum):
-    """Where a shard is between opening and closing."""
-
-    STANDBY = "standby"
-    RESTORING = "restoring"
-    READY = "ready"
-    # A newer version has written here: the entries stay in the changelog for it.
-    READ_ONLY = "read-only"
-    HALTED = "halted"
-    BROKEN = "broken"
-    CLOSED = "closed"
+# Of so many quick checks of an idle shard one is thorough: are there older entries to be moved, say.
+_THOROUGH_EVERY = 20
 
 
 class Shard:
@@ -65,25 +40,23 @@ class Shard:
 
     def __init__(
         self,
-        changelog: Changelog,
+        changelog: ChangelogPartition,
         table: Table,
-        tables: Tables,
-        writer: Writer | None,
+        tables: TableDirectory,
+        writer: TransactionalProducer | None,
         end_offset: int,
         stale_ms: int = DELETE_RETENTION_MS // 2,
     ) -> None:
         self.changelog, self.table, self._tables = changelog, table, tables
-        self.trouble, self._stale_ms = "", stale_ms
-        # When the table was last seen to be all that can be read, and how far that went.
-        self._current_at_ms, self._readable = clock.wall_ms(), end_offset
+        self.trouble, self._freshness, self._progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
         self._begin(writer, end_offset)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
-        self._tries = self._turns = self._glances = 0
+        self._checks = 0
 
-    def _begin(self, writer: Writer | None, end_offset: int) -> None:
-        self._writer, self._rescheduling, self.end_offset = writer, Rescheduling(), end_offset
-        self._begun_at = self.table.next_offset
-        self._failing, self._overlooked = "", False
+    def _begin(self, writer: TransactionalProducer | None, end_offset: int) -> None:
+        self._writer, self.end_offset, self._begun_at = writer, end_offset, self.table.next_offset
+        self._moves = RequestedMoves(self.changelog, self.table)
+        self._progress.restart()
         self.phase = Phase.STANDBY
         if writer is not None:
             log.info("shard %d: from %d to %d", self.changelog.partition, self.table.next_offset, end_offset)
@@ -96,11 +69,11 @@ class Shard:
             log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
     @classmethod
-    def open(cls, changelog: Changelog, around: Surroundings) -> Shard:
-        """Open it; the steps are those of the module's docstring.
+    def open(cls, changelog: ChangelogPartition, around: ShardContext) -> Shard:
+        """Open it; the steps are those of `retry.worker.shards.restore`.
 
         Raises:
-          TransactionFailed: the broker did not answer; nothing is held, try again later.
+          TransactionFailed: the broker did not answer; nothing is open, try again later.
         """
         writer, bounds = restore.fenced(changelog, around)
         try:
@@ -110,11 +83,11 @@ class Shard:
             raise
 
     @classmethod
-    def stand_by(cls, changelog: Changelog, around: Surroundings, bounds: Bounds) -> Shard:
+    def stand_by(cls, changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
         return cls(changelog, restore.table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
 
-    def take_over(self, around: Surroundings) -> bool:
+    def take_over(self, around: ShardContext) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
 
         Raises:
@@ -122,7 +95,7 @@ class Shard:
         """
         writer, bounds = restore.fenced(self.changelog, around)
         with self._folding:
-            self._look_at_age()
+            self._break_if_stale()
             if self.phase is Phase.STANDBY and not restore.is_within(self.table, bounds):
                 self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
             if self.phase is not Phase.STANDBY:
@@ -142,30 +115,24 @@ class Shard:
 
     def heard(self, readable: int, at_ms: int) -> None:
         """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
-        self._readable = readable
+        self._freshness.readable = readable
         if self.table.next_offset >= readable:
-            self._be_current(at_ms)
+            self._freshness.seen_current(at_ms)
 
-    def _be_current(self, at_ms: int) -> None:
-        # Once it was away for too long it stays so, whatever is heard later: a process may have been frozen, too.
-        if at_ms - self._current_at_ms <= self._stale_ms:
-            self._current_at_ms = at_ms
-
-    def _look_at_age(self) -> None:
-        """Others delete: a standby that was away for too long may have missed deletes that compaction has dropped since."""
-        if self.phase is Phase.STANDBY and clock.wall_ms() - self._current_at_ms > self._stale_ms:
+    def _break_if_stale(self) -> None:
+        if self.phase is Phase.STANDBY and self._freshness.is_stale():
             self._break("it has not been current for too long", unreadable=True)
 
     def lag(self) -> int:
         """How many changelog offsets a standby is behind what could be read when that was last asked."""
-        return max(0, self._readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
+        return max(0, self._freshness.readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
 
     def fold(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
             if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
                 return
-            self._look_at_age()
+            self._break_if_stale()
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
                 # Read again from further back, which would bring to life what is deleted later on.
@@ -179,7 +146,7 @@ class Shard:
             if records or next_offset != self.table.next_offset:
                 self._guarded_fold(records, next_offset)
             if last.error() is not None:
-                self._be_current(clock.wall_ms())
+                self._freshness.seen_current(clock.wall_ms())
             self._become_ready()
 
     def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:
@@ -215,10 +182,12 @@ class Shard:
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.page(after, rows_max)
 
-    def soon(self, until_ms: Sequence[int], rows_max: int) -> Soon:
-        """What is due by each of some times; see `Table.soon`. Nothing once it is closed."""
+    def soon(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
+        """What is due by each of some times; see `Table.estimate_due`. Nothing once it is closed."""
         with self._folding:
-            return Soon(None, [0] * len(until_ms)) if self.phase is Phase.CLOSED else self.table.soon(until_ms, rows_max)
+            if self.phase is Phase.CLOSED:
+                return DueEstimate(None, [0] * len(until_ms))
+            return self.table.estimate_due(until_ms, rows_max)
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """The first entries of every lane; see `Table.earliest`. None once it is closed."""
@@ -237,12 +206,12 @@ class Shard:
     def touch(self) -> None:
         """Note in the table when it was last seen to be current, so that an idle one does not grow stale."""
         with self._folding:
-            self._look_at_age()
+            self._break_if_stale()
             if self.phase in (Phase.READY, Phase.STANDBY):
-                self._guarded_fold([], self.table.next_offset, self._current_at_ms)
+                self._guarded_fold([], self.table.next_offset, self._freshness.current_at_ms)
 
-    def sweep(self, around: Surroundings, now_ms: int) -> Swept | None:
-        """Do one batch of what is to be rescheduled, and deliver one; None where it is not ready, or is swept already.
+    def sweep(self, around: ShardContext, now_ms: int) -> Swept | None:
+        """Move one batch of entries, where some are to move, and deliver one; None where it is not ready, or is swept already.
 
         What goes wrong changes the shard's phase; whoever owns it looks at that.
         """
@@ -251,37 +220,36 @@ class Shard:
         try:
             if self.phase is not Phase.READY or self._writer is None:
                 return None
-            limits = around.rows_max, around.bytes_max
-            if moved := migrate_v1_keys.step(self.table, self._writer, self.changelog, *limits):
-                self._turns += 1
-                log.info("shard %d: %d entries of the version before lanes moved", self.changelog.partition, moved)
+            if self._moves.migrate(self._writer, around):
+                self._progress.moved()
                 return NOTHING
-            if self._rescheduling.step(self.table, self._writer, self.changelog, around.judge, *limits):
-                log.info("shard %d: rescheduled, %s", self.changelog.partition, self._rescheduling.told())
+            self._moves.step(self._writer, around, now_ms)
+            limits = around.rows_max, around.bytes_max
             swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
+            if swept.deferred:
+                self._moves.entries_moved()
             if around.calls is not None:
                 delivery.step(around.calls, self.table, self._writer, self.changelog, around.gate, now_ms, around.rows_max)
-            self._overlooked = swept is NOTHING and self._is_overlooked(around.gate, now_ms)
-            self._turns, self._failing = self._turns + (not self._overlooked), ""
+            self._progress.swept(overlooked=swept is NOTHING and self._is_overlooked(around.gate, now_ms))
             return swept
         except TransactionAborted as error:
-            self._failing = str(error)
-            log.warning("shard %d: %s; again at the next sweep", self.changelog.partition, error)
+            self._progress.failed(str(error))
         except TransactionFailed as error:
+            self.is_still_ours = isinstance(error, ProducerSpent)
             self._break(f"{type(error).__name__}: {error}")
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
         except EntryUnreadable as error:
             self._halt(error)
         finally:
-            self._tries += 1
+            self._progress.tried()
             self._sweeping.release()
         return None
 
     def idle(self, now_ms: int) -> bool:
-        """Whether nothing is to be done here, as far as a glance tells; now and then it says no, for a closer look."""
-        self._glances += 1
-        if self._glances % _LOOK_EVERY == 0:
+        """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
+        self._checks += 1
+        if self._checks % _THOROUGH_EVERY == 0:
             return False
         if self.phase is Phase.READY and (self.table.controls or self.table.due_lanes(now_ms) or self.table.superseded(1)):
             return False
@@ -290,41 +258,34 @@ class Shard:
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
-        self._tries += 1
-        self._overlooked = False
+        self._progress.rest()
 
-    def _is_overlooked(self, gate: Gate, now_ms: int) -> bool:
+    def _is_overlooked(self, gate: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
-        known = {gate.known[lane] for lane in self.table.due_lanes(now_ms) if lane in gate.known}
-        due = {lane for lane in known if not lane.calls}
-        return bool(due) and not due <= gate.held(now_ms).keys()
+        lanes = {gate.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in gate.lanes}
+        due = {lane for lane in lanes if not lane.calls}
+        return bool(due) and not due <= gate.blocked(now_ms).keys()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HealthProbe]:
         """What must go on here; takes no lock, since whoever hangs may hold it."""
-        name, number = f"shard {self.changelog.partition}", self.changelog.partition
-        ready, offset = self.phase is Phase.READY, self.table.next_offset
+        offset = self.table.next_offset
         if self.phase is Phase.STANDBY:
-            return [Part(f"{name}: standing by", offset, place=self.changelog, offset=offset)]
-        if not ready and self.phase is not Phase.RESTORING:
+            return [HealthProbe(f"shard {self.changelog.partition}: standing by", offset, place=self.changelog, offset=offset)]
+        if self.phase not in (Phase.READY, Phase.RESTORING):
             return []
-        return [
-            # Behind a transaction that somebody left open there is nothing to read, for a new process either.
-            Part(f"{name}: folding", offset, place=self.changelog, offset=offset, shard=number),
-            Part(f"{name}: sweeping", self._tries, ready, shard=number),
-            Part(f"{name}: delivering", self._turns, self._overlooked, trouble=self._failing, shard=number),
-        ]
+        return self._progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
-    def rescheduling(self, around: Surroundings) -> str | None:
+    def rescheduling(self, around: ShardContext) -> str | None:
         """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
-        return self._rescheduling.about(self.table, around.judge) if self.phase is Phase.READY else None
+        return self._moves.about(around.judge) if self.phase is Phase.READY else None
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
-        self.trouble = trouble
-        self.unreadable = unreadable
-        self.phase = Phase.BROKEN
+        self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN
         log.warning("shard %d: to be opened again: %s", self.changelog.partition, trouble)
 
     unreadable = False
+    # Whether what broke it says that no other worker has taken over.
+    is_still_ours = False
 
     def close(self) -> None:
         """Finish what is under way and let go of the table and the producer."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backoff.rate_limit import Limit
+from retry.policies.limits import CircuitBreakerLimits
 from retry.policies.policy_file import parse
-from retry.policies.limits import Breaker
 
 TEXT = """
 defaults:
@@ -32,7 +32,10 @@ def test_limits_are_as_written() -> None:
     registry = parse(TEXT, "p.yaml")
     assert registry.team_limits == {"a": (Limit(100, 1_000), Limit(50_000, 86_400_000)), "b": (Limit(10, 3_600_000),)}
     assert registry.target_limits == {"a.retry": Limit(500, 1_000)}
-    assert registry.breakers == {"a.retry": Breaker(20, 60_000, 30_000), "b.retry": Breaker(1, 1, 86_400_000)}
+    assert registry.breakers == {
+        "a.retry": CircuitBreakerLimits(20, 60_000, 30_000),
+        "b.retry": CircuitBreakerLimits(1, 1, 86_400_000),
+    }
 
 
 def test_a_file_without_limits_has_none() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,13 +75,12 @@ def test_the_readme_shows_a_file_that_loads():
     readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     registry = parse(readme.partition("```yaml\n")[2].partition("```")[0], "README.md")
     route = registry.route("payments.orders.DLT")
-    assert replace(route.usual.policy, calendar=None) == DEFAULT
-    assert route.usual.policy.calendar is not None
-    assert [rule.plan.park for rule in route.rules] == [True, False, False]
+    assert (route.default_plan.policy, route.default_plan.retry_to) == (DEFAULT, "payments.orders.retry")
+    assert [rule.plan.park for rule in route.rules] == [True]
 
 
 def test_the_builtin_defaults_are_those_of_the_example():
-    assert parse(EXAMPLE, "p.yaml").default.usual.policy == DEFAULT == parse("", "p.yaml").default.usual.policy
+    assert parse(EXAMPLE, "p.yaml").default.default_plan.policy == DEFAULT == parse("", "p.yaml").default.default_plan.policy
 
 
 def test_the_inner_key_wins():
@@ -104,7 +102,7 @@ def test_a_calendar_is_inherited_replaced_and_switched_off():
     rules = "[{exception: A, quiet_hours: none}, {exception: B, align: none, quiet_hours: none}]"
     topic = f"{{dead_letters: x, retry_to: y, align: {{cron: '@hourly'}}, rules: {rules}}}"
     route = parse(f"{{defaults: {{quiet_hours: [{night}]}}, teams: {{t: {{topics: [{topic}]}}}}}}", "p.yaml").route("x")
-    assert route.usual.policy.calendar.text() == "aligned to @hourly UTC, quiet 22:00–06:00 UTC"
+    assert route.default_plan.policy.calendar.text() == "aligned to @hourly UTC, quiet 22:00–06:00 UTC"
     assert plan_for(route, "A").policy.calendar.text() == "aligned to @hourly UTC"
     assert plan_for(route, "B").policy.calendar is None
 

@@ -6,6 +6,7 @@ import pytest
 
 from retry.errors import PolicyFileInvalid
 from retry.policies.policy_file import parse
+from retry.policies.yaml_document import Own
 
 HEAD = """\
 defaults:
@@ -108,7 +109,10 @@ TAILS = [
     ("        rules:\n        - headers: {}\n", 9, f"{TOPIC}.rules[0].headers", "names no header"),
     ("        rules:\n        - headers:\n            x.y: 5\n", 10, f"{TOPIC}.rules[0].headers.x.y", "expected `str |"),
     ("        rules:\n        - headers: [x]\n", 9, f"{TOPIC}.rules[0].headers", "expected `mapping`"),
-    ("        rules:\n        - null_value: 1\n", 9, f"{TOPIC}.rules[0].null_value", "expected `bool`"),
+    ("        rules:\n        - null_value: 1\n", 9, f"{TOPIC}.rules[0].null_value", "a condition, true or false"),
+    ("        rules:\n        - null_value: cancel\n", 9, f"{TOPIC}.rules[0].null_value", "cancel are for the topic, the team"),
+    ("        null_value: true\n", 8, f"{TOPIC}.null_value", "retry or cancel here"),
+    ("        null_value: drop\n", 8, f"{TOPIC}.null_value", "retry or cancel here"),
     ("        rules:\n        - {null_value: true, ordered: 1}\n", 9, f"{TOPIC}.rules[0].ordered", "expected `bool`"),
     ("        rules:\n        - {attempt: 2, retry_to: '{origin}'}\n", 9,
      f"{TOPIC}.rules[0].retry_to", "{origin} is completed by the letter; say in allowed_targets"),
@@ -121,6 +125,8 @@ TAILS = [
     ("        aliases: {family: x}\n", 8, f"{TOPIC}.aliases.family", "is nothing that letters tell"),
     ("        aliases:\n          exception: []\n", 9, f"{TOPIC}.aliases.exception", "length >= 1"),
     ("        aliases:\n          exception: [x, 5]\n", 9, f"{TOPIC}.aliases.exception[1]", "expected `str`"),
+    ("        aliases: {exception: $.error}\n", 8, f"{TOPIC}.aliases.exception", "attempts alone may have one"),
+    ("        aliases: {attempts: '$.items[0]'}\n", 8, f"{TOPIC}.aliases.attempts", "is no path that is read"),
     ("        aliases: [x]\n", 8, f"{TOPIC}.aliases", "expected `mapping`"),
     ("        park_to: '{origin}'\n", 8, f"{TOPIC}.park_to", "not a topic name"),
     ("        allowed_targets: ['{origin}']\n", 8, f"{TOPIC}.allowed_targets[0]", "not a topic name"),
@@ -281,3 +287,41 @@ def test_p48_what_is_not_plain_yaml_is_refused(text, line, reason):
 def test_what_is_no_policy_file_is_refused(text, line, path):
     error = refused(text)
     assert (error.line, error.path) == (line, path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "topic"),
+    [
+        ("retry_to: app-changelog", "retry_to", "app-changelog"),
+        ("retry_to: r, park_to: app-calls", "park_to", "app-calls"),
+        ("retry_to: origin, allowed_targets: [a, app-outcomes]", "allowed_targets[1]", "app-outcomes"),
+        ("retry_to: r, rules: [{exception: A, retry_to: app-lineage}]", "rules[0].retry_to", "app-lineage"),
+        ("retry_to: r, park_to: __consumer_offsets", "park_to", "__consumer_offsets"),
+        ("retry_to: '{group}', allowed_targets: [__transaction_state]", "allowed_targets[0]", "__transaction_state"),
+        ("retry_to: r, dead_letters: app-parked", "dead_letters", "app-parked"),
+        ("retry_to: r, dead_letters: {pattern: app-.*}", "dead_letters.pattern", "app-changelog"),
+    ],
+)
+def test_topics_of_kafka_and_of_the_service_itself_are_refused_by_line_and_path(keys: str, path: str, topic: str) -> None:
+    own = Own(frozenset(f"app-{part}" for part in ("changelog", "outcomes", "lineage", "calls")), "app-parked")
+    keys = keys if "dead_letters" in keys else f"dead_letters: d, {keys}"
+    with pytest.raises(PolicyFileInvalid) as caught:
+        parse(f"teams:\n  pay:\n    topics:\n    - {{{keys}}}\n", "p.yaml", own=own)
+    assert (caught.value.line, caught.value.path) == (4, f"teams.pay.topics[0].{path}")
+    assert topic in caught.value.reason
+
+
+@pytest.mark.parametrize("key", ["topics", "allowed_targets", "park_to"])
+def test_tasks_neither_come_from_the_service_itself_nor_go_there(key: str) -> None:
+    written = {"topics": "[t]", "allowed_targets": "[a]", "park_to": "p"}
+    written[key] = written[key].replace(written[key].strip("[]"), "app-changelog")
+    text = "tasks:\n" + "".join(f"  {name}: {value}\n" for name, value in written.items())
+    with pytest.raises(PolicyFileInvalid) as caught:
+        parse(text, "p.yaml", own=Own(frozenset({"app-changelog"}), "app-parked"))
+    assert caught.value.line == 2 + list(written).index(key)
+    assert caught.value.path.startswith(f"tasks.{key}")
+    assert "the service's own topics" in caught.value.reason
+
+
+def test_letters_may_be_sent_to_the_parking_topic_of_the_service() -> None:
+    parse(f"{HEAD}        park_to: app-parked\n", "p.yaml", own=Own(frozenset({"app-changelog"}), "app-parked"))

@@ -74,14 +74,14 @@ def test_plans_are_cached_and_the_cache_is_bounded(registry):
     assert plan_for(route, "java.x") is plan_for(route, "java.x")
     for n in range(5_000):
         plan_for(route, f"x.{n}")
-    assert 0 < len(route._found) <= 1_024
+    assert 0 < len(route._by_names) <= 1_024
 
 
 def test_a_monstrous_class_name_is_matched_but_not_kept(registry):
     route = registry.route("a.DLT")
     for names in ({"exception": "java." + "x" * 1_000_000}, {"exception": "java.x", "stage": "y" * 1_000}):
         assert plan(route, case(**names)).name == "second/a.DLT#1"
-    assert not route._found
+    assert not route._by_names
 
 
 def test_routes_are_cached_and_the_cache_is_bounded(registry):
@@ -96,7 +96,7 @@ def test_a_registry_cannot_be_changed(registry):
     with pytest.raises(dataclasses.FrozenInstanceError):
         registry.default = None
     with pytest.raises(dataclasses.FrozenInstanceError):
-        registry.default.usual.park = True
+        registry.default.default_plan.park = True
 
 
 @given(st.text(max_size=300), st.none() | st.text(max_size=300))

@@ -1,0 +1,61 @@
+"""The report as lines for a terminal: what became of the letters of each policy, why they parked, which attempts recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from retry.analytics.html.format import count, duration, moment, name, share
+from retry.analytics.text_table import aligned
+
+_NAME_CHARS_MAX = 40
+_COUNTS = ("letters", "recovered", "parked", "expired", "unknown", "waiting", "retries")
+_POLICIES = ("team", "policy", "letters", "recovered", "parked", "old", "open", "waiting", "retries", "late p99")
+
+
+def lines(findings: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of at most a hundred columns for names of usual length, of what `retry.analytics.findings` gives."""
+    totals, period, saving = findings["totals"], findings["period"], findings["saving"]
+    yield f"Letters that failed from {moment(period['since_ms'])} to {moment(period['until_ms'])} UTC: {count(totals['letters'])}"
+    yield f"{share(totals['recovery'])} of those that ended recovered, half of them within {duration(totals['p50_ms'])}"
+    yield f"{count(totals['wasted'])} of {count(totals['retries'])} retries were sent for letters that parked in the end"
+    if saving["retries"] > 0:
+        yield f"{count(saving['retries'])} of {count(saving['of'])} can be left out: see `retry analytics advise`"
+    yield ""
+    yield from aligned([_POLICIES, *_policies(findings)], names=2)
+    if findings["parked_by_reason"]:
+        yield ""
+        rows = [(*_names(row, "team", "policy", "reason"), count(row["letters"])) for row in findings["parked_by_reason"]]
+        yield from aligned([("team", "policy", "parked because of", "letters"), *rows], names=3)
+    if findings["survival_by_attempt"]:
+        yield ""
+        rows = [(*_names(row, "team"), *_attempt(row)) for row in findings["survival_by_attempt"]]
+        yield from aligned([("team", "attempt", "retries that ended", "recovered", "chance"), *rows], names=1)
+    yield from _notes(findings)
+
+
+def _policies(findings: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    late = {(row["team"], row["policy"]): row["p99_ms"] for row in findings["lateness"]}
+    for row in findings["comparison"]:
+        late_ms = late.get((row["team"], row["policy"]))
+        yield (*_names(row, "team", "policy"), *(count(row[each]) for each in _COUNTS), duration(late_ms))
+    if len(findings["comparison"]) > 1:
+        yield ("all", "", *(count(findings["totals"][each]) for each in _COUNTS), "")
+
+
+def _attempt(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return str(row["attempt"]), count(row["at_risk"]), count(row["recovered"]), share(row["hazard"])
+
+
+def _names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:
+    return tuple(name(row[column], _NAME_CHARS_MAX) for column in columns)
+
+
+def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
+    if findings["assumed"]:
+        yield ""
+        yield f"{count(findings['assumed'])} recovered retries count as consumed when they were sent: no group is named for them"
+    if findings["not_counted"]:
+        yield ""
+        reasons = (f"{count(row['records'])} {name(row['why'])}" for row in findings["not_counted"])
+        yield f"records not counted: {', '.join(reasons)}"

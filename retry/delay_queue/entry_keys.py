@@ -1,0 +1,225 @@
+"""The key of an entry, byte for byte: its lane, when it is due, and which letter or name it is of.
+
+Key, so that within a lane byte order is delivery order, and no two letters ever share one:
+
+    lane, 9 bytes | due_at_ms + 2**63, 8 bytes big-endian | [order, 8 bytes] | source topic, UTF-8 | 0x00
+    | partition, 4 bytes | offset, 8 bytes
+
+A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
+is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
+
+A named entry (0x03) can be replaced and cancelled. In the place of `order` it has
+
+    name, 16 bytes | version, 8 bytes big-endian
+
+Of the entries of one name the one of the greatest version counts, of one version that of the latest due time; all others
+are superseded, and so is everything that a cancel is greater than: a key in the lane of eight zero bytes. See
+`retry.delay_queue.table.named_entries`.
+
+The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
+key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+from retry.errors import EntryUnreadable
+
+_BIAS = 1 << 63
+_DUE = struct.Struct(">Q")
+_TAIL = struct.Struct(">IQ")
+PLAIN, ORDERED, NAMED = 1, 2, 3
+LANE_BYTES = 9
+NAME_BYTES, VERSION_BYTES = 16, 8
+_DUE_END = LANE_BYTES + _DUE.size
+_ORDER_END = _DUE_END + 8
+_NAME_END = _DUE_END + NAME_BYTES
+_VERSION_END = _NAME_END + VERSION_BYTES
+# Where what names the letter begins, by kind.
+_LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
+DUE_MS_MAX = _BIAS - 1
+# Entries that nobody tells apart: of tests, and of users who have no teams.
+COMMON = bytes([PLAIN]) + bytes(8)
+# Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
+LANELESS = bytes([PLAIN]) + b"\xff" * 8
+# Where nulls of dead-letter topics lie until what they cancel is parked; see `retry.delivery.cancel`.
+NULLS = bytes([PLAIN]) + b"\xff" * 7 + b"\xfe"
+# Nothing is delivered from these.
+UNDELIVERED = frozenset({LANELESS, NULLS})
+# Cancels lie here: they end what they are greater than, and nothing is ever delivered from it.
+CANCEL = bytes([NAMED]) + bytes(8)
+_LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
+
+
+class Source(NamedTuple):
+    """Where an entry came from and when it is due: what its key says."""
+
+    due_at_ms: int
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.due_at_ms}/{self.topic}/{self.partition}/{self.offset}"
+
+
+@lru_cache(100_000)
+def lane(team: str, topic: str, destination: str, ordered: bool = False) -> bytes:
+    """The lane of a team's entries from one dead-letter topic for one destination."""
+    names = "\0".join((team, topic, destination)).encode()
+    return bytes([ORDERED if ordered else PLAIN]) + hashlib.blake2b(names, digest_size=8).digest()
+
+
+@lru_cache(100_000)
+def named_lane(team: str, topic: str, destination: str) -> bytes:
+    """The lane of a team's named entries from one topic for one destination: a topic, or the origin of what is called."""
+    return bytes([NAMED]) + lane(team, topic, destination)[1:]
+
+
+def name(source: str, topic: str, given: bytes) -> bytes:
+    """16 bytes for the name that was given to an entry from this topic; each kind of entry source has names of its own."""
+    return hashlib.blake2b(given, digest_size=NAME_BYTES, key=_namespace(source, topic)).digest()
+
+
+@lru_cache(10_000)
+def _namespace(source: str, topic: str) -> bytes:
+    return hashlib.sha256(f"{source}\0{topic}".encode()).digest()
+
+
+def shard_of(name: bytes, shards: int) -> int:
+    """Where all entries of a name wait."""
+    return crc32(name) % shards
+
+
+def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
+    """The key of an entry with a name.
+
+    Args:
+      version: of those of one name the greatest counts, 0 to 2**64 - 1: the offset of the record that asks for it, say.
+      stem, offset: where it came from, as for `key`.
+    """
+    return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
+
+
+def order(team: str, topic: str, record_key: bytes) -> bytes:
+    """What entries have in common that must not overtake each other, 8 bytes; goes before the stem of an ordered key."""
+    return hashlib.blake2b(record_key, digest_size=8, key=hashlib.sha256(f"{team}\0{topic}".encode()).digest()).digest()
+
+
+@lru_cache(10_000)
+def key_stem(topic: str, partition: int) -> bytes:
+    """The part of the key that all letters of one partition share; `key` takes it ready-made."""
+    return topic.encode() + b"\0" + partition.to_bytes(4, "big")
+
+
+def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
+    """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
+    return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
+
+
+def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
+    """The smallest possible key of an entry of this lane due at `due_at_ms`: for the ends of a scan."""
+    try:
+        return lane + _DUE.pack(due_at_ms + _BIAS)
+    except struct.error:
+        return lane + _DUE.pack(max(-_BIAS, min(due_at_ms, DUE_MS_MAX)) + _BIAS)
+
+
+def lane_end(lane: bytes) -> bytes:
+    """The smallest key beyond this lane."""
+    return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
+
+
+def laneless(entry_key: bytes) -> bool:
+    """Whether it is the key of an entry that the version before lanes wrote."""
+    return entry_key[LANE_BYTES : LANE_BYTES + 1] < b"\x80" and _LANELESS.fullmatch(entry_key) is not None
+
+
+def with_lane(laneless_key: bytes, lane: bytes = LANELESS) -> bytes:
+    """The same key in a lane."""
+    return lane + laneless_key[1:]
+
+
+def without_lane(entry_key: bytes) -> bytes:
+    """The key of a plain entry as the version before lanes wrote it."""
+    return entry_key[:1] + entry_key[LANE_BYTES:]
+
+
+def lane_of(entry_key: bytes) -> bytes:
+    """The lane of an entry."""
+    return entry_key[:LANE_BYTES]
+
+
+def in_lane(entry_key: bytes, lane: bytes) -> bytes:
+    """The key of the same entry in another lane of its kind."""
+    return lane + entry_key[LANE_BYTES:]
+
+
+def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
+    """The key of the same entry at another due time."""
+    return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
+
+
+def due_at_ms(entry_key: bytes) -> int:
+    """When the entry of this key is due, milliseconds since 1970."""
+    return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
+
+
+def order_of(ordered_key: bytes) -> bytes:
+    """The order of an ordered key."""
+    return ordered_key[_DUE_END:_ORDER_END]
+
+
+def name_of(named_key: bytes) -> bytes:
+    """The name of a named key."""
+    return named_key[_DUE_END:_NAME_END]
+
+
+def version_of(named_key: bytes) -> int:
+    """The version of a named key."""
+    return int.from_bytes(named_key[_NAME_END:_VERSION_END], "big")
+
+
+def letter(entry_key: bytes) -> bytes:
+    """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
+    return entry_key[_LETTER_AT[entry_key[0]] :]
+
+
+def source(entry_key: bytes) -> Source:
+    """What a key says.
+
+    Raises:
+      EntryUnreadable: not the key of an entry.
+    """
+    start = _LETTER_AT.get(entry_key[0], 0) if entry_key else 0
+    try:
+        partition, offset = _TAIL.unpack(entry_key[-_TAIL.size :])
+        topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
+    if not start or not topic or end != 0:
+        raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
+    return Source(due_at_ms(entry_key), topic, partition, offset)
+
+
+def source_from_text(text: str) -> Source:
+    """The source that a text names: `<due_at_ms>/<topic>/<partition>/<offset>`.
+
+    Raises:
+      ValueError: not of that form.
+    """
+    due, topic, partition, offset = text.split("/")
+    source = Source(int(due), topic, int(partition), int(offset))
+    if not (0 <= source.partition < 1 << 32 and 0 <= source.offset < 1 << 63):
+        raise ValueError(f"{text}: no such partition or offset")
+    return source
+
+
+FIRST_KEY = bytes([PLAIN])
+END_KEY = bytes([NAMED + 1])

@@ -1,0 +1,151 @@
+"""The value of an entry, byte for byte: what is to be delivered, and where to.
+
+Envelope: a MessagePack array whose first element is the format's version. It is written once, at intake, and copied
+as bytes from the changelog to the table; only the sweep decodes it. See `retry.format_versions`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from retry import format_versions
+from retry.delay_queue.entry_keys import CANCEL, DUE_MS_MAX, NAMED, named_key
+from retry.delay_queue.recurrence import Recurrence
+from retry.errors import EntryNewer, EntryUnreadable
+from retry.record import Headers
+
+# librdkafka gives consumers none of the headers of a record that has more: none is written with more, ours included.
+HEADERS_MAX = 100_000
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
+    """What is sent when the time comes, complete: the sweep adds nothing and asks nobody.
+
+    Attributes:
+      destination: the topic.
+      key, value, headers: as they will be sent; `None` is a null, not an empty value.
+      timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
+      team: whose letter it is, for metrics.
+      failed_at_ms: when the failure happened that it was made for; None in those of the version before, which did not say.
+    """
+
+    destination: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+    team: str
+    failed_at_ms: int | None = None
+
+
+class Also(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record that is published beside a delivery, in its transaction and before it.
+
+    Attributes:
+      partition: None where the key decides.
+      copies_entry: whether it has the entry's own value, and its headers before those here; `value` is None then.
+    """
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    copies_entry: bool = False
+    headers: Headers = []
+
+
+class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An HTTP call in place of a record: what `destination`, `value` and `headers` of its entry leave open.
+
+    Attributes:
+      url: whole; the entry's destination is its origin, `https://host:port`.
+      id: of the message, the same at each attempt.
+      attempt: number of the next one, from 1.
+      policy: by which it is retried, as the policy file writes one; empty where it is not.
+    """
+
+    url: str
+    method: str = "POST"
+    id: str = ""
+    attempt: int = 1
+    policy: str = ""
+    timeout_ms: int = 10_000
+
+
+class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
+    """What a named entry has besides; a reader of plain ones passes over it.
+
+    Attributes:
+      also: what is published in the same transaction, before the delivery itself.
+      plan: when it comes again; None where it does not.
+      call: what is called, where that is no topic.
+    """
+
+    also: tuple[Also, ...] = ()
+    plan: Recurrence | None = None
+    call: Call | None = None
+
+
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Entry).decode
+_decode_named = msgspec.msgpack.Decoder(Named).decode
+_fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+def decode(envelope: bytes) -> Entry:
+    """The entry in an envelope.
+
+    Raises:
+      EntryNewer: an envelope of a newer version.
+      EntryUnreadable: no envelope. Nothing may be sent on a guess.
+    """
+    try:
+        return _decode(envelope)
+    except msgspec.MsgspecError as error:
+        raise _no_entry(envelope, error) from error
+
+
+def decode_named(envelope: bytes) -> Named:
+    """The named entry in an envelope; what plain ones lack is empty.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `decode`.
+    """
+    try:
+        return _decode_named(envelope)
+    except msgspec.MsgspecError as error:
+        raise _no_entry(envelope, error) from error
+
+
+def decode_as(entry_key: bytes, envelope: bytes) -> Entry:
+    """The entry of this key: a `Named` where that is a name's.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `decode`.
+    """
+    return decode_named(envelope) if entry_key[0] == NAMED else decode(envelope)
+
+
+def _no_entry(envelope: bytes, error: Exception) -> EntryUnreadable:
+    check_version(envelope)
+    return EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}")
+
+
+def check_version(envelope: bytes) -> None:
+    """Look at an envelope's version and at nothing else.
+
+    Raises:
+      EntryNewer: it is one that only newer versions know.
+    """
+    try:
+        version = msgspec.msgpack.decode(_fields(envelope)[0])
+    except (msgspec.MsgspecError, IndexError):
+        return
+    if format_versions.ENVELOPE.newer(version):
+        raise EntryNewer(format_versions.ENVELOPE.told(version))
+
+
+def cancel(name: bytes, version: int, stem: bytes, offset: int) -> tuple[bytes, bytes]:
+    """Key and envelope of a record that ends what waits under a name up to this version, that one included."""
+    return named_key(DUE_MS_MAX, name, version, stem, offset, CANCEL), _CANCELLED
+_CANCELLED = encode(Entry("", None, None, [], None, ""))

@@ -1,0 +1,198 @@
+"""How entries of each kind get into RocksDB and out of it: plain ones, ordered ones (queues), and named ones.
+
+A writer has a method for each way in which a table learns that an entry is put or deleted; of ordered entries, `replace` is for
+the latter two:
+
+    fold      the changelog says so
+    forget    `due` handed it out, and a transaction of ours deleted it; the fold may have deleted the row meanwhile
+    drop      a transaction of ours deleted it without a scan; the row may be there, or not
+
+They return by how many more entries wait, where they do not write that themselves. All of them run under the lock of the table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+
+from retry.delay_queue.entry_keys import END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN
+from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.interface import ChangelogRow
+from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
+from retry.delay_queue.table.superseded_entries import Superseded
+from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
+from retry.delay_queue.table.watermarks import Watermarks
+
+Put = tuple[bytes, bytes]
+# Writes a batch, told by how many more entries wait.
+Write = Callable[[WriteBatch, int], None]
+
+
+def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
+    """Keys of entries by their first byte, each kind in the order of these."""
+    kinds: defaultdict[int, list[bytes]] = defaultdict(list)
+    for key in keys:
+        kinds[key[0]].append(key)
+    return kinds
+
+
+class PlainEntries:
+    """One row each, under the entry's own key."""
+
+    def __init__(self, db: Database, watermarks: Watermarks) -> None:
+        self._db, self._watermarks = db, watermarks
+
+    def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
+        """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
+
+        Nearly all rows are plain: sorted by kind beforehand, each would be looked at once more.
+        """
+        put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
+        deleted: list[bytes] = []
+        others: list[ChangelogRow] = []
+        for key, value in rows:
+            if key[0] != PLAIN:
+                others.append((key, value))
+            elif value is not None:
+                put(key, value)
+                puts += 1
+                lane = key[:LANE_BYTES]
+                if key < lowest.get(lane, END_KEY):
+                    lowest[lane] = key
+            elif key >= low(key[:LANE_BYTES]):
+                # One below the watermark is our own, read back: `forget` has done it already.
+                deleted.append(key)
+        deleted = self._db.there(deleted)
+        for key in deleted:
+            batch.delete(key)
+            self._watermarks.deleted(key)
+        self._watermarks.put(lowest)
+        return puts - len(deleted), others
+
+    def forget(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
+        """Delete what was handed out; what the fold has `deleted` before is no more counted."""
+        delete = batch.delete
+        for key in keys:
+            delete(key)
+        return sum(key in deleted for key in keys) - len(keys) if deleted else -len(keys)
+
+    def drop(self, keys: Sequence[bytes], batch: WriteBatch) -> int:
+        """Delete those that have a row."""
+        keys = [key for key in keys if self._db.get(key) is not None]
+        for key in keys:
+            batch.delete(key)
+        return -len(keys)
+
+
+class OrderedEntries:
+    """Queues by record key; see `retry.delay_queue.table.ordered_entries`.
+
+    Each change of a queue is written at once, since the next one reads it. Cut short, all of them are folded once more,
+    which changes nothing.
+    """
+
+    def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
+        self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
+
+    def fold(self, rows: Sequence[ChangelogRow], write: Write) -> None:
+        """Let entries join and leave their queues, as the changelog says."""
+        for key, value in rows:
+            if self._unfolded.is_news(key, value):
+                effect = ordered_entries.drop(self._db, key) if value is None else ordered_entries.put(self._db, key, value)
+                self._write(effect, write)
+
+    def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
+        """A transaction of ours did it: replacements take their places in the queues, then the others leave."""
+        for key, envelope in replacements:
+            self._unfolded.put(key)
+            self._write(ordered_entries.put(self._db, key, envelope), write)
+        for key in keys:
+            self._unfolded.dropped(key)
+            self._write(ordered_entries.drop(self._db, key), write)
+
+    def _write(self, effect: ordered_entries.OrderEffect, write: Write) -> None:
+        batch = new_batch()
+        for key, value in effect.changes.items():
+            if value is None:
+                batch.delete(key)
+                continue
+            batch.put(key, value)
+            if key[0] == ORDERED:
+                self._watermarks.put({key[:LANE_BYTES]: key})
+        if effect.changes:
+            write(batch, effect.waiting)
+
+
+class NamedEntries:
+    """Of each name the greatest version; see `retry.delay_queue.table.named_entries`.
+
+    Attributes:
+      superseded: rows of those that count no more.
+    """
+
+    def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
+        self._db, self._watermarks, self._unfolded, self.superseded = db, watermarks, unfolded, Superseded(db)
+
+    def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
+        """Put and delete what the changelog says."""
+        low, is_news = self._watermarks.low, self._unfolded.is_news
+        # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back.
+        return self._change(
+            [
+                (key, value)
+                for key, value in rows
+                if is_news(key, value) and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]))
+            ],
+            batch,
+        )
+
+    def forget(self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch) -> int:
+        """Delete what was handed out, and put what replaces it; `deleted` are those that the fold has deleted before."""
+        replaced = {named_entries.pointer(key) for key, _ in replacements}
+        changes: list[ChangelogRow] = [*replacements]
+        alone = 0
+        for key in keys:
+            self._unfolded.dropped(key)
+            pointer = named_entries.pointer(key)
+            if self.superseded.count or pointer in replaced or key in deleted:
+                changes.append((key, None))
+            else:
+                # It counts still, and there is no other of its name.
+                batch.delete(key)
+                batch.delete(pointer)
+                alone += 1
+        return self._put_early(changes, batch) - alone
+
+    def drop(self, keys: Sequence[bytes], replacements: Sequence[Put], batch: WriteBatch) -> int:
+        """Delete what may be there, and put what replaces it."""
+        for key in keys:
+            self._unfolded.dropped(key)
+        return self._put_early([*replacements, *((key, None) for key in keys)], batch)
+
+    def _put_early(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
+        """Change rows before the fold says so."""
+        for key, value in rows:
+            if value is not None:
+                self._unfolded.put(key)
+        return self._change(rows, batch)
+
+    def _change(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
+        waiting, lowest = 0, dict[bytes, bytes]()
+        for effect in named_entries.effects(self._db, named_entries.by_name(rows)) if rows else ():
+            waiting += effect.waiting
+            self.superseded.changed(effect.superseded)
+            for row, value in effect.changes.items():
+                if value is None:
+                    batch.delete(row)
+                    if row[0] == NAMED:
+                        # `forget` is to look at what became of it, if `due` handed it out.
+                        self._watermarks.deleted(row)
+                    continue
+                batch.put(row, value)
+                if row[0] == NAMED:
+                    lane = row[:LANE_BYTES]
+                    lowest[lane] = min(lowest.get(lane, END_KEY), row)
+                elif row[:1] == named_entries.FIRST_SUPERSEDED:
+                    self.superseded.put(row)
+        self._watermarks.put(lowest)
+        return waiting

@@ -1,0 +1,180 @@
+"""Cancelling: what a null on a dead-letter topic cancels is parked, a batch between two sweeps. For `null_value: cancel`.
+
+The null itself is an entry that is to be parked. Intake puts it into a lane from which nothing is delivered, in the shard
+where all letters of its record key wait: it is the request. The effects of one batch, in their order, and what a crash after
+each costs:
+
+1. read the next entries, and find those that are cancelled            nothing
+2. begin a transaction                                                 nothing
+3. put each as one that parks, then a null for its old key, and tell
+   the record of lineages                                              nothing: all are undone
+4. with the last batch, put the requests into the lane that they are
+   delivered from, and nulls for their old keys                        nothing: the same
+5. commit                                                              nothing: all stand; the next owner of the shard begins
+                                                                       anew, and finds parked what was moved
+6. drop the old rows from the table, before anything is swept          nothing: the fold finds the same nulls
+
+Sweeps go on in between: what is due before its turn comes is sent. Entries that wait behind another are looked at first, as in
+`retry.delivery.reschedule`, and once more in the end: a letter of the same key may come in from a partition with a lower number,
+and take the front from one that was there.
+
+Between its null and its put, in our own transaction, and the fold of that put an entry is in no table. So nothing is read
+until all is folded that was moved before, and what is rescheduled meanwhile, to any place, has all of it begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
+from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery import move_entries
+from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.delivery.sweep import ChangelogPartition, SweepWriter
+
+_PAGE = 256
+# What waits behind another, what waits in front, and again what waits behind.
+_PASSES, _IN_FRONT = 3, 1
+
+
+class Cancelling:
+    """How far the nulls of one shard have been followed. Kept in memory only: after a restart it begins anew."""
+
+    def __init__(self) -> None:
+        self.seen = self.moved = 0
+        self._nulls: list[tuple[bytes, bytes]] = []
+        # By topic and partition of the dead letters, and by record key, the offset below which letters are cancelled.
+        self._below: dict[tuple[str, int], dict[bytes, int]] = {}
+        self._topics: set[str] = set()
+        self._cursor, self._pass = b"", 0
+        # The fold must have come so far before anything is read; None where that is to be asked for.
+        self._settled_at: int | None = 0
+
+    def settle(self) -> None:
+        """Entries were moved, and the fold is to tell where they are now."""
+        self._settled_at = None
+
+    def restart(self) -> None:
+        """Entries are being moved to any place: what was looked at says nothing any more."""
+        self._nulls = []
+        self.settle()
+
+    def told(self) -> str:
+        """How far the last nulls have come."""
+        return f"{self.seen} entries looked at, {self.moved} letters cancelled"
+
+    def step(
+        self,
+        table: Table,
+        writer: SweepWriter,
+        changelog: ChangelogPartition,
+        judge: Redecider,
+        now_ms: int,
+        rows_max: int,
+        bytes_max: int,
+        end: Callable[[], int],
+    ) -> bool:
+        """Do one batch of what nulls ask for, and say whether that was the last for them.
+
+        Args:
+          end: tells where the changelog partition ends now.
+
+        Raises:
+          TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
+          TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
+        """
+        if not self._nulls and not self._begin(table, rows_max, bytes_max):
+            return False
+        if self._settled_at is None:
+            self._settled_at = end()
+        if table.next_offset < self._settled_at:
+            return False
+        moves, seen, cursor = self._batch(table, judge, now_ms, rows_max, bytes_max)
+        ended = cursor is None and self._pass == _PASSES - 1
+        self._commit(table, writer, changelog, judge, moves, self._nulls if ended else [])
+        self.seen, self.moved = self.seen + seen, self.moved + len(moves)
+        self._pass, self._cursor = self._pass + (cursor is None), cursor or b""
+        if ended:
+            self._nulls = []
+        return ended
+
+    def _begin(self, table: Table, rows_max: int, bytes_max: int) -> bool:
+        """Take the nulls that wait, for which one look at all entries does."""
+        self._nulls = table.due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
+        self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
+        for key, envelope in self._nulls:
+            where, record_key = entry_keys.source(key), envelopes.decode(envelope).key
+            if record_key is not None:
+                below = self._below.setdefault((where.topic, where.partition), {})
+                below[record_key] = max(where.offset, below.get(record_key, 0))
+        self._topics = {topic for topic, _ in self._below}
+        return bool(self._nulls)
+
+    def _batch(
+        self, table: Table, judge: Redecider, now_ms: int, rows_max: int, bytes_max: int
+    ) -> tuple[list[Redecision], int, bytes | None]:
+        """What is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
+        moves: list[Redecision] = []
+        seen, at = 0, self._cursor
+        while page := self._page(table, at, min(_PAGE, rows_max - seen)):
+            for cursor, key, envelope in page:
+                at, seen = cursor, seen + 1
+                if key[0] == NAMED:
+                    # The last kind there is, and no letters.
+                    return moves, seen, None
+                wanted = entry_keys.source(key).topic in self._topics
+                if not wanted and self._pass == _IN_FRONT:
+                    # All of a lane are from one topic.
+                    at = entry_keys.lane_end(entry_keys.lane_of(key))
+                    break
+                if wanted and (parked := self._cancelled(judge, key, envelope, now_ms)) is not None:
+                    moves.append(parked)
+                    bytes_max -= len(parked.packed.envelope)
+                if bytes_max <= 0:
+                    return moves, seen, at
+            if seen >= rows_max:
+                return moves, seen, at
+        return moves, seen, None
+
+    def _page(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        if self._pass != _IN_FRONT:
+            return table.behind(after, rows_max)
+        return [(key, key, envelope) for key, envelope in table.page(after, rows_max)]
+
+    def _cancelled(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int) -> Redecision | None:
+        """The entry as one that parks, if it is cancelled."""
+        where = entry_keys.source(key)
+        below = self._below.get((where.topic, where.partition))
+        if below is None:
+            return None
+        record_key = envelopes.decode(envelope).key
+        if record_key is None or where.offset >= below.get(record_key, 0):
+            return None
+        anew = judge.cancelled(key, envelope, now_ms)
+        return None if anew is None or anew.move is Move.UNCHANGED else anew
+
+    def _commit(
+        self,
+        table: Table,
+        writer: SweepWriter,
+        changelog: ChangelogPartition,
+        judge: Redecider,
+        moves: list[Redecision],
+        ended: list[tuple[bytes, bytes]],
+    ) -> None:
+        if not moves and not ended:
+            return
+        nulls: list[ChangelogRow] = []
+        for key, envelope in ended:
+            nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
+        move_entries.commit(writer, changelog, judge, moves, nulls)
+        table.drop([each.key for each in moves])
+        if ended:
+            table.forget([key for key, _ in ended])
+
+
+def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
+    """The key under which a null that was followed goes where its envelope says."""
+    entry = envelopes.decode(envelope)
+    return entry_keys.in_lane(key, entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination))

@@ -1,0 +1,47 @@
+"""Entries that are moved while they wait, and what is to be remembered of that.
+
+A letter that comes back without headers is known by the time its send was due. So the record of lineages is told of the
+new time, in the transaction of the move. Every partition of it is: nothing else would come behind the row of the send
+for a worker that reads one partition after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retry.delay_queue import entry_keys
+from retry.delay_queue.table.interface import ChangelogRow
+from retry.delivery.redecide import Redecider, Redecision
+from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.intake import attempts
+
+
+def commit(
+    writer: SweepWriter,
+    changelog: ChangelogPartition,
+    judge: Redecider,
+    moves: Sequence[Redecision],
+    ended: Sequence[ChangelogRow],
+) -> None:
+    """Move entries, and write what ends with that, in one transaction.
+
+    Raises:
+      TransactionFailed: nothing is known to be moved.
+    """
+    rows: list[ChangelogRow] = []
+    for each in moves:
+        # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
+        rows += [(each.packed.key, each.packed.envelope), (each.key, None)]
+    writer.begin()
+    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in [*rows, *ended]])
+    for topic, partition in judge.lineages if moves else ():
+        writer.write(topic, partition, attempts.records(map(_remembered, moves), moves=True))
+    writer.commit()
+
+
+def _remembered(move: Redecision) -> attempts.LineageFields:
+    topic, entry = entry_keys.source(move.key).topic, move.entry
+    number = attempts.counted(attempts.from_header(move.history.id), topic)
+    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
+    due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)
+    return attempts.moved(number, fingerprint, due_ms, (move.history.made or 0) + 1)

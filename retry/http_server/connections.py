@@ -1,0 +1,122 @@
+"""Connections that wait for their other side do not do so for ever, nor keep others out.
+
+- One that does not send its request, or does not read its answer, is closed after some seconds.
+- There are at most so many, far fewer than the process may have files open. One more takes the place of the one that has waited
+  for the longest, so a probe gets in whatever else is connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from email.utils import formatdate
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from retry.clock import wall_ms
+
+KEEP_ALIVE_S = 30
+_HEAD_S, _BODY_S, _STALLED_S = 10.0, 30.0, 30.0
+_LOOK_S = 1.0
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+    b"Connection: close\r\n\r\n"
+)
+
+
+class Connection(H11Protocol):
+    """One connection, which knows since when it waits for its other side."""
+
+    server_state: Connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._unsent_bytes, self._moved_s = 0, self.loop.time()
+        self._expect_within(_HEAD_S)
+        self.server_state.admit(self)
+
+    def _expect_within(self, seconds: float) -> None:
+        self._since_s = self.loop.time()
+        self._overdue_s = self._since_s + seconds
+
+    def data_received(self, data: bytes) -> None:
+        self.server_state.tell_date(self.config)
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._expect_within(_BODY_S)
+
+    def on_response_complete(self) -> None:
+        # uvicorn ends the wait for the first byte of the next request; that it then comes to an end is looked after here.
+        self._expect_within(KEEP_ALIVE_S + _HEAD_S)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_BAD_REQUEST + msg.encode())
+        self.transport.close()
+
+    def waits_since_s(self) -> float:
+        """Since when it waits to be sent more, or to be read from; infinite while an answer is being made or read."""
+        if self.transport.get_write_buffer_size():
+            return self._moved_s if self.loop.time() - self._moved_s > 2 * _LOOK_S else math.inf
+        working = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        return math.inf if working else self._since_s
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Whether it has waited for too long; to be asked regularly."""
+        before, self._unsent_bytes = self._unsent_bytes, self.transport.get_write_buffer_size()
+        if self._unsent_bytes < before or not self._unsent_bytes:
+            self._moved_s = now_s
+        if self._unsent_bytes:
+            return now_s - self._moved_s > _STALLED_S
+        return now_s > self._overdue_s and self.waits_since_s() < math.inf
+
+    def abort(self) -> None:
+        """Close it, whatever it has still to send."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """As the server is to end: without waiting for who does not read."""
+        if self.flow.write_paused:
+            self.abort()
+        else:
+            super().shutdown()
+
+
+class Connections(ServerState):
+    """All connections of a server, of which there are at most so many."""
+
+    connections: set[Connection]  # type: ignore[assignment]
+
+    def __init__(self, connections_max: int) -> None:
+        super().__init__()
+        self._max, self._looking, self._date_s = connections_max, False, 0
+
+    def admit(self, new: Connection) -> None:
+        """Make room for one more; it has none itself where all others are being answered."""
+        if len(self.connections) > self._max:
+            oldest = min(self.connections - {new}, key=Connection.waits_since_s)
+            (new if oldest.waits_since_s() == math.inf else oldest).abort()
+        if not self._looking:
+            self._look_later(new.loop)
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = bool(self.connections)
+        if self._looking:
+            loop.call_later(_LOOK_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        for connection in list(self.connections):
+            if connection.is_overdue(loop.time()):
+                connection.abort()
+        self._look_later(loop)
+
+    def tell_date(self, config: uvicorn.Config) -> None:
+        """What every answer begins with: uvicorn would work it out every second, also while nobody asks."""
+        if (now_s := wall_ms() // 1_000) != self._date_s:
+            self._date_s = now_s
+            self.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode()), *config.encoded_headers]

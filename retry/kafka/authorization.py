@@ -1,0 +1,101 @@
+"""What this user may do on the brokers, and what to say where it may not.
+
+A refusal of what is only useful means that something is not known. A refusal of what is needed is said in one line that names
+the resource, the operation, and the command that grants it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from retry.errors import RightMissing
+
+TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"
+READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS, CREATE = "read", "write", "describe", "describe-configs", "create"
+_REFUSALS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: TOPIC,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: GROUP,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TRANSACTIONAL_ID,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+_ASK_S = 20.0
+
+
+class Right(NamedTuple):
+    """One line of an access control list; `prefixed` is for all names that begin so."""
+
+    resource: str
+    name: str
+    operation: str
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.resource} {self.name}" + ("…" if self.prefixed else "")
+
+
+def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
+    """Commands that grant these, one for each name; to be run by who may, as `admin.properties` says."""
+    operations: dict[tuple[str, str, bool], list[str]] = {}
+    for right in sorted(set(rights)):
+        operations.setdefault((right.resource, right.name, right.prefixed), []).append(right.operation)
+    begin = f"kafka-acls.sh --bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
+    return [
+        f"{begin} --add --allow-principal {shlex.quote(principal)}"
+        + "".join(f" --operation {operation}" for operation in wanted)
+        + f" --{resource} {shlex.quote(name)}"
+        + (" --resource-pattern-type prefixed" if prefixed else "")
+        for (resource, name, prefixed), wanted in operations.items()
+    ]
+
+
+def lacking(*rights: Right) -> RightMissing:
+    """The error that says so of rights."""
+    return RightMissing(", ".join(map(str, rights)), " && ".join(command(rights, "User:…", "…")))
+
+
+def refused(error: KafkaException) -> bool:
+    """Whether a broker said that this user may not."""
+    return error.args[0].code() in _REFUSALS
+
+
+def of_group(error: KafkaError) -> bool:
+    """Whether a group is refused. The client asks for the coordinator of readers, too, which are in no group and need none."""
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def advice(error: KafkaError, operation: str, **names: str) -> str:
+    """What an error says, and what mends it where it is a refusal.
+
+    Args:
+      names: by resource, what was asked about: `topic`, `group`, `transactional_id`.
+    """
+    resource = _REFUSALS.get(error.code(), "")
+    name = names.get(resource.replace("-", "_"))
+    return f"{error.str()}: {lacking(Right(resource, name, operation))}" if name else str(error.str())
+
+
+def missing(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
+    """Those rights to topics that this user does not have.
+
+    Nothing is known of a topic that is not there, of many at once, and where nobody answers.
+    """
+    rights = [right for right in wanted if right.resource == TOPIC and not right.prefixed and right.name != "*"]
+    names = sorted({right.name for right in rights})
+    if not names:
+        return []
+    asked = admin.describe_topics(TopicCollection(names), include_authorized_operations=True, request_timeout=_ASK_S)
+    allowed: dict[str, set[str] | None] = {}
+    for name, answer in asked.items():
+        try:
+            operations = answer.result(_ASK_S).authorized_operations
+            allowed[name] = None if operations is None else {op.name.lower().replace("_", "-") for op in operations}
+        except KafkaException as error:
+            allowed[name] = set() if refused(error) else None
+        except TimeoutError:
+            allowed[name] = None
+    return [right for right in rights if (has := allowed[right.name]) is not None and right.operation not in has]

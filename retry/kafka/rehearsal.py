@@ -1,0 +1,107 @@
+"""Publishes records in transactions that are thrown away, to learn which of them brokers refuse; see `refused_records`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from retry.clock import Deadline
+from retry.kafka.batch_size_limits import BatchSizeLimits
+from retry.kafka.refused_records import Anchor, RehearsalResult, RehearsedRecord
+from retry.kafka.transaction_errors import NO_RECORD_AT_FAULT
+
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_ARRIVE_S = 8.0
+
+
+class _Transactions(Protocol):
+    """What a rehearsal uses of `retry.kafka.transactional_producer.KafkaTransactionalProducer`."""
+
+    def begin(self) -> None: ...
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
+    def arrived(self, within_s: float) -> bool: ...
+    def drain(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Rehearsal:
+    """Transactions of one producer that never commit.
+
+    Args:
+      client: of that producer.
+      anchor: a record that is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds
+        no transaction to be undone, and the client gives up for good (librdkafka 2.16).
+    """
+
+    def __init__(
+        self, producer: _Transactions, client: Producer, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None
+    ) -> None:
+        self._producer, self._client, self._limits, self._now_ms, self._anchor = producer, client, limits, now_ms, anchor
+
+    def attempt(self, records: list[RehearsedRecord], deadline: Deadline) -> RehearsalResult:
+        """Who is refused first, which keeps the rest from being sent."""
+        answers = _Answers()
+        self._producer.begin()
+        if self._anchor is not None:
+            topic, partition, key = self._anchor
+            self._producer.write(topic, partition, [{"key": key, "value": None}])
+            self._producer.arrived(_ARRIVE_S)
+        failed = self._publish(records, answers)
+        while len(self._client) and not answers.refused and not deadline.passed():
+            self._producer.drain()
+        failed = failed or answers.purged or bool(answers.refused) or len(self._client) > 0
+        transaction_error = self._failure() if failed and not answers.refused else None
+        self._producer.abort()
+        refused = {n: error for n, error in answers.refused.items() if error.code() not in NO_RECORD_AT_FAULT}
+        return RehearsalResult(not failed, refused, transaction_error)
+
+    def _publish(self, records: list[RehearsedRecord], answers: _Answers) -> bool:
+        """Queue them up to the first that is not taken; whether the transaction had failed before that one."""
+        produce: Any = self._client.produce
+        limited = self._limits.limited()
+        for n, e, partition in records:
+            stamp = self._now_ms if e.timestamp_ms is None else min(e.timestamp_ms, self._now_ms)
+            if limited and self._limits.full(e):
+                self._producer.arrived(_ARRIVE_S)
+            try:
+                produce(e.destination, e.value, e.key, partition, answers.of(n), None, stamp, e.headers)
+            except KafkaException as error:
+                # After a refusal the client takes nothing more, whatever it is.
+                if error.args[0].code() == KafkaError._STATE:
+                    return True
+                answers.refused[n] = error.args[0]
+                break
+            except BufferError:
+                break
+        return False
+
+    def _failure(self) -> KafkaError | None:
+        """Why the transaction that is under way can only be undone; None where it can go on, or no topic is at fault."""
+        try:
+            # Refused in any case. Of a transaction that has failed the refusal says why.
+            self._client.begin_transaction()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            return None if reason.code() in NO_RECORD_AT_FAULT else reason
+        return None
+
+
+class _Answers:
+    """What becomes of records: who is refused, and whether any was thrown away because the whole transaction is."""
+
+    def __init__(self) -> None:
+        self.refused: dict[int, KafkaError] = {}
+        self.purged = False
+
+    def of(self, n: int) -> Callable[[KafkaError | None, object], None]:
+        """What is to be called with the answer to one record."""
+
+        def answered(error: KafkaError | None, _message: object) -> None:
+            if error is not None and error.code() in _PURGED:
+                self.purged = True
+            elif error is not None:
+                self.refused[n] = error
+
+        return answered

@@ -1,0 +1,43 @@
+"""Why entries of a lane may not go now, by what operators have set and by the policy file; None where they may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from retry.delay_queue import control_records
+from retry.delay_queue.lane import Lane
+from retry.delivery.admission import Admission
+from retry.kafka.target_probe import TargetProbe
+from retry.policies.registry import Registry
+
+WhyBlocked = Callable[[Lane], str | None]
+
+
+def by_policies(registry: Registry, parked: str, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
+    """Of retries: a pause, a closed target, or an allow-list."""
+    admission = Admission(registry, parked, probe.closed, lambda: 1.0)
+    return lambda lane: admission.why_not(lane, controls)
+
+
+def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
+    """Of entries with a name, which no policy file mentions: a pause, or a closed target."""
+
+    def why(lane: Lane) -> str | None:
+        closed = None if lane.calls else probe.closed({lane.destination}).get(lane.destination)
+        return control_records.paused(controls, *lane) or closed
+
+    return why
+
+
+def or_maybe_limited(blocked: WhyBlocked, registry: Registry) -> WhyBlocked:
+    """The same, and of lanes with a rate limit or a circuit breaker that these may block them."""
+    limited = {*registry.target_limits, *registry.breakers}
+
+    def why(lane: Lane) -> str | None:
+        if reason := blocked(lane):
+            return reason
+        if registry.team_limits.get(lane.team) or lane.destination in limited:
+            return f"maybe by a limit of {lane.team}, or a limit or breaker of {lane.destination}"
+        return f"maybe by a limit or breaker of {lane.destination}" if lane.calls else None
+
+    return why

@@ -1,0 +1,150 @@
+"""The topics of a deployment, each read once as far as the bounds say, and once more uncommitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from retry.errors import TopicsInvalid
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.client_config import Config
+from retry.kafka.offset_ranges import Span
+from retry.kafka.topics import Described
+from retry.operations.cluster import Cluster, with_refused_headers
+from retry.operations.verify import retention
+from retry.operations.verify.context import Target, VerifiableLetters
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.read_bounds import PartitionId, ReadBounds, demand_decided, read_bounds, wait_for_transactions
+from retry.operations.verify.records import RecordReader
+from retry.operations.verify.retention import RetainedOffsets
+
+UNCOMMITTED = "read_uncommitted"
+# The client holds as much of each partition, and counts only the bytes of records, not its own beside them.
+_SPARING = {"queued.min.messages": 2_000, "queued.max.messages.kbytes": 2 << 10, "fetch.message.max.bytes": 128 << 10}
+
+Batches = Callable[[Config, list[Span]], Iterator[list[Any]]]
+ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
+
+
+def no_progress(_label: str, _length: int) -> AbstractContextManager[Callable[[int], object]]:
+    """No progress bar."""
+    return nullcontext(lambda _n: None)
+
+
+class TopicReading:
+    """Reads topics into a `RecordReader`.
+
+    Args:
+      targets: topics that the policy file names.
+      bar: shows progress: given a label and a number of records, then how many of them are done.
+
+    Raises:
+      TopicsInvalid: one of the service's own topics is missing.
+    """
+
+    def __init__(self, cluster: Cluster, targets: set[str], bar: ProgressBar) -> None:
+        self._admin, self._own, self._bar = cluster.admin, cluster.names, bar
+        uncommitted = client_config.reader_config(cluster.settings, UNCOMMITTED)
+        self._committed, self._uncommitted = {**cluster.reader, **_SPARING}, {**uncommitted, **_SPARING}
+        own = {self._own.changelog, self._own.outcomes, self._own.parked}
+        self.described = topics.describe(self._admin, own | targets)
+        topics.demand_configs(self.described)
+        if missing := sorted(own - self.described.keys()):
+            raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
+
+    def bounds(self) -> ReadBounds:
+        """Up to where all of them are to be read."""
+        return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
+
+    def outcome_count(self) -> int:
+        """About how many outcomes there are."""
+        outcomes = self._own.outcomes
+        return _records(read_bounds(self._admin, {outcomes: self.described[outcomes].partitions}).spans[outcomes])
+
+    def read_own(self, reader: RecordReader, bounds: ReadBounds, since_ms: int) -> RetainedOffsets:
+        """Read outcomes, those of the time asked for, and the changelog; what retention has left of outcomes."""
+        outcomes, changelog = bounds.spans[self._own.outcomes], bounds.spans[self._own.changelog]
+        demand_decided(self._admin, [changelog, outcomes])
+        if since_ms:
+            stops = {span.partition: span.stop for span in outcomes}
+            later = offset_ranges.since(self._admin, self._own.outcomes, stops, since_ms)
+            outcomes = [span._replace(stop=stops[span.partition]) for span in later]
+        self._read("outcomes", outcomes, reader.outcome)
+        self._read("changelog", changelog, reader.change)
+        self._read("the same, uncommitted", outcomes + changelog, reader.uncommitted, config=self._uncommitted)
+        return self._retained(self.described[self._own.outcomes], outcomes, reader.outcome_first_ms)
+
+    def read_targets(self, reader: RecordReader, deliveries: Deliveries, bounds: ReadBounds, now_ms: int) -> dict[int, Target]:
+        """Read where letters are delivered to: topics of the policy file, and as evidence those of earlier ones."""
+        earlier = topics.describe(self._admin, reader.targets - self.described.keys(), optional=True)
+        spans = bounds.spans | read_bounds(self._admin, {topic: about.partitions for topic, about in earlier.items()}).spans
+        del spans[self._own.changelog], spans[self._own.outcomes]
+        open_topics = wait_for_transactions(self._admin, spans.values())
+        # Up to the transaction that stays open all can be read.
+        for topic in open_topics:
+            committed = offset_ranges.readable_spans(self._admin, topic, [span.partition for span in spans[topic]])
+            spans[topic] = [span._replace(stop=min(span.stop, committed[span.partition].stop)) for span in spans[topic]]
+        every = [span for of_topic in spans.values() for span in of_topic]
+        self._read("retry and parking topics", every, deliveries.committed, with_refused_headers)
+        self._read("the same, uncommitted", every, deliveries.uncommitted, config=self._uncommitted)
+        targets: dict[int, Target] = {}
+        for topic, of_topic in spans.items():
+            first_ms = {n: at_ms for (read, n), at_ms in deliveries.first_ms.items() if read == topic}
+            retained = self._retained(self.described.get(topic) or earlier[topic], of_topic, first_ms)
+            targets[reader.names.topic(topic)] = retention.target(retained, now_ms, open_transaction=topic in open_topics)
+        return targets
+
+    def read_letters(
+        self, reader: RecordReader, positions: dict[PartitionId, int], is_entry_source: Callable[[str], bool]
+    ) -> dict[Any, VerifiableLetters]:
+        """Read letters that were taken in, and those that outcomes name; what can be checked, by number of topic and partition.
+
+        Args:
+          positions: where intake's group goes on.
+          is_entry_source: whether what lies on a topic is no letter.
+        """
+        came_in = {topic for topic, _ in [*positions, *reader.letter_stop]} - reader.entry_sources
+        dead = topics.describe(self._admin, {topic for topic in came_in if not is_entry_source(topic)})
+        topics.demand_configs(dead)
+        letters: dict[Any, VerifiableLetters] = {}
+        spans = []
+        for topic, about in dead.items():
+            partitions, uncompacted = range(about.partitions), not retention.compacted(about)
+            committed = offset_ranges.readable_spans(self._admin, topic, partitions)
+            ends = offset_ranges.ends(self._admin, topic, partitions)
+            for n, span in committed.items():
+                position = positions.get((topic, n), 0)
+                reader.findings.not_taken_in += max(0, span.stop - max(position, span.start))
+                stop = min(span.stop, max(position, reader.letter_stop.get((topic, n), 0)))
+                spans.append(span._replace(stop=stop))
+                letters[reader.names.topic(topic), n] = VerifiableLetters(0, span.start, stop, ends[n], uncompacted)
+        self._read("letters", spans, lambda message: reader.dead_letter(message, positions))
+        # What retention took away meanwhile was not read.
+        for topic, about in dead.items():
+            for n, start in offset_ranges.starts(self._admin, topic, range(about.partitions)).items():
+                partition = reader.names.topic(topic), n
+                letters[partition] = letters[partition]._replace(first=max(start, letters[partition].first))
+        return letters
+
+    def _read(
+        self,
+        label: str,
+        spans: list[Span],
+        take: Callable[[Any], object],
+        batches: Batches = offset_ranges.batches,
+        config: Config | None = None,
+    ) -> None:
+        with self._bar(label, _records(spans)) as advance:
+            for batch in batches(config or self._committed, spans):
+                for message in batch:
+                    take(message)
+                advance(len(batch))
+
+    def _retained(self, about: Described, read: list[Span], first_ms: Mapping[int, int]) -> RetainedOffsets:
+        starts = offset_ranges.starts(self._admin, read[0].topic, [span.partition for span in read])
+        return RetainedOffsets(about, starts, first_ms)
+
+
+def _records(spans: Iterable[Span]) -> int:
+    return sum(max(0, span.stop - span.start) for span in spans)

@@ -1,0 +1,38 @@
+"""Text that others chose → text that commands no terminal: what is not printable is shown as its escape.
+
+Names, reasons and headers of records may hold escape sequences that clear a screen or write to a clipboard, line breaks that make
+a line of their own, and characters that turn round what stands beside them.
+"""
+
+from __future__ import annotations
+
+import json
+
+_LINE_CHARS_MAX = 10_000
+
+
+def visible(text: str, most: int = _LINE_CHARS_MAX) -> str:
+    """Text in one line, of at most about `most` characters of its own; what is left out is in the middle.
+
+    The end of a class's name tells more than its beginning.
+
+    >>> print(visible("a\\x1b[2Jb\\u202ec\\nd"), visible("x" * 9, 5))
+    a\\x1b[2Jb\\u202ec\\nd xx…xx
+    """
+    if len(text) > most:
+        half = (most - 1) // 2
+        text = f"{text[: most - 1 - half]}…{text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def visible_json(encoded: str) -> str:
+    """JSON that reads the same, in which what is not printable is escaped; it may have line breaks between its parts.
+
+    >>> print(visible_json('{"é": "\\u202e\\x7f"}'))
+    {"é": "\\u202e\\u007f"}
+    """
+    if encoded.isprintable():
+        return encoded
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in encoded)

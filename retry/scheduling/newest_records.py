@@ -1,0 +1,42 @@
+"""The newest records of a topic, read to show what was sent lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from retry import clock
+from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.interface import Message
+from retry.record import Headers
+from retry.settings import Settings
+
+_READ_S = 10.0
+
+
+def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
+    """Committed records with their headers, as far as they can be read within ten seconds; none where there is no such topic.
+
+    A record whose headers the client cannot tell is passed over: a name that is no UTF-8 is none that this service writes.
+
+    Args:
+      partition_max: how many of one partition, by how many partitions there are.
+
+    Raises:
+      TopicsInvalid: the topic cannot be read.
+      BrokersUnreachable: nobody answered.
+    """
+    # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.renewed_admin`.
+    admin, reader = client_config.admin(settings), client_config.reader_config(settings)
+    about = topics.describe(admin, [topic]).get(topic)
+    if about is None:
+        return
+    records_max = partition_max(about.partitions)
+    spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
+    newest = [span._replace(start=max(span.start, span.stop - records_max)) for span in spans]
+    for batch in offset_ranges.batches(reader, newest, clock.Deadline(_READ_S)):
+        for message in batch:
+            try:
+                headers: Headers = message.headers() or []  # type: ignore[assignment]
+            except SystemError:
+                continue
+            yield message, headers

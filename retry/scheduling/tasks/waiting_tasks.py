@@ -1,0 +1,109 @@
+"""Recurring tasks that wait for their next run, as definitions have them; read from the changelog by any process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from typing import Any, NamedTuple
+
+import msgspec
+
+from retry.delay_queue import entry_keys, recurrence
+from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.envelopes import Entry, Named
+from retry.delay_queue.recurrence import Recurrence
+from retry.errors import SchemaUnavailable, TaskInvalid
+from retry.kafka import client_config, topics
+from retry.kafka.interface import Message
+from retry.kafka.schema_registry import Schemas
+from retry.policies.tasks import TEAM
+from retry.record import Headers
+from retry.scheduling.newest_records import newest_records
+from retry.scheduling.tasks import definition
+from retry.scheduling.tasks.formats import Reader
+from retry.settings import Settings
+
+# Of each partition of the output topic.
+_SEARCHED_MAX = 2_000
+_RUNS_MAX = 5
+
+
+class Task(NamedTuple):
+    """A task and its next run.
+
+    Attributes:
+      name: `customer/task`; None where the schema of its key is not to be had.
+      defined_at: topic, partition and offset of the definition, and when the next run is due.
+    """
+
+    name: str | None
+    defined_at: Source
+    entry: Named
+    plan: Recurrence
+
+
+class SentRun(NamedTuple):
+    """A run that was sent: which, when it was due, and the record."""
+
+    number: int
+    due_ms: int
+    topic: str
+    partition: int
+    offset: int
+
+
+class Definitions:
+    """Reads keys and definitions, whatever form they came in.
+
+    Raises:
+      SettingsInvalid: the registry's client cannot be used as it is.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._reader = Reader(Schemas(settings.registry))
+
+    def tasks(self, waiting: Iterable[tuple[Source, Entry]]) -> Iterator[Task]:
+        """The recurring tasks among waiting entries, in the same order."""
+        for where, entry in waiting:
+            if isinstance(entry, Named) and entry.team == TEAM and entry.plan is not None:
+                yield Task(self._name(entry.key or b""), where, entry, entry.plan)
+
+    def read(self, task: Task) -> dict[str, Any] | None:
+        """The definition; None where its schema is not to be had."""
+        try:
+            return self._reader.definition(task.entry.value or b"")
+        except (TaskInvalid, SchemaUnavailable):
+            return None
+
+    def shard(self, task: Task, shards: int) -> int:
+        """The partition of the changelog in which the entry waits."""
+        key = msgspec.json.encode(definition.names(self._reader.key(task.entry.key or b"")))
+        return entry_keys.shard_of(entry_keys.name(TEAM, task.defined_at.topic, key), shards)
+
+    def _name(self, key: bytes) -> str | None:
+        try:
+            return "/".join(definition.names(self._reader.key(key)))
+        except (TaskInvalid, SchemaUnavailable):
+            return None
+
+
+def shards(settings: Settings) -> int:
+    """How many partitions the changelog has."""
+    name = topics.names(settings.app_id).changelog
+    return topics.describe(client_config.admin(settings), [name])[name].partitions
+
+
+def last_runs(settings: Settings, task: Task) -> list[SentRun]:
+    """The last runs that were sent, the newest first; only the newest records of the output topic are searched."""
+    records = newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
+    runs = (_sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
+    return nlargest(_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)
+
+
+def _sent_run(message: Message, headers: Headers) -> SentRun | None:
+    """What the headers of a record say; None where it is no run."""
+    by_name = dict(headers)
+    number, due_ms = (by_name.get(name) or b"" for name in (recurrence.RUN, recurrence.DUE_MS))
+    if not all(len(digits) < 20 and digits.isdigit() for digits in (number, due_ms)):
+        return None
+    return SentRun(int(number), int(due_ms), message.topic() or "", message.partition() or 0, message.offset() or 0)

@@ -1,0 +1,196 @@
+"""Which rights each part of the service needs on the brokers, and what stops without them: the one table of them.
+
+What is needed of a topic, a group or a transactional id is derived from the settings and the policy file. To read or write
+includes to describe. Nothing of the cluster itself is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from retry.kafka import authorization, topics
+from retry.kafka.authorization import CREATE, DESCRIBE, DESCRIBE_CONFIGS, GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Right
+from retry.kafka.interface import AdminClient
+from retry.policies.registry import Registry
+
+log = logging.getLogger(__name__)
+
+ALL_NAMES = "*"
+WORKER, COMMANDS, ANALYTICS, API, SCHEDULER, TOPICS = "worker", "commands", "analytics", "api", "scheduler", "topics create"
+# What comes in or goes out by the scheduler's own settings; see `retry.scheduling.messages.settings`.
+SCHEDULES, HISTORY, SCHEDULED_TARGETS = "schedules topics", "history topic", "targets of schedules"
+
+Name = tuple[str, bool]
+NamesOfTopics = Mapping[str, list[Name]]
+
+
+class Need(NamedTuple):
+    """A right that is needed.
+
+    Attributes:
+      who: whose right it is: a part of the service.
+      of: the name, or which names, see `names`.
+      without: what stops without it.
+      vital: whether a process does not start without it.
+    """
+
+    who: str
+    resource: str
+    of: str
+    operation: str
+    without: str
+    vital: bool = False
+
+
+class AclLine(NamedTuple):
+    """A need of a name."""
+
+    who: str
+    of: str
+    right: Right
+    without: str
+    vital: bool
+
+
+_RUNNING = (
+    Need(WORKER, TOPIC, "changelog", READ, "no table is filled: nothing is sent", vital=True),
+    Need(WORKER, TOPIC, "changelog", WRITE, "nothing is taken in or sent", vital=True),
+    Need(WORKER, TOPIC, "changelog", DESCRIBE_CONFIGS, "it cannot tell whether the topic loses entries", vital=True),
+    Need(WORKER, TOPIC, "outcomes", WRITE, "nothing is taken in or sent", vital=True),
+    Need(WORKER, TOPIC, "lineage", READ, "attempts are not counted: no letter is taken in", vital=True),
+    Need(WORKER, TOPIC, "lineage", WRITE, "nothing is sent", vital=True),
+    Need(WORKER, TOPIC, "parked", WRITE, "what cannot be retried is not parked", vital=True),
+    Need(WORKER, TOPIC, "parked", DESCRIBE_CONFIGS, "what is larger than 1 MB is parked without its payload"),
+    Need(WORKER, TOPIC, "parked timers", WRITE, "timers that are given up are parked among the letters"),
+    Need(WORKER, TOPIC, "calls", WRITE, "no webhook is called"),
+    Need(WORKER, GROUP, "intake group", READ, "no letter is taken in"),
+    Need(WORKER, GROUP, "table group", READ, "no shard is owned: nothing is sent"),
+    Need(WORKER, TRANSACTIONAL_ID, "intake writers", WRITE, "no letter is taken in"),
+    Need(WORKER, TRANSACTIONAL_ID, "shard writers", WRITE, "no shard is opened: nothing is sent"),
+)
+_LETTERS = (
+    Need(WORKER, TOPIC, "dead letters", READ, "its letters are not taken in"),
+    Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
+    Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
+    Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
+    Need(WORKER, TOPIC, "origins", READ, "letters that only point to their payload are parked"),
+    Need(WORKER, TOPIC, "task definitions", READ, "its tasks are not taken in"),
+    Need(WORKER, GROUP, "consumer groups", DESCRIBE, "reports do not know which retries it has passed"),
+)
+_OTHERS = (
+    Need(COMMANDS, TOPIC, "changelog", READ, "entries, pauses, explain, verify, reschedule"),
+    Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, reschedule --yes"),
+    Need(COMMANDS, TRANSACTIONAL_ID, "control writers", WRITE, "pause, resume, reschedule --yes"),
+    Need(COMMANDS, TOPIC, "changelog", DESCRIBE_CONFIGS, "topics check, verify, reschedule"),
+    Need(COMMANDS, TOPIC, "outcomes", READ, "explain, verify"),
+    Need(COMMANDS, TOPIC, "outcomes", DESCRIBE_CONFIGS, "verify"),
+    Need(COMMANDS, TOPIC, "lineage", DESCRIBE, "topics check, reschedule"),
+    Need(COMMANDS, TOPIC, "calls", DESCRIBE, "topics check"),
+    Need(COMMANDS, TOPIC, "parked timers", DESCRIBE, "topics check"),
+    Need(COMMANDS, TOPIC, "parked", READ, "verify; explain of what was parked"),
+    Need(COMMANDS, TOPIC, "parked", DESCRIBE_CONFIGS, "verify"),
+    Need(COMMANDS, TOPIC, "targets", READ, "verify; explain of what was retried"),
+    Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify"),
+    Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, explain, verify"),
+    Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
+    Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
+    Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify"),
+    Need(COMMANDS, GROUP, "table group", DESCRIBE, "explain does not know whether a worker runs"),
+    Need(ANALYTICS, TOPIC, "outcomes", READ, "report, and all of analytics", vital=True),
+    Need(ANALYTICS, TOPIC, "retry topics", READ, "retries are not seen: all letters look as if they never came back"),
+    Need(API, TOPIC, "changelog", READ, "it does not start", vital=True),
+    Need(API, TOPIC, "changelog", WRITE, "no timer is taken in", vital=True),
+    Need(API, TOPIC, "changelog", DESCRIBE_CONFIGS, "it does not start", vital=True),
+    Need(API, TOPIC, "calls", READ, "it does not start", vital=True),
+    *(Need(TOPICS, TOPIC, "created topics", operation, "topics create") for operation in (CREATE, DESCRIBE, DESCRIBE_CONFIGS)),
+)
+_DOOR = (
+    Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
+    Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
+    Need(SCHEDULER, TOPIC, SCHEDULED_TARGETS, WRITE, "what goes there waits"),
+    Need(SCHEDULER, TOPIC, HISTORY, READ, "its REST API has no history"),
+    Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
+)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
+
+
+def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
+    """What some parts of the service need, each right once for each part."""
+    for part in who:
+        seen: set[Right] = set()
+        for need in NEEDS:
+            for name, prefixed in names.get(need.of, []) if need.who == part else ():
+                right = Right(need.resource, name, need.operation, prefixed)
+                if right not in seen:
+                    seen.add(right)
+                    yield AclLine(part, need.of, right, need.without, need.vital)
+
+
+def names(app_id: str, registry: Registry) -> NamesOfTopics:
+    """What the table speaks of, by its words: names, and whether it is all that begin so."""
+    own = topics.names(app_id)
+    literal = {
+        "changelog": [own.changelog],
+        "outcomes": [own.outcomes],
+        "lineage": [own.lineage],
+        "parked": [own.parked],
+        "parked timers": [own.parked_timers],
+        "calls": [own.calls],
+        "created topics": {*topics.internal(app_id), own.parked, own.parked_timers, *registry.parking()},
+        "targets": registry.targets(),
+        "retry topics": registry.retry_targets(),
+        "origins": set().union(*(route.origins for route in registry.routes())),
+        "task definitions": registry.tasks.topics if registry.tasks else (),
+        "intake group": [own.intake_group],
+        "table group": [own.table_group],
+        "consumer groups": registry.groups(),
+    }
+    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "shard", "control")}
+    patterns = [begin(pattern.pattern) for pattern, _ in registry.patterns]
+    exact = [(topic, False) for topic in sorted(registry.exact) if not any(is_in(topic, each) for each in patterns)]
+    return {
+        **{word: [(name, False) for name in sorted(of)] for word, of in literal.items()},
+        **{word: [(prefix, True)] for word, prefix in prefixes.items()},
+        "dead letters": [*exact, *dict.fromkeys(patterns)],
+    }
+
+
+def demand(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
+    """See whether this user has the rights that can be asked for; warn of those that something can do without.
+
+    Raises:
+      RightMissing: a vital one is missing.
+    """
+    wanted = list(lines([who], names))
+    gone = set(authorization.missing(admin, [line.right for line in wanted]))
+    if vital := [line.right for line in wanted if line.vital and line.right in gone]:
+        raise authorization.lacking(*vital)
+    for line in wanted:
+        if line.right in gone:
+            log.warning("%s: %s", line.without, authorization.lacking(line.right))
+
+
+def is_in(name: str, granted: Name) -> bool:
+    """Whether what is granted holds for a name."""
+    return granted[0] == ALL_NAMES or (name.startswith(granted[0]) if granted[1] else name == granted[0])
+
+
+def begin(pattern: str) -> Name:
+    """What every name that a regular expression matches begins with; all names where that is nothing.
+
+    >>> begin(r"orders\\.[a-z]+\\.DLT"), begin(r"(a|b)\\.DLT"), begin(r"ab?c"), begin(r"ab|cd")
+    (('orders.', True), ('*', False), ('a', True), ('*', False))
+    """
+    found = re.match(r"\^?((?:[A-Za-z0-9_-]|\\[._-])*)", pattern)
+    text, rest = (found[1], pattern[found.end() :]) if found else ("", pattern)
+    if rest[:1] in ("?", "*", "{"):
+        text = text[:-1].removesuffix("\\")
+    # An alternative at the top level begins anew.
+    inner = re.sub(r"\\.|\[[^]]*\]", "", rest)
+    while (shorter := re.sub(r"\([^()]*\)", "", inner)) != inner:
+        inner = shorter
+    prefix = "" if "|" in inner else text.replace("\\", "")
+    return (prefix, True) if prefix else (ALL_NAMES, False)

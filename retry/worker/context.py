@@ -1,0 +1,129 @@
+"""What all parts of a worker stand on: settings, policies, clients, and the topics and tables that were found to be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from retry import clock
+from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import RocksTables
+from retry.intake.build_entry import EntryBuilder
+from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
+from retry.kafka import client_config, topics
+from retry.kafka.cluster import KafkaCluster
+from retry.kafka.interface import AdminClient, Partition
+from retry.kafka.renewed_admin import RenewedAdmin
+from retry.kafka.topic_ids import ChangelogIdentity, refuse_if_emptied
+from retry.kafka.topics import Described, TopicNames
+from retry.policies.registry import Registry
+from retry.settings import Settings
+from retry.telemetry.metrics import Metrics
+from retry.worker import acls, data_directory, insecure_settings
+from retry.worker.policy_reload import PolicyFile
+
+# A worker that is told to end asks, too.
+_RENEWED_WITHIN_S = 2.0
+
+
+class Context(NamedTuple):
+    """What all parts of a worker stand on.
+
+    Attributes:
+      instance: the worker's stable name.
+      own: the service's own topics, by name, as they are on the brokers.
+      identity: tells whether the changelog is still the topic that it was at the start.
+    """
+
+    settings: Settings
+    policies: PolicyFile
+    make_sources: MakeSources
+    metrics: Metrics
+    renewed: RenewedAdmin
+    instance: str
+    names: TopicNames
+    own: dict[str, Described]
+    cluster_id: str
+    identity: ChangelogIdentity
+    log: KafkaCluster
+
+    @property
+    def admin(self) -> AdminClient:
+        """Asks brokers about topics, groups and offsets."""
+        return cast(AdminClient, self.renewed)
+
+    def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where readers of committed records end now; without what no broker answered for within a few seconds."""
+        ends = self.log.readable(partitions)
+        self.renewed.heard(any_broker=bool(ends))
+        return ends
+
+    @property
+    def changelog(self) -> Described:
+        """The topic in which entries wait."""
+        return self.own[self.names.changelog]
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each of the service's own topics has."""
+        return {name: topic.partitions for name, topic in self.own.items()}
+
+    @property
+    def lineage_partitions(self) -> list[tuple[str, int]]:
+        """Where lineages are recorded."""
+        return [(self.names.lineage, partition) for partition in range(self.own[self.names.lineage].partitions)]
+
+    def sources(self, registry: Registry) -> Sequence[EntrySource]:
+        """What comes in besides dead letters, under a policy file."""
+        return self.make_sources(registry, QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog)))
+
+    def entry_builder(self, registry: Registry) -> EntryBuilder:
+        """Makes entries that the changelog and all targets of a policy file take."""
+        limits = topics.limits(self.admin, self.own, registry.targets())
+        return EntryBuilder(self.names.changelog, self.names.parked, limits)
+
+
+def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics) -> Context:
+    """Read the policy file, lock the data directory, connect, and see that topics and rights are as they must be."""
+    policies, names = PolicyFile(settings), topics.names(settings.app_id)
+    insecure_settings.warn(settings)
+    data_directory.claim(settings.data_dir)
+    instance, first = data_directory.instance(settings), client_config.admin(settings)
+    renewed = RenewedAdmin(first, partial(client_config.admin, settings, _RENEWED_WITHIN_S))
+    admin = cast(AdminClient, renewed)
+    acls.demand(admin, acls.WORKER, acls.names(settings.app_id, policies.registry))
+    own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
+    identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
+    log = KafkaCluster(settings, admin, instance, identity)
+    return Context(settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log)
+
+
+def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
+    """The tables that lie in the data directory; none is opened yet."""
+    settings, changelog = context.settings, context.changelog
+    return RocksTables(
+        settings.data_dir / "tables",
+        context.names.changelog,
+        context.cluster_id,
+        changelog.topic_id,
+        Memory(settings.table_cache_bytes),
+        topics.table_age_ms_max(changelog),
+        adopt=adopt,
+    )
+
+
+def refuse_another_changelog(context: Context, tables: RocksTables, sources: Sequence[EntrySource]) -> None:
+    """See that the changelog is the one that the tables and the committed offsets belong to.
+
+    Raises:
+      ChangelogReplaced: it is not.
+    """
+    registry, names = context.policies.registry, context.names
+
+    def reads(topic: str) -> bool:
+        return registry.reads(topic) or any(source.reads(topic) for source in sources)
+
+    member = client_config.consumer_config(context.settings, names.intake_group, context.instance)
+    refuse_if_emptied(context.admin, names.changelog, context.changelog.partitions, member, reads)
+    tables.refuse_foreign(clock.wall_ms())

@@ -1,0 +1,63 @@
+"""Whether the sweep of a shard gets on: counts for the watchdog, and what the last try failed with."""
+
+from __future__ import annotations
+
+import logging
+
+from retry.kafka.interface import Partition
+from retry.telemetry.health import HealthProbe
+
+log = logging.getLogger(__name__)
+
+
+class SweepProgress:
+    """What one shard's sweeps have come to. Read without a lock: a watchdog must never wait for whoever hangs.
+
+    Attributes:
+      overlooked: whether the last sweep found nothing to send though something is due and nothing blocks it.
+      failing: what the last sweep failed with, if it is simply tried again.
+    """
+
+    def __init__(self, changelog: Partition) -> None:
+        self._changelog = changelog
+        self._tries = self._good_sweeps = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """The shard has begun anew: what its sweeps failed with is over."""
+        self.overlooked, self.failing = False, ""
+
+    def tried(self) -> None:
+        """A sweep has ended, however it ended."""
+        self._tries += 1
+
+    def rest(self) -> None:
+        """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
+        self._tries += 1
+        self.overlooked = False
+
+    def moved(self) -> None:
+        """In place of a delivery entries were moved."""
+        self._good_sweeps += 1
+
+    def swept(self, *, overlooked: bool) -> None:
+        """A sweep went through."""
+        self.overlooked, self.failing = overlooked, ""
+        self._good_sweeps += not overlooked
+
+    def failed(self, why: str) -> None:
+        """It is tried again at every sweep, and logged once until one succeeds."""
+        if not self.failing:
+            log.warning("shard %d: %s; again at every sweep until it succeeds", self._changelog[1], why)
+        self.failing = why
+
+    def probes(self, *, ready: bool, next_offset: int) -> list[HealthProbe]:
+        """What must go on in a shard that is restored or swept."""
+        shard = self._changelog[1]
+        name = f"shard {shard}"
+        return [
+            # Behind a transaction that somebody left open there is nothing to read, for a new process either.
+            HealthProbe(f"{name}: folding", next_offset, place=self._changelog, offset=next_offset, shard=shard),
+            HealthProbe(f"{name}: sweeping", self._tries, ready, shard=shard),
+            HealthProbe(f"{name}: delivering", self._good_sweeps, self.overlooked, trouble=self.failing, shard=shard),
+        ]

@@ -1,0 +1,111 @@
+"""Each right that `retry acls` lists, taken away by itself: whoever lacks it says which one it is, and what grants it."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from retry.kafka.authorization import Right as Needed
+from retry.policies.policy_file import load
+from retry.worker import acls
+from tests.support.process import WORKER, WorkerProcess, await_that
+from tests.support.protected import Protected
+from tests.support.reading import QUIET
+from tests.support.secured import Right, SecuredBroker
+from tests.support.timers import API
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+
+_SAID_S = 90.0
+# What a command is asked to do that needs the right; the letter is one that lies there.
+_PROBES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("changelog", "read"): ("entries",),
+    ("changelog", "write"): ("pause", "--all"),
+    ("control writers", "write"): ("pause", "--all"),
+    ("changelog", "describe-configs"): ("topics", "check"),
+    ("lineage", "describe"): ("topics", "check"),
+    ("calls", "describe"): ("topics", "check"),
+    ("parked timers", "describe"): ("topics", "check"),
+    ("task definitions", "write"): ("tasks", "samples", "--output-topic", "{runs}", "--send", "{definitions}"),
+}  # fmt: skip
+_VERIFY = ("verify",)
+
+
+@pytest.fixture(scope="module")
+def protected(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+    """A deployment with every right that is listed."""
+    made = Protected(secured, tmp_path_factory.mktemp("withdrawn"))
+    for part in ("worker", "topics create", "commands", "api"):
+        secured.grant(made.rights(part))
+    made.run("topics create", "topics", "create")
+    try:
+        yield made
+    finally:
+        made.deployment.close()
+
+
+def _lines(protected: Protected, part: str) -> list[acls.AclLine]:
+    lines = list(acls.lines([part], acls.names(protected.app_id, load(protected.deployment.policy_file))))
+    whole = [line.right for line in lines if line.right.prefixed]
+    return [line for line in lines if not any(_is_part(line.right, right) for right in whole)]
+
+
+def _is_part(right: Needed, whole: Needed) -> bool:
+    """Whether a right is still there, for all names that begin so, when it is taken away."""
+    same = right != whole and (right.resource, right.operation) == (whole.resource, whole.operation)
+    return same and right.name.startswith(whole.name)
+
+
+def _as_right(protected: Protected, part: str, right: Needed) -> Right:
+    return Right(f"User:{protected.users[part]}", *right)
+
+
+def _said(process: WorkerProcess, right: Needed) -> bool:
+    """Whether it was said by name, or the process ended without."""
+    said = f"{right.operation} {right.resource} {right.name}" in process.log() and "kafka-acls.sh" in process.log()
+    assert said or process.running(), process.tail()
+    return said
+
+
+@pytest.mark.parametrize(("part", "program"), [("worker", WORKER), ("api", API)])
+def test_a_process_says_which_right_it_lacks(
+    protected: Protected, secured: SecuredBroker, part: str, program: tuple[str, ...]
+) -> None:
+    producer = Producer({"bootstrap.servers": secured.inner.bootstrap_servers, "logger": QUIET})
+    for _, of, right, *_ in _lines(protected, part):
+        # Nobody can tell a topic of a pattern that he may not see from one that is not there.
+        if of == "dead letters" and right.prefixed:
+            continue
+        secured.withdraw([_as_right(protected, part, right)])
+        producer.produce(protected.orders, b"something to do")
+        assert producer.flush(30.0) == 0
+        process = protected.deployment.worker(f"{part} without").start(*program, **protected.environ(part))
+        await_that(f"{part} says that it lacks {right}", lambda p=process, r=right: _said(p, r), _SAID_S)
+        assert "Traceback" not in process.log(), process.tail()
+        process.kill()
+        secured.grant([_as_right(protected, part, right)])
+    process = protected.deployment.worker(f"{part} without").start(*program, **protected.environ(part)).await_ready(_SAID_S)
+    assert process.get("/health/ready")[0] == http.client.OK and "no right to" not in process.log()
+    process.kill()
+
+
+def test_a_command_says_which_right_it_lacks(protected: Protected, secured: SecuredBroker) -> None:
+    fill = {"runs": protected.runs, "definitions": protected.definitions}
+    # What is empty need not be read, and no right to that is missed.
+    for order in ("pause", "resume"):
+        protected.run("commands", order, "--all")
+    for _, of, right, *_ in _lines(protected, "commands"):
+        # Of these, a part of an answer is missing, and nothing else.
+        if of in ("dead letters", "table group") or (of == "targets" and right.operation == "read"):
+            continue
+        secured.withdraw([_as_right(protected, "commands", right)])
+        probe = _PROBES.get((of, right.operation), _VERIFY)
+        said = protected.run("commands", *(argument.format(**fill) for argument in probe), code=1)
+        assert right.name in said and "kafka-acls.sh" in said, f"{right}: {said}"
+        assert "Traceback" not in said
+        secured.grant([_as_right(protected, "commands", right)])
+    # No worker runs by now, so what is due waits, and verify would say that it is stuck.
+    protected.run("commands", "entries")

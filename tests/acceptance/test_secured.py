@@ -1,0 +1,172 @@
+"""The whole service on a broker that allows nothing that was not granted, with no more rights than `retry acls` lists."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from retry.scheduling import client
+from tests.support.hosts import Host
+from tests.support.process import WorkerProcess, await_that
+from tests.support.protected import CANARY, PARTS, Protected
+from tests.support.reading import COMMITTED, QUIET, read
+from tests.support.scheduler import Scheduling
+from tests.support.secured import SecuredBroker
+from tests.support.timers import Api
+
+_SPARK_S = 600.0
+pytestmark = [pytest.mark.check, pytest.mark.timeout(1_800)]
+
+
+@pytest.fixture(scope="module")
+def used(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+    """A deployment of which every part has been used once; its worker, API and scheduler still run."""
+    protected = Protected(secured, tmp_path_factory.mktemp("protected"))
+    for part in PARTS:
+        secured.grant(protected.rights(part))
+    try:
+        _use(protected)
+        yield protected
+    finally:
+        protected.deployment.close()
+
+
+def _use(protected: Protected) -> None:
+    d = protected.deployment
+    protected.run("topics create", "topics", "create")
+    assert "ok" in protected.run("commands", "topics", "check")
+    # Those of the scheduler by who may make topics, so that it needs no right to.
+    made = d.command("topics", "create", RETRY_APP_ID=d.environ["GROUP_ID"], RETRY_POLICIES="")
+    assert made.returncode == 0, made.stderr
+    worker = d.worker("a").start(**protected.environ("worker")).await_ready(90.0)
+    api = Api(d, "api", **protected.environ("api")).start()
+    scheduler = d.worker("scheduler").start("-m", "retry", "scheduler", **protected.environ("scheduler")).await_ready(90.0)
+    _letters_and_tasks(protected)
+    _timers(api)
+    _schedules(protected, scheduler)
+    _commands(protected)
+    for process in (worker, api.process, scheduler):
+        protected.look_at(process.pid)
+        for page in ("/metrics", "/health/ready", "/health/live", "/health", "/"):
+            protected.output += process.get(page)[1]
+
+
+def _letters_and_tasks(protected: Protected) -> None:
+    d = protected.deployment
+    producer = Producer({"bootstrap.servers": d.bootstrap_servers, "logger": QUIET})
+    for n in range(10):
+        producer.produce(protected.orders, b"order %d" % n, b"%d" % n, n % 2)
+    producer.produce(protected.more, b"more", b"more")
+    assert producer.flush(30.0) == 0
+    protected.run("commands", "tasks", "samples", "--output-topic", protected.runs, "--send", protected.definitions)
+    servers = d.bootstrap_servers
+    await_that("letters come back", lambda: len(read(servers, d.retry_topics(), COMMITTED)) == 11, 90.0)
+    await_that("tasks run", lambda: read(servers, [protected.runs], COMMITTED), 90.0)
+    protected.commit(d.retry_of(protected.orders), 1)
+    await_that("what the group has committed is sampled", lambda: _positions(protected), 60.0)
+
+
+def _positions(protected: Protected) -> list[bytes]:
+    found = read(protected.deployment.bootstrap_servers, [protected.deployment.names.outcomes], COMMITTED)
+    values = [record.value or b"" for record in found]
+    return [value for value in values if protected.group.encode() in value and b'"kind"' in value]
+
+
+def _timers(api: Api) -> None:
+    with Host() as host:
+        timer = api.make(host.url, after="0s", body="at once")
+        await_that("the timer is called", lambda: host.calls, 60.0)
+        await_that("the API tells of it", lambda: api.state(timer).get("state") not in ("waiting", None), 60.0)
+
+
+def _schedules(protected: Protected, scheduler: WorkerProcess) -> None:
+    servers = protected.deployment.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "logger": QUIET})
+    record = client.schedule(topic=protected.target, key=b"k", value=b"v", at=time.time() + 1, schedule_id="one",
+                             schedules_topic=protected.schedules)  # fmt: skip
+    producer.produce(**record)
+    assert producer.flush(30.0) == 0
+    await_that("the schedule is sent", lambda: read(servers, [protected.target], COMMITTED), 60.0)
+    await_that("its history is told", lambda: Scheduling.ask(scheduler, "/history/schedules"), 60.0)
+
+
+def _commands(protected: Protected) -> None:
+    d = protected.deployment
+    letter = f"{protected.orders}/0/0"
+    protected.run("commands", "policies", "check", str(d.policy_file))
+    assert len(protected.run("commands", "inspect", "--topic", protected.orders).splitlines()) == 10
+    assert letter in protected.run("commands", "explain", letter)
+    protected.run("commands", "pause", "--topic", protected.orders, "--reason", "a test")
+    assert "a test" in protected.run("commands", "pauses")
+    protected.run("commands", "resume", "--topic", protected.orders)
+    # The last that is due still waits when it is asked for.
+    *_, entry = map(json.loads, protected.run("commands", "entries", "--limit", "1000", "--json").splitlines())
+    assert entry["target"] in protected.run("commands", "entries", "show", entry["key"])
+    *_, task = map(json.loads, protected.run("commands", "tasks", "list", "--json").splitlines())
+    assert task["target"] in protected.run("commands", "tasks", "show", task["task"])
+    protected.run("commands", "reschedule", "--team", "testers", "--dry-run")
+    protected.run("commands", "reschedule", "--team", "testers", "--yes", "--wait", "60s")
+    protected.run("commands", "verify", "--data-dir", str(d.worker("a").data_dir), timeout_s=180.0)
+
+
+def _spark(protected: Protected) -> None:
+    # What Spark writes down of a job for whoever asks later: plans, properties, the environment.
+    conf, events, data = (protected.folder / name for name in ("spark-conf", "spark-events", "events"))
+    conf.mkdir()
+    events.mkdir()
+    told = f"spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {events.as_uri()}\n"
+    (conf / "spark-defaults.conf").write_text(told)
+    protected.deployment.environ["SPARK_CONF_DIR"] = str(conf)
+    counted = json.loads(protected.run("analytics", "analytics", "ingest", str(data), timeout_s=_SPARK_S).splitlines()[-1])
+    assert (counted["letters"], counted["retries"], counted["aside"]) == (11, 11, 0)
+    assert counted["positions"] >= 1
+    assert "testers" in protected.run("analytics", "analytics", "report", "--text", timeout_s=_SPARK_S)
+    policies, of_data = str(protected.deployment.policy_file), ("--data", str(data), "--json")
+    report = json.loads(protected.run("analytics", "analytics", "report", "--json", timeout_s=_SPARK_S))
+    assert report["totals"]["letters"] == 11
+    assert json.loads(protected.run("analytics", "analytics", "advise", *of_data, "--file", policies, timeout_s=_SPARK_S))
+    what_if = ("what-if", policies, *of_data, "--file", policies)
+    assert json.loads(protected.run("analytics", "analytics", *what_if, timeout_s=_SPARK_S))["now"]["letters"] == 11
+
+
+def test_every_part_works_with_the_rights_that_acls_lists_and_says_of_none_that_it_is_missing(used: Protected) -> None:
+    for process in used.deployment.workers.values():
+        assert process.running()
+        assert "uthorization" not in process.log() and "no right to" not in process.log(), process.tail()
+    assert "no right to" not in used.output
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""  # a table that is in use makes room
+
+
+def _written(protected: Protected, *parts: str) -> dict[str, list[Path]]:
+    """The files of which a part of the path is one of these; fails where there are none, or the password is in any file."""
+    files = [file for file in protected.folder.rglob("*") if file.is_file()]
+    assert not [file for file in files if CANARY.encode() in _content(file)]
+    kinds = {part: [file for file in files if part in file.as_posix()] for part in parts}
+    assert all(kinds.values()), f"nothing was written of {[part for part, of in kinds.items() if not of]}"
+    return kinds
+
+
+def test_the_password_is_in_no_output_log_metric_health_page_argv_or_file(used: Protected) -> None:
+    assert "retry_" in used.output and "ready" in used.output and CANARY not in used.output
+    assert len(used.argv) >= 10 and not [argv for argv in used.argv if CANARY in argv]
+    _written(used, ".log", "/tables/")
+
+
+@pytest.mark.slow
+def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_plan_argv_or_file(used: Protected) -> None:
+    _spark(used)
+    assert any("org.apache.spark.deploy.SparkSubmit" in argv for argv in used.argv)
+    assert CANARY not in used.output and not [argv for argv in used.argv if CANARY in argv]
+    plans = "".join(file.read_text() for file in _written(used, "/spark-events/", ".parquet", "/_checkpoints/")["/spark-events/"])
+    assert "SparkListenerSQLExecutionStart" in plans and "SparkListenerEnvironmentUpdate" in plans

@@ -1,0 +1,57 @@
+"""A target for which a real broker refuses whole transactions, and nobody can tell beforehand: it is found, and the others go."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from retry.delivery.sweep import ChangelogPartition, Swept, sweep
+from retry.errors import TransactionFailed
+from retry.kafka.client_config import producer_config
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.settings import Settings
+from tests.support import topics
+from tests.support.bench import NOW_MS, Bench
+from tests.support.reading import COMMITTED, admin, read
+
+FORBIDDEN = "__transaction_state"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["nothing known", "others known"])
+def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go(broker: LocalBroker, known: bool) -> None:
+    run, bench = uuid.uuid4().hex[:8], Bench()
+    changelog, others = ChangelogPartition(f"{run}.changelog", 0), [f"{run}.retry-{n}" for n in range(4)]
+    client = admin(broker.bootstrap_servers)
+    for topic in (changelog.topic, *others):
+        topics.create(client, topic, 1)
+    for n, topic in enumerate([*others, FORBIDDEN]):
+        bench.put(NOW_MS - n, b"%d" % n, to=topic, team=f"team-{n}")
+    config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=run), f"{run}-shard-0")
+
+    def swept() -> Swept:
+        writer = KafkaTransactionalProducer(config)
+        writer.open()
+        try:
+            if known:
+                writer.begin()
+                for topic in (changelog.topic, *others):
+                    writer.write(topic, 0, [{"key": b"known", "value": None}])
+                assert writer.arrived(60.0)
+                writer.abort()
+            return sweep(bench.table, writer, changelog, bench.gate, NOW_MS, 100, 1 << 20)
+        finally:
+            writer.close()
+
+    # A coordinator that refuses before it has taken a partition has nothing to undo, and the client gives up. Where it took
+    # the other targets before, the same sweep goes on: always where the client knew them, and by luck where it did not.
+    try:
+        first = swept()
+    except TransactionFailed:
+        assert not known
+        first = swept()
+    assert sorted(entry.destination for entry in first.sent) == others
+    assert set(bench.gate.closed) == {FORBIDDEN}
+    assert sorted(record.topic for record in read(broker.bootstrap_servers, others, COMMITTED)) == others
+    assert bench.table.waiting == 1

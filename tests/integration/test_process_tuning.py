@@ -1,0 +1,21 @@
+"""A worker of many shards opens more files than a process may open at first."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+_PRINTS = "import resource; "
+_PRINTS += "from retry.worker.process_tuning import tune; tune(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2_000, "2000 2000"), (256, "256 256")])
+def test_a_process_may_open_as_many_files_as_its_system_lets_it(most: int, expected: str) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+
+    told = subprocess.run([sys.executable, "-c", _PRINTS], preexec_fn=limit, check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == expected

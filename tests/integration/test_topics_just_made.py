@@ -1,0 +1,21 @@
+"""Topics can be asked about the moment after they were made, as a first start does."""
+
+from __future__ import annotations
+
+import uuid
+
+from retry.kafka import offset_ranges, topics
+from retry.kafka.local_broker import LocalBroker
+from tests.support.reading import admin
+
+TIMES = 15
+
+
+def test_a_first_start_directly_after_its_topics_were_made_learns_where_they_begin_and_end(broker: LocalBroker) -> None:
+    asking = admin(broker.bootstrap_servers)
+    for _ in range(TIMES):
+        app_id = f"t{uuid.uuid4().hex[:8]}"
+        for topic in topics.create(asking, app_id, 8):
+            bounds = offset_ranges.readable_spans(asking, topic, range(4))
+            assert [(span.start, span.stop) for span in bounds.values()] == [(0, 0)] * 4
+        assert len(topics.check(asking, app_id)) == 4

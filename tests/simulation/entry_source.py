@@ -1,0 +1,73 @@
+"""An entry source for the simulation: schedules that are replaced, cancelled and recur; what fires goes to a topic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Also, Named
+from retry.delay_queue.recurrence import Recurrence
+from retry.intake.batch import BatchResult
+from tests.simulation.plan import SHARDS
+
+TEAM, SCHEDULES, FIRED, HISTORY = "door", "schedules", "fired", "history"
+SOURCE, ENDED = "schedule", "ended"
+RUNS = 4
+# More than are ever missed.
+_ALL = 1_000
+
+
+class SimulatedSource:
+    """See `retry.intake.entry_source.EntrySource`.
+
+    A message's key is the name; its value says when, and how often; without one it is a cancel.
+    """
+
+    topics: Sequence[str] = (SCHEDULES,)
+
+    def reads(self, topic: str) -> bool:
+        """See `EntrySource.reads`."""
+        return topic == SCHEDULES
+
+    def permits(self, team: str, destination: str) -> bool:
+        """See `EntrySource.permits`."""
+        return (team, destination) == (TEAM, FIRED)
+
+    def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
+        """See `EntrySource.prepare`."""
+        for message in messages:
+            if not ended(message):
+                name = entry_keys.name(TEAM, SCHEDULES, message.key())
+                key, value = _row(name, message)
+                into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": key, "value": value})
+
+
+def ended(message: Any) -> bool:
+    """Whether it is the tombstone that a fired schedule left behind, read back."""
+    return any(name == ENDED for name, _ in message.headers() or [])
+
+
+def _row(name: bytes, message: Any) -> tuple[bytes, bytes]:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    stem = entry_keys.key_stem(SCHEDULES, partition)
+    if value is None:
+        return envelopes.cancel(name, offset, stem, offset)
+    told = orjson.loads(value)
+    plan = None
+    if every_ms := told["every_ms"]:
+        end_ms = told["due_ms"] + (RUNS - 1) * every_ms
+        plan = Recurrence(0, told["due_ms"], every_ms=every_ms, end_ms=end_ms, misfire="all", catch_up_max=_ALL)
+    tombstone = Also(SCHEDULES, partition, message.key(), None, headers=[(ENDED, b"")])
+    also = (Also(HISTORY, None, message.key(), None, copies_entry=True), *((tombstone,) if plan is None else ()))
+    headers = [(SOURCE, source(message).encode())]
+    named = Named(FIRED, message.key(), value, list(headers), None, TEAM, also=also, plan=plan)
+    key = entry_keys.named_key(told["due_ms"], name, offset, stem, offset, entry_keys.named_lane(TEAM, SCHEDULES, FIRED))
+    return key, envelopes.encode(named)
+
+
+def source(message: Any) -> str:
+    """Its coordinates."""
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"

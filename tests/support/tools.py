@@ -1,0 +1,54 @@
+"""Programs besides Python and Java: what `make tools` installs, and Chromium. Tests that use one are of the second size.
+
+A test that lacks one is skipped, and fails where CI is set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.support.chart import ROOT
+
+_FOLDER, NODE_MODULES = ROOT / "build" / "tools", ROOT / "build" / "node" / "node_modules"
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+def tool(name: str) -> str:
+    """Path of helm, kubeconform or promtool; the one of `make tools`, else the one on the PATH."""
+    path = _first([name], f"{_FOLDER}{os.pathsep}{os.environ.get('PATH', '')}")
+    return path or _missing(f"no {name}; `make tools` installs it where Go is")
+
+
+def run(name: str, *arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A tool of the chart run to its end."""
+    return subprocess.run(
+        [tool(name), *map(str, arguments)], cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def node() -> str:
+    """Path of Node.js, where KafkaJS is in `NODE_MODULES`."""
+    path = _first(["node"]) if NODE_MODULES.exists() else None
+    return path or _missing("no KafkaJS; `make tools` installs it where npm is")
+
+
+def chromium() -> str:
+    """Path of Chromium, or of Chrome; skips where neither is, since no make target installs it."""
+    return _first(_CHROMIUM) or pytest.skip("needs chromium: apt-get install chromium")
+
+
+def _first(names: Sequence[str], path: str | None = None) -> str | None:
+    return next((there for name in names if (there := shutil.which(name, path=path))), None)
+
+
+def _missing(what: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)

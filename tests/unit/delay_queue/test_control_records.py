@@ -1,0 +1,81 @@
+"""What an operator asked of every shard: what it stops, what it says, and what it cannot be mistaken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.table.interface import CONTROL
+from retry.errors import EntryUnreadable
+
+NOW_MS = 1_700_000_000_000
+LETTER = ("orders", "orders.DLT", "orders.retry")
+
+
+def standing(*scopes: tuple[str, str], reason: str = "") -> dict[bytes, bytes]:
+    return {control_records.pause_key(*scope): control_records.encode(Pause(NOW_MS, reason)) for scope in scopes}
+
+
+def test_where_nothing_is_asked_everything_goes() -> None:
+    assert control_records.paused({}, *LETTER) is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "said"),
+    [
+        ("all", "", "paused by all"),
+        ("team", "orders", "paused by team orders"),
+        ("topic", "orders.DLT", "paused by topic orders.DLT"),
+        ("target", "orders.retry", "paused by target orders.retry"),
+    ],
+)
+def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str) -> None:
+    assert control_records.paused(standing((scope, name)), *LETTER) == said
+    assert control_records.paused(standing((scope, name), reason="bad deploy"), *LETTER) == f"{said}: bad deploy"
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [("team", "order"), ("team", "orders.DLT"), ("topic", "orders"), ("target", "orders.DLT"), ("topic", ""), ("all", "orders")],
+)
+def test_a_pause_of_something_else_stops_nothing(scope: tuple[str, str]) -> None:
+    assert control_records.paused(standing(scope), *LETTER) is None
+
+
+def test_the_widest_of_several_pauses_is_told() -> None:
+    both = standing(("target", "orders.retry"), ("all", ""))
+    assert control_records.paused(both, *LETTER) == "paused by all"
+
+
+def test_pauses_are_told_by_scope_and_name() -> None:
+    asked = {("all", ""), ("team", "a/b"), ("topic", "ü.DLT")}
+    request = {control_records.reschedule_key(5): control_records.encode(Reschedule(5))}
+    assert control_records.pauses(standing(*asked, reason="r") | request) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
+
+
+def test_requests_to_reschedule_are_told_and_stop_nothing() -> None:
+    asked = [Reschedule(NOW_MS + n, team, topic) for n, (team, topic) in enumerate([("a", None), (None, "b"), (None, None)])]
+    records = {control_records.reschedule_key(each.since_ms): control_records.encode(each) for each in reversed(asked)}
+    assert list(control_records.reschedules(records | standing(("all", ""))).values()) == asked
+    assert control_records.paused(records, *LETTER) is None
+
+
+def test_keys_are_those_of_controls() -> None:
+    assert control_records.pause_key("team", "a") == CONTROL + b"pause/team/a"
+    assert control_records.reschedule_key(7) == CONTROL + b"reschedule/7"
+    assert {control_records.pause_key(scope, "")[:1] for scope in control_records.SCOPES} == {CONTROL}
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"null", b"[1]", b'{"since_ms":"then"}', b"\xff"])
+def test_a_pause_that_cannot_be_read_is_never_taken_for_none(value: bytes) -> None:
+    records = {control_records.pause_key("all", ""): value}
+    with pytest.raises(EntryUnreadable):
+        control_records.paused(records, *LETTER)
+    with pytest.raises(EntryUnreadable):
+        control_records.pauses(records)
+
+
+def test_fields_that_a_later_version_adds_are_no_trouble() -> None:
+    record = {control_records.pause_key("all", ""): b'{"since_ms":1,"reason":"r","until_ms":9}'}
+    assert control_records.pauses(record) == {("all", ""): Pause(1, "r")}

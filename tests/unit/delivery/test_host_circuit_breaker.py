@@ -1,0 +1,69 @@
+"""Breakers of hosts: failures in a row, a rest, one probe."""
+
+from __future__ import annotations
+
+from retry.delivery.circuit_breaker import OPEN_MS_MAX
+from retry.delivery.webhooks.host_circuit_breaker import FAILURES, OPEN_MS, HostCircuitBreakers
+
+HOST, OTHER = "https://a:443", "https://b:443"
+
+
+def opened(now_ms: int = 0) -> HostCircuitBreakers:
+    hosts = HostCircuitBreakers()
+    for _ in range(FAILURES):
+        hosts.failed(HOST, now_ms)
+    return hosts
+
+
+def test_few_failures_open_nothing_and_an_answer_takes_them_back() -> None:
+    hosts = HostCircuitBreakers()
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            hosts.failed(HOST, 0)
+        assert hosts.why_not(HOST, 0) is None
+        hosts.answered(HOST)
+
+
+def test_failures_in_a_row_close_a_host_for_a_while_and_no_other() -> None:
+    hosts = opened()
+    assert "open" in (hosts.why_not(HOST, OPEN_MS - 1) or "")
+    assert hosts.why_not(OTHER, 0) is None
+    assert hosts.states(0) == {HOST: "open"}
+
+
+def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
+    hosts = opened()
+    assert hosts.why_not(HOST, OPEN_MS) is None
+    assert hosts.half_open(HOST)
+    hosts.began(HOST)
+    assert "probe" in (hosts.why_not(HOST, OPEN_MS) or "")
+    assert hosts.states(OPEN_MS) == {HOST: "half-open"}
+    hosts.answered(HOST)
+    assert hosts.why_not(HOST, OPEN_MS) is None
+    assert not hosts.half_open(HOST)
+
+
+def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:
+    hosts, now_ms, rest_ms = opened(), OPEN_MS, OPEN_MS
+    for _ in range(12):
+        assert hosts.why_not(HOST, now_ms) is None
+        hosts.began(HOST)
+        hosts.failed(HOST, now_ms)
+        rest_ms = min(rest_ms * 2, OPEN_MS_MAX)
+        assert hosts.why_not(HOST, now_ms + rest_ms - 1) is not None
+        now_ms += rest_ms
+    assert rest_ms == OPEN_MS_MAX
+
+
+def test_calls_that_were_under_way_when_it_opened_do_not_make_it_last_longer() -> None:
+    hosts = opened()
+    for _ in range(50):
+        hosts.failed(HOST, 10)
+    assert hosts.why_not(HOST, OPEN_MS) is None
+
+
+def test_a_host_that_asks_to_wait_is_left_alone_for_so_long() -> None:
+    hosts = HostCircuitBreakers()
+    hosts.failed(HOST, 0, 30_000)
+    assert hosts.why_not(HOST, 29_999) is not None
+    assert hosts.why_not(HOST, 30_000) is None

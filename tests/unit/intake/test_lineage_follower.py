@@ -1,0 +1,68 @@
+"""What was sent is known as soon as it can be read."""
+
+from __future__ import annotations
+
+from threading import Timer
+from typing import Any
+
+from retry.intake import attempts
+from retry.intake.attempts import RecentLineages
+from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryPartitionReader
+
+TOPIC = "lineage"
+
+
+class Patient(MemoryPartitionReader):
+    """As librdkafka does it: it is back when it has as many as it was asked for, or when the time is over."""
+
+    waited_s = 0.0
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        found = super().read(records_max, wait_s)
+        self.waited_s += wait_s * (len(found) < records_max)
+        return found
+
+
+class Brokers(MemoryCluster):
+    def follower(self) -> Patient:
+        self.made = Patient(self._log)
+        return self.made
+
+
+def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
+    log = MemoryLog()
+    log.create(TOPIC)
+    brokers = Brokers(log, "app", "a")
+    recent = LineageFollower(brokers, TOPIC, 1, RecentLineages(100))
+    recent.read()
+    waited_s = brokers.made.waited_s
+    for number in (1, 2, 3):
+        log.put(TOPIC, None, attempts.pack([attempts.row(number, number, 5_000, 1_000, 1, False)]))
+        recent.read()
+        recent.catch_up()
+        assert len(recent.lineages) == number
+    assert brokers.made.waited_s == waited_s
+
+
+def test_what_is_there_by_now_is_waited_for() -> None:
+    log = MemoryLog()
+    log.create(TOPIC, 2)
+    recent = LineageFollower(Brokers(log, "app", "a"), TOPIC, 2, RecentLineages(100))
+    recent.read()
+    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
+    # Another thread reads it, a moment later.
+    later = Timer(0.05, recent.read)
+    later.start()
+    recent.catch_up_to_now()
+    assert (known := recent.lineages.sends(7)) is not None and known.attempts == 2
+    later.join()
+
+
+def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
+    log = MemoryLog()
+    log.create(TOPIC)
+    recent = LineageFollower(Brokers(log, "app", "a"), TOPIC, 1, RecentLineages(100))
+    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]))
+    recent.catch_up_to_now()
+    assert len(recent.lineages) == 0

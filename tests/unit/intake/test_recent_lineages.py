@@ -1,0 +1,590 @@
+"""Attempts count on, whatever comes back with a letter; and what is forgotten is forgotten in order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retry import format_versions
+from retry.dead_letters.failure import Failure
+from retry.errors import LineageUnreadable
+from retry.intake.attempts import (
+    KnownLineage,
+    LineageFields,
+    RecentLineages,
+    fingerprint,
+    from_header,
+    identity,
+    lineage_of,
+    moved,
+    pack,
+    payload,
+    records,
+    row,
+    to_header,
+    unpack,
+)
+from retry.intake.attempts.equal_letters import LEVELS_MAX, Level, Levels
+from retry.intake.attempts.lineage_codec import MOVED
+from retry.intake.attempts.ring_buffer import Ring
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+FINGERPRINT, LINEAGE = 0xC22B35AE206F7AFF, 0xF440129F58639F7C
+BYTES = st.none() | st.binary(max_size=4)
+
+
+def sent(
+    lineage: int, print_: int, attempt: int = 1, due_ms: int = NOW_MS, first_ms: int = NOW_MS, matched: bool = False
+) -> LineageFields:
+    return row(lineage, print_, due_ms, first_ms, attempt, matched)
+
+
+def recorded(*rows: LineageFields, limit: int = 1_000) -> RecentLineages:
+    lineages = RecentLineages(limit)
+    for each in rows:
+        lineages.fold(pack([each]))
+    return lineages
+
+
+def print_of(topic: str, key: bytes | None, value: bytes | None) -> int:
+    return fingerprint(topic, payload(key, value))
+
+
+def attempts(known: KnownLineage | None) -> int:
+    return known.attempts if known else 0
+
+
+# --- numbers ---
+
+
+@given(st.tuples(st.text(max_size=3), BYTES, BYTES), st.tuples(st.text(max_size=3), BYTES, BYTES))
+def test_fingerprints_are_equal_where_topic_key_and_value_are(
+    one: tuple[str, bytes | None, bytes | None], other: tuple[str, bytes | None, bytes | None]
+) -> None:
+    assert (print_of(*one) == print_of(*other)) == (one == other)
+
+
+def test_bytes_that_move_between_key_and_value_make_another_fingerprint() -> None:
+    assert len({print_of("t", b"ab"[:n], b"ab"[n:]) for n in range(3)}) == 3
+
+
+def test_numbers_stay_the_same_in_every_version() -> None:
+    assert print_of("orders.DLT", b"key", None) == FINGERPRINT
+    assert lineage_of("cluster", "orders", 3, 17, "billing") == LINEAGE
+
+
+def test_each_coordinate_and_the_group_make_another_lineage() -> None:
+    ids = [
+        lineage_of("c", "t", 1, 11), lineage_of("d", "t", 1, 11), lineage_of("c", "u", 1, 11), lineage_of("c", "t", 11, 1),
+        lineage_of("c", "t", 1, 12), lineage_of("c", "t", 1, 11, "g"), lineage_of("c", "t", 1, 11, ""),
+    ]  # fmt: skip
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_lineage_is_that_of_the_record_that_failed_where_all_of_its_coordinates_are_told() -> None:
+    told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17, consumer_group="billing")
+    assert identity("c", told, payload(b"k", b"v")) == lineage_of("c", "orders", 3, 17, "billing")
+    untold = Failure(origin_topic="orders", origin_partition=3, consumer_group="billing")
+    assert identity("c", untold, payload(b"k", b"v")) == payload(b"k", b"v")
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_a_lineage_comes_back_from_its_header(lineage: int) -> None:
+    assert from_header(to_header(lineage)) == lineage
+
+
+@pytest.mark.parametrize("text", [b"", b"orders/0/5", b"DEADBEEFDEADBEEF", b"0" * 17, b"0" * 16 + b"\n", b"0x" + b"0" * 14])
+def test_what_is_no_lineage_of_ours_is_hashed(text: bytes) -> None:
+    assert 0 < from_header(text) < 1 << 64
+    assert from_header(text) == from_header(bytes(text)) != from_header(text + b" ")
+
+
+# --- packed records ---
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.integers(-DAY_MS, 1 << 50),
+        st.integers(-DAY_MS, 1 << 50), st.integers(0, 1 << 20), st.booleans(),
+    )
+)  # fmt: skip
+
+
+@given(ROWS)
+def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, int, int, int, int, bool]]) -> None:
+    rows = [row(*each) for each in decided]
+    packed = pack(rows)
+    assert len(packed) == 1 + 27 * len(rows)
+    assert list(unpack(packed)) == rows
+
+
+@pytest.mark.parametrize("packed", [b"", b"\x02", pack([sent(1, 1)])[:-1], b"\xff" + bytes(27)])
+def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
+    lineages = RecentLineages(10)
+    with pytest.raises(LineageUnreadable):
+        lineages.fold(packed)
+    assert len(lineages) == 0
+
+
+# --- by lineage, by fingerprint ---
+
+
+def test_a_lineage_knows_its_sends_and_its_first_failure() -> None:
+    lineages = recorded(sent(1, 7, due_ms=NOW_MS + 9_999), sent(1, 7, 2, NOW_MS + 20_000, NOW_MS + 5_000))
+    assert lineages.sends(1) == KnownLineage(1, 2, NOW_MS, NOW_MS + 20_000)
+    assert lineages.sends(2) is None
+
+
+def test_forged_attempts_take_nothing_back() -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 2), sent(1, 7, 3), sent(1, 7, 1))
+    assert attempts(lineages.sends(1)) == 3
+
+
+@pytest.mark.parametrize("due_ms", [NOW_MS, NOW_MS + 1, NOW_MS + 999])
+def test_a_send_comes_back_from_its_due_time_on(due_ms: int) -> None:
+    lineages = recorded(sent(1, 7, due_ms=due_ms))
+    assert attempts(lineages.returned(7, due_ms, DAY_MS)) == 1
+    assert lineages.returned(7, NOW_MS - 1, DAY_MS) is None
+    assert lineages.returned(8, due_ms, DAY_MS) is None
+
+
+def test_a_send_is_not_looked_for_when_its_first_failure_is_too_long_ago() -> None:
+    lineages = recorded(sent(1, 7, first_ms=NOW_MS - 999))
+    assert attempts(lineages.returned(7, NOW_MS - 999 + DAY_MS, DAY_MS)) == 1
+    assert lineages.returned(7, NOW_MS + 1_000 + DAY_MS, DAY_MS) is None
+
+
+@pytest.mark.parametrize("matched", [True, False])
+@pytest.mark.parametrize("print_", [7, 8])
+def test_a_return_takes_the_send_that_it_came_from(matched: bool, print_: int) -> None:
+    later_ms = NOW_MS + DAY_MS
+    lineages = recorded(sent(1, 7), sent(1, 7 if matched else print_, 2, later_ms, matched=matched))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.returned(7 if matched else print_, later_ms, DAY_MS)) == 2
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_a_letter_that_is_parked_leaves_nothing_outstanding_and_keeps_its_count(matched: bool) -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 0, matched=matched))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert lineages.sends(1) == KnownLineage(1, 1, NOW_MS, 0)
+
+
+def test_what_was_never_sent_is_not_remembered() -> None:
+    lineages = recorded(sent(1, 7, 0), sent(2, 8, 0, matched=True))
+    assert (lineages.sends(1), lineages.sends(2), len(lineages)) == (None, None, 0)
+
+
+def test_10000_equal_letters_are_new_until_they_are_due_and_return_at_the_same_attempt() -> None:
+    lineages, due_ms = RecentLineages(30_000), NOW_MS + 10_000
+    for first in range(0, 10_000, 500):
+        assert lineages.returned(7, NOW_MS, DAY_MS) is None
+        lineages.fold(pack(sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)))
+    for _ in range(20):
+        found = [lineages.returned(7, due_ms, DAY_MS, skip) for skip in range(500)]
+        assert {attempts(known) for known in found} == {1}
+        lineages.fold(pack(sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known))
+    assert lineages.returned(7, due_ms, DAY_MS) is None
+    assert attempts(lineages.returned(7, due_ms + 1_000, DAY_MS, skip=9_999)) == 2
+    assert lineages.returned(7, due_ms + 1_000, DAY_MS, skip=10_000) is None
+
+
+def test_equal_letters_that_all_came_back_leave_nothing_outstanding() -> None:
+    lineages = recorded(sent(1, 7), sent(2, 7), sent(8, 7, 0, matched=True), sent(9, 7, 0, matched=True))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+
+
+def moves(*rows: LineageFields) -> bytes:
+    [record] = records(rows, moves=True)
+    return record["value"]
+
+
+def test_a_moved_send_comes_back_from_its_new_time_on_however_often_it_is_told() -> None:
+    lineages = recorded(sent(1, 7, due_ms=NOW_MS + DAY_MS))
+    for _ in range(2):
+        lineages.fold(moves(moved(1, 7, NOW_MS, 1)))
+        assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
+        assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
+
+
+def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 2, due_ms=NOW_MS + DAY_MS))
+    for other in (moved(1, 7, NOW_MS, 1), moved(2, 7, NOW_MS, 2), moved(1, 8, NOW_MS, 2), moved(1, 7, None, 1)):
+        lineages.fold(moves(other))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.returned(7, NOW_MS + DAY_MS, 2 * DAY_MS)) == 2
+
+
+def test_a_send_that_is_parked_instead_is_not_counted_however_often_it_is_told() -> None:
+    lineages = recorded(sent(1, 7), sent(1, 7, 2))
+    for _ in range(2):
+        lineages.fold(moves(moved(1, 7, None, 2)))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.sends(1)) == 1
+
+
+def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
+    lineages = recorded(*[sent(n, 7, due_ms=NOW_MS + DAY_MS) for n in (1, 2)])
+    lineages.fold(moves(moved(1, 7, NOW_MS, 1), moved(2, 7, NOW_MS + 2 * DAY_MS, 1), moved(2, 7, None, 1)))
+    assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
+    assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
+
+
+def test_a_worker_that_knows_of_no_moves_takes_them_for_garbage_and_not_for_a_newer_version() -> None:
+    told = moves(moved(1, 7, NOW_MS, 1))
+    assert told[:1] != pack([])
+    assert not format_versions.LINEAGE.newer(told[0])
+
+
+@pytest.mark.parametrize("slots", [2, 97])
+def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
+        ring = Ring(100)
+    for lineage in range(1, 90):
+        ring.link(ring.add(lineage, 7, 1, 1, 1), 7)
+    last = ring.of_fingerprint(7)
+    assert ring.names(last) == (89, 7)
+    ring.unlink(last)
+    assert ring.of_fingerprint(7) == 0
+
+
+def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> None:
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=2):
+        ring = Ring(10)
+    first = ring.add(1, 100, 1, 1, 1)
+    others = [ring.add(n, 100 * n, 1, 1, 1) for n in range(2, 11)]
+    for number in [first, *others]:
+        ring.link(number, ring.names(number)[1])
+    ring.unlink(first)
+    ring.link(first, 100)
+    assert ring.of_fingerprint(100) == first
+    ring.add(11, 1_100, 1, 1, 1)
+    assert [ring.of_fingerprint(100 * n) for n in range(1, 11)] == [0, *others]
+
+
+def test_a_parked_return_takes_the_send_that_was_due() -> None:
+    lineages = recorded(sent(1, 7, 3), sent(2, 7, 1, NOW_MS + DAY_MS), sent(1, 7, 0, NOW_MS, matched=True))
+    assert lineages.returned(7, NOW_MS, DAY_MS) is None
+    assert attempts(lineages.returned(7, NOW_MS + DAY_MS, DAY_MS * 2)) == 1
+
+
+def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None:
+    lineages = recorded(sent(1, 7, 1), sent(2, 7, 4), sent(1, 7, 2, matched=True), sent(1, 7, 2, matched=True))
+    levels = [attempts(lineages.returned(7, NOW_MS, DAY_MS, skip)) for skip in range(3)]
+    assert levels == [3, 4, 0]
+
+
+# --- what is forgotten ---
+
+
+@pytest.mark.parametrize("limit", [2, 3, 100, 1_000])
+def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> None:
+    lineages = RecentLineages(limit)
+    for n in range(1, 4 * limit):
+        lineages.fold(pack([sent(n, n)]))
+        assert len(lineages) <= limit
+        assert attempts(lineages.sends(max(1, n - limit + 1))) == 1
+        assert lineages.sends(n - limit) is None
+        assert lineages.returned(n - limit, NOW_MS, DAY_MS) is None
+
+
+def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
+    lineages = RecentLineages(10)
+    for n in range(1, 1_000):
+        lineages.fold(pack([sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
+        assert attempts(lineages.sends(1)) == n // 5 + 1
+    assert attempts(lineages.returned(1, NOW_MS, DAY_MS)) == 200
+
+
+def test_memory_stays_below_80_bytes_a_lineage() -> None:
+    lineages, draw = RecentLineages(5_000), random.Random(1).getrandbits
+    for _ in range(8):
+        lineages.fold(pack(sent(draw(64), draw(64)) for _ in range(1_250)))
+    assert len(lineages) == 5_000
+    assert lineages.bytes_used() / len(lineages) < 80
+
+
+def test_chosen_ids_do_not_share_a_chain() -> None:
+    ring = Ring(1_000)
+    slots = ring._slots
+    for step in (1, 1 << 20, 3 * 5 * 7 * 11 * 13, 10**9):
+        assert len({n * step % slots for n in range(1_000)}) == 1_000
+
+
+# --- levels ---
+
+
+def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
+    levels = Levels(10)
+    for n in range(100):
+        levels.add(n, Level(1, 1, 0, 0, n))
+        levels.add(n, Level(2, 1, 0, 0, n))
+        assert len(levels) <= 10
+    assert list(levels.by_fingerprint) == [95, 96, 97, 98, 99]
+
+
+def test_a_fingerprint_that_is_added_to_stays() -> None:
+    levels = Levels(10)
+    for n in range(100):
+        levels.add(n, Level(1, 1, 0, 0, n))
+        levels.add(0, Level(1, 1, 0, 0, n))
+    assert [level.count for level in levels.by_fingerprint[0]] == [101]
+
+
+def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
+    levels = Levels(1_000)
+    for n in range(1, LEVELS_MAX + 1):
+        levels.add(7, Level(2 * n, 1, 0, 0, n))
+    levels.add(7, Level(3, 1, 0, 0, 0))
+    levels.add(7, Level(1_000, 1, 0, 0, 0))
+    assert len(levels) == LEVELS_MAX
+    assert sum(level.count for level in levels.by_fingerprint[7]) == LEVELS_MAX + 2
+    assert [levels.take(7, 3), levels.take(7, 4), levels.take(7, 4), levels.take(7, 10**6)] == [2, 4, 4, 1_000]
+
+
+# --- a model: the same in dicts and lists, without chains ---
+
+
+class Naive:
+    """The rows in the order in which they were added; only the last `limit` are there."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.rows = limit, [[-1, -1, 0, 0, 0] for _ in range(limit)]
+        self.linked: dict[int, int] = {}
+        self.equal: dict[int, dict[int, list[int]]] = {}
+
+    def of(self, lineage: int) -> int:
+        found = [n for n in range(len(self.rows) - self.limit, len(self.rows)) if self.rows[n][0] == lineage]
+        return found[-1] if found else 0
+
+    def only(self, print_: int) -> int:
+        n = self.linked.get(print_, 0)
+        return n if n >= len(self.rows) - self.limit and n and self.rows[n][2] else 0
+
+    def nearest(self, print_: int, attempt: int) -> int:
+        levels = sorted(self.equal.get(print_, {}))
+        return max([level for level in levels if level <= attempt], default=levels[0] if levels else 0)
+
+    def take(self, print_: int, attempt: int) -> int:
+        if print_ in self.equal:
+            taken = self.nearest(print_, attempt)
+            self.equal[print_][taken][0] -= 1
+            self.equal[print_] = {a: level for a, level in self.equal[print_].items() if level[0]}
+            if not self.equal[print_]:
+                del self.equal[print_]
+            return taken
+        if n := self.only(print_):
+            self.rows[n][2] = 0
+            return self.rows[n][4]
+        return 0
+
+    def count(self, print_: int, attempt: int, due: int, first: int, lineage: int) -> None:
+        level = self.equal.setdefault(print_, {}).setdefault(attempt, [0, due, first, lineage])
+        level[0] += 1
+        level[1] = min(level[1], due)
+        if first >= level[2]:
+            level[2:] = [first, lineage]
+
+    def lowest(self, print_: int, due: int, first: int, skip: int) -> tuple[int, list[int]]:
+        for attempt, level in sorted(self.equal.get(print_, {}).items()):
+            if level[1] <= due and level[2] >= first:
+                if level[0] > skip:
+                    return attempt, level
+                skip -= level[0]
+        return 0, []
+
+    def fold(self, each: LineageFields) -> None:
+        lineage, print_, due, first, attempt, flags = each
+        n, taken = self.of(lineage), 0
+        if flags == MOVED:
+            self.move(lineage, print_, due, attempt)
+            return
+        if flags:
+            taken = self.take(print_, attempt - 1 if attempt else self.lowest(print_, due, 0, 0)[0])
+        elif n and self.rows[n][2] and attempt != 1:
+            taken = self.take(self.rows[n][1], min(attempt - 1, self.rows[n][4]) if attempt else self.rows[n][4])
+        if attempt:
+            self.send(n, lineage, print_, due, first, max(attempt, taken + 1))
+        elif n:
+            self.rows[n][2] = 0
+
+    def move(self, lineage: int, print_: int, due: int, attempt: int) -> None:
+        if print_ in self.equal:
+            if due and attempt in self.equal[print_]:
+                self.equal[print_][attempt][1] = min(self.equal[print_][attempt][1], due)
+        elif (n := self.only(print_)) and (self.rows[n][0], self.rows[n][4]) == (lineage, attempt):
+            self.rows[n][2], self.rows[n][4] = due, attempt if due else attempt - 1
+
+    def send(self, n: int, lineage: int, print_: int, due: int, first: int, attempt: int) -> None:
+        only = self.only(print_)
+        if only and print_ not in self.equal:
+            was = self.rows[only]
+            self.count(print_, was[4], was[2], was[3], was[0])
+            del self.linked[print_]
+        if alone := print_ not in self.equal:
+            self.linked.pop(print_, None)
+        else:
+            self.count(print_, attempt, due, first, lineage)
+        if n:
+            first, attempt = self.rows[n][3], max(attempt, self.rows[n][4])
+        if n and n >= len(self.rows) - self.limit // 2 and self.rows[n][1] == print_:
+            self.rows[n][2:] = [due, first, attempt]
+        else:
+            if n and self.linked.get(self.rows[n][1]) == n:
+                del self.linked[self.rows[n][1]]
+            n = len(self.rows)
+            self.rows.append([lineage, print_, due, first, attempt])
+        if alone:
+            self.linked[print_] = n
+
+    def sends(self, lineage: int) -> KnownLineage | None:
+        if not (n := self.of(lineage)):
+            return None
+        _, print_, due, first, made = self.rows[n]
+        return KnownLineage(lineage, max(made, self.nearest(print_, made)) if due else made, first * 1_000, due * 1_000)
+
+    def returned(self, print_: int, now_ms: int, window_ms: int, skip: int) -> KnownLineage | None:
+        now, oldest = now_ms // 1_000, (now_ms - window_ms) // 1_000
+        attempt, level = self.lowest(print_, now, oldest, skip)
+        if level:
+            return KnownLineage(level[3], attempt, level[2] * 1_000, level[1] * 1_000)
+        n = self.only(print_)
+        if print_ in self.equal or not n or skip or self.rows[n][2] > now or self.rows[n][3] < oldest:
+            return None
+        lineage, _, due, first, made = self.rows[n]
+        return KnownLineage(lineage, made, first * 1_000, due * 1_000)
+
+
+# Seeds, and not a choice for each number: choosing would take longer than all that is tested.
+DRAWS = st.integers(0, 1 << 32).map(random.Random)
+
+
+def few(draw: random.Random) -> LineageFields:
+    """A row of few lineages, fingerprints and moments, so that they meet."""
+    lineage, print_, attempt, due_s, first_s = (draw.randint(*each) for each in ((1, 6), (1, 4), (0, 4), (1, 9), (0, 9)))
+    if draw.random() < 0.2:
+        return moved(lineage, print_, draw.choice((None, due_s * 1_000)), max(1, attempt))
+    return sent(lineage, print_, attempt, due_s * 1_000, first_s * 1_000, draw.random() < 0.5)
+
+
+@settings(max_examples=15 * settings.default.max_examples)
+@given(DRAWS, st.sampled_from([2, 3, 97]), st.integers(2, 9))
+def test_it_does_what_a_naive_one_does(draw: random.Random, slots: int, limit: int) -> None:
+    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
+        lineages, naive = RecentLineages(limit), Naive(limit)
+    now_ms, window_ms, skip = draw.randint(5_000, 10_000), draw.randint(0, 10_000), draw.randint(0, 2)
+    for _ in range(draw.randint(1, 30)):
+        each = few(draw)
+        lineages.fold(moves(each) if each[-1] == MOVED else pack([each]))
+        naive.fold(each)
+        assert [lineages.sends(n) for n in range(1, 7)] == [naive.sends(n) for n in range(1, 7)]
+        for n in range(1, 5):
+            assert lineages.returned(n, now_ms, window_ms, skip) == naive.returned(n, now_ms, window_ms, skip)
+    assert len(lineages) == min(limit, len(naive.rows) - limit)
+
+
+# --- a loop: whatever is sent comes back ---
+
+
+class Letter(NamedTuple):
+    """A letter as it lies on the dead-letter topic."""
+
+    print_: int
+    fresh_id: int
+    lineage: int | None
+    attempt: int
+
+
+class Loop:
+    """An intake, and a consumer that fails for ever and may lose headers or lie."""
+
+    def __init__(self, attempts_max: int) -> None:
+        self.max, self.lineages, self.now_ms, self.sends, self.parked = attempts_max, RecentLineages(10_000), NOW_MS, 0, 0
+
+    def take_in(self, letters: Sequence[Letter]) -> list[Letter]:
+        """One batch; what is sent for it."""
+        matched: Counter[int] = Counter()
+        rows: list[LineageFields] = []
+        out: list[Letter] = []
+        for letter in letters:
+            known = self.lineages.sends(letter.lineage) if letter.lineage is not None else None
+            returned = None if known else self.lineages.returned(letter.print_, self.now_ms, DAY_MS, matched[letter.print_])
+            matched[letter.print_] += returned is not None
+            known = known or returned
+            lineage = known.id if known else letter.fresh_id
+            attempt = max(attempts(known), letter.attempt) + 1
+            if attempt > self.max:
+                self.parked += 1
+                rows.append(sent(lineage, letter.print_, 0, self.now_ms, matched=returned is not None))
+                continue
+            rows.append(sent(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
+            out.append(letter._replace(lineage=lineage, attempt=attempt))
+        self.lineages.fold(pack(rows))
+        self.sends += len(out)
+        return out
+
+    def run(self, letters: Iterable[Letter], draw: random.Random, batch_max: int, *, stripped: float) -> None:
+        """Until nothing comes back; in any order, in batches of any size."""
+        there, numbers = list(letters), iter(range(10**6, 10**9))
+        while there:
+            draw.shuffle(there)
+            size = draw.randint(1, batch_max)
+            batch, there = there[:size], there[size:]
+            out = self.take_in(batch)
+            self.now_ms += 2_000
+            for letter in out:
+                lineage = None if draw.random() < stripped else letter.lineage
+                there.append(Letter(letter.print_, next(numbers), lineage, 0))
+
+
+LETTERS = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+
+
+def fresh(prints: list[int]) -> list[Letter]:
+    return [Letter(print_, 1_000 + n, None, 0) for n, print_ in enumerate(prints)]
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(LETTERS, DRAWS, st.integers(1, 5), st.integers(1, 12))
+def test_letters_whose_headers_are_stripped_are_sent_so_often_and_then_parked(
+    prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, batch_max, stripped=1.0)
+    assert loop.parked == len(prints)
+    assert loop.sends <= len(prints) * attempts_max
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(LETTERS, DRAWS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.7]))
+def test_some_headers_stripped_and_all_attempts_forged_it_is_no_more(
+    prints: list[int], draw: random.Random, attempts_max: int, stripped: float
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, 1, stripped=stripped)
+    assert loop.parked == len(prints)
+    assert loop.sends <= len(prints) * attempts_max
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(LETTERS, DRAWS, st.integers(1, 5), st.integers(2, 12))
+def test_equal_letters_with_and_without_headers_in_one_batch_may_be_sent_once_more(
+    prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
+) -> None:
+    loop = Loop(attempts_max)
+    loop.run(fresh(prints), draw, batch_max, stripped=0.5)
+    assert loop.sends <= len(prints) * (attempts_max + 1)
+
+
+def test_different_letters_are_sent_exactly_as_often_as_the_policy_says() -> None:
+    for stripped in (0.0, 0.5, 1.0):
+        loop = Loop(4)
+        loop.run(fresh(list(range(50))), random.Random(1), 20, stripped=stripped)
+        assert (loop.sends, loop.parked) == (200, 50)

@@ -1,0 +1,30 @@
+"""What clients say while brokers are away."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from retry.kafka import client_config
+from retry.settings import from_environment
+
+
+def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sparing, clock = client_config.Sparing("FAIL", "TXNERR"), [100.0]
+    monkeypatch.setattr(client_config, "monotonic_s", lambda: clock[0])
+
+    def said(text: str) -> bool:
+        return sparing.filter(logging.LogRecord("clients", logging.ERROR, "", 0, text, ("consumer-1",), None))
+
+    told = []
+    for clock[0] in (100.0, 100.1, 104.9, 105.1, 105.2):
+        told.append(said("FAIL [%s] [thrd:main]: refused"))
+        assert said("FATAL [%s] [thrd:main]: fenced")
+    assert told == [True, False, False, True, False]
+
+
+def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator_prefers() -> None:
+    settings = from_environment({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
+    assert client_config.reader_config(settings)["auto.offset.reset"] == "earliest"
+    assert client_config.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"

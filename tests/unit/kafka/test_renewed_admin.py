@@ -1,0 +1,74 @@
+"""The admin client of a long-lived process is replaced only where a new one hears what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from retry import clock
+from retry.errors import BrokersUnreachable
+from retry.kafka.renewed_admin import SILENT_S, RenewedAdmin
+from tests.support.simulated_clock import simulated_clock
+
+
+class Client:
+    """Answers with its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Making:
+    """Makes clients while brokers are there; counts how often it was asked to."""
+
+    def __init__(self) -> None:
+        self.asked, self.brokers = 0, True
+
+    def __call__(self) -> Any:
+        self.asked += 1
+        if not self.brokers:
+            raise BrokersUnreachable("nowhere", "a test")
+        return Client(self.asked)
+
+
+@pytest.fixture
+def make() -> Iterator[Making]:
+    with simulated_clock():
+        yield Making()
+
+
+def admin_of(make: Making) -> RenewedAdmin:
+    return RenewedAdmin(Client(0), make)  # type: ignore[arg-type]
+
+
+def test_one_that_hears_from_brokers_now_and_then_is_kept(make: Making) -> None:
+    admin = admin_of(make)
+    for _ in range(10):
+        clock.pause(SILENT_S - 1)
+        admin.heard(any_broker=False)
+        admin.heard(any_broker=True)
+    assert (admin.number, make.asked) == (0, 0)
+
+
+def test_one_that_hears_from_no_broker_for_long_is_replaced_where_a_new_one_does(make: Making) -> None:
+    admin = admin_of(make)
+    clock.pause(SILENT_S)
+    admin.heard(any_broker=False)
+    assert (admin.number, make.asked) == (1, 1)
+    admin.heard(any_broker=False)
+    assert make.asked == 1
+
+
+def test_it_is_kept_while_a_new_one_hears_from_no_broker_either(make: Making) -> None:
+    admin = admin_of(make)
+    make.brokers = False
+    for tries in range(1, 4):
+        clock.pause(SILENT_S)
+        admin.heard(any_broker=False)
+        assert (admin.number, make.asked) == (0, tries)
+    make.brokers = True
+    clock.pause(SILENT_S)
+    admin.heard(any_broker=False)
+    assert admin.number == 4

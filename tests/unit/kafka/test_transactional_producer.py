@@ -1,0 +1,43 @@
+"""What the transactional producer makes of answers of its client that brokers seldom cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from retry.delay_queue.envelopes import Entry
+from retry.errors import TransactionAborted
+from retry.kafka.client_config import producer_config
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.settings import Settings
+
+
+class FullClient:
+    """Its queue is full at first; then it refuses the record."""
+
+    def __init__(self) -> None:
+        self.answers: list[Exception] = [
+            BufferError(), BufferError(), KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        ]
+        self.aborted = False
+
+    def produce(self, *_record: Any) -> None:
+        raise self.answers.pop(0)
+
+    def poll(self, _within_s: float) -> None: ...
+
+    def abort_transaction(self, _within_s: float) -> None:
+        self.aborted = True
+
+
+def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    client = FullClient()
+    monkeypatch.setattr(producer, "_producer", client)
+    with pytest.raises(TransactionAborted):
+        producer.publish([Entry("orders.retry", b"k", b"v", [], None, "")], 1)
+    assert client.aborted

@@ -1,0 +1,204 @@
+"""How a due time comes about, how an entry is found by its letter, and what is said where little is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
+from backoff.calendar import parsed
+from retry.cli.entries import _line, _whole
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Also, Entry, Named
+from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.table.interface import Identity, Table
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
+from retry.operations import waiting_entries
+from retry.operations.explain import due_time, search
+from retry.operations.explain.evidence import LetterEvidence
+from retry.operations.explain.explanation import explained
+from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
+from retry.operations.explain.state import LetterState
+from retry.policies.policy_file import parse
+from retry.testing.memory_table import MemoryTable
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+CALENDARS = [
+    None,
+    parsed({"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "Europe/Berlin"}}),
+    parsed({"align": {"cron": "*/15 * * * *"}}),
+]
+
+
+@given(
+    curve=st.sampled_from([Constant(delay_ms=30_000, max_delay_ms=HOUR_MS), Exponential(10_000, 2.0, HOUR_MS)]),
+    jitter=st.sampled_from(sorted(JITTERS)),
+    calendar=st.sampled_from(CALENDARS),
+    attempt=st.integers(1, 20),
+    failed_ms=st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
+    draw=st.floats(0, 1, exclude_max=True),
+    wish_ms=st.none() | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
+    honour=st.booleans(),
+)
+def test_the_last_step_is_what_the_policy_decides(curve, jitter, calendar, attempt, failed_ms, draw, wish_ms, honour) -> None:
+    policy = Policy(
+        curve=curve, jitter=JITTERS[jitter], max_attempts=20, max_age_ms=1_000 * DAY_MS, max_delay_ms=HOUR_MS,
+        honour_retry_at=honour, calendar=calendar,
+    )  # fmt: skip
+    decision = policy.decide(
+        attempt=attempt, first_failed_at_ms=failed_ms, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
+    )
+    steps = list(due_time.steps(
+        policy, attempt=attempt, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
+    ))  # fmt: skip
+    assert decision == RetryAt(steps[-1].at_ms)
+    assert len({step.at_ms for step in steps}) == len(steps)
+
+
+def test_each_step_says_what_it_did() -> None:
+    policy = Policy(
+        curve=Constant(delay_ms=4 * HOUR_MS, max_delay_ms=HOUR_MS), jitter=JITTERS["none"], max_attempts=20,
+        max_age_ms=DAY_MS, max_delay_ms=HOUR_MS, honour_retry_at=True, calendar=CALENDARS[1],
+    )  # fmt: skip
+    steps = due_time.steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
+    # 1,700,000,000 s is 22:13:20 on 14 November 2023, UTC; in Berlin an hour later.
+    assert [step.says for step in steps] == [
+        "The letter itself asked for 2023-11-15T22:13:20.000+00:00 (retry-at-ms).",
+        "No wait is longer than max_delay (1h) from when it was taken in: cut to 2023-11-14T23:13:20.000+00:00.",
+        "The calendar (quiet 22:00–06:00 Europe/Berlin) moved it to 2023-11-15T05:00:00.000+00:00.",
+    ]
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    made = MemoryTable() if request.param == "memory" else RocksTable(tmp_path / "t", Identity("", "", 0), Memory(8 << 20))
+    yield made
+    made.close()
+
+
+def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r") -> bytes:
+    stem = entry_keys.key_stem(topic, partition)
+    if key is not None:
+        stem = entry_keys.order("team", topic, key) + stem
+    made = entry_keys.key(due_ms, stem, offset, entry_keys.lane("team", topic, target, key is not None))
+    envelope = envelopes.encode(Entry(target, key, b"%d" % offset, [], None, "team"))
+    table.fold([(made, envelope)], table.next_offset + 1, NOW_MS)
+    return made
+
+
+def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
+    keys = {
+        (topic, partition, offset): put(table, offset * 7 % 5, topic, partition, offset, target=target)
+        for topic, target in (("a", "r"), ("ab", "r"), ("b", "s"))
+        for partition in (0, 1)
+        for offset in (0, 1, 256)
+    }
+    for letter, key in keys.items():
+        waiting = waiting_entries.of_source(table, *letter)
+        assert waiting is not None and (waiting.key, waiting.head) == (key, None)
+        assert waiting.entry.value == b"%d" % letter[2]
+    assert waiting_entries.of_source(table, "a", 0, 2) is waiting_entries.of_source(table, "c", 0, 0) is None
+
+
+def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -> None:
+    head = put(table, 500, "a", 0, 1, b"k")
+    behind = put(table, 100, "a", 0, 2, b"k")
+    other = put(table, 100, "a", 0, 3, b"other")
+    waiting = [waiting_entries.of_source(table, "a", 0, offset) for offset in (1, 2, 3)]
+    assert [(each.key, each.head) for each in waiting if each] == [(head, None), (behind, head), (other, None)]
+
+
+def test_an_entry_tells_what_was_decided() -> None:
+    headers = [("retry-id", b"ab"), ("retry-attempt", b"2"), ("retry-due-ms", b"1700000000000"), ("retry-policy", b"t/a#1")]
+    entry = Entry("r", None, None, [("other", None), *headers], None, "t")
+    assert search.of_entry(entry) == DecisionRecord("ab", "t", "t/a#1", 2, None, None, None, "retry", None, NOW_MS, "r")
+    entry = Entry("p", None, None, [*headers, ("retry-parked-reason", b"max_attempts")], None, "t")
+    assert search.of_entry(entry) == DecisionRecord("ab", "t", "t/a#1", 3, None, None, None, "park", "max_attempts", None, "p")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a/0", "a/0/0/0", "/0/0", "a/-1/0", "a/0/x", "a/0/²", "a/2147483648/0", "a/0/" + "1" * 5_000],
+    ids=lambda text: text[:20],
+)
+def test_a_place_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not TOPIC/PARTITION/OFFSET|no such"):
+        search.place(text)
+
+
+def test_a_place() -> None:
+    assert search.place("a.b/3/42") == LetterLocation("a.b", 3, 42)
+
+
+def evidence(**fields: object) -> LetterEvidence:
+    names = "missing", "record", "letter", "position", "waiting", "blocked", "forbidden", "decision", "delivery"
+    nothing = dict.fromkeys(names)
+    return LetterEvidence(LetterLocation("a.DLT", 0, 5), **{**nothing, "workers": 1, **fields})  # type: ignore[arg-type]
+
+
+DECIDED = DecisionRecord("ab", "t", "t/a#1", 2, NOW_MS, NOW_MS, NOW_MS, "retry", None, NOW_MS + 5_000, "r")
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        ({}, LetterState.UNSEEN, "the intake group has read nothing of its partition yet."),
+        ({"position": 5}, LetterState.UNSEEN, "the intake group goes on at offset 5."),
+        ({"position": 3, "workers": 0}, LetterState.UNSEEN, "goes on at offset 3, and no worker runs."),
+        ({"position": 6}, LetterState.LEFT, "its outcome is gone, or was not found within 10 s."),
+        ({"position": 6, "decision": DECIDED}, LetterState.RETRIED, "as retry 2: it was sent to r, where its record is gone"),
+        (
+            {"position": 6, "decision": DECIDED, "delivery": Delivery(LetterLocation("r", 1, 2), None)},
+            LetterState.RETRIED, "as retry 2: it is r/1/2.",
+        ),
+        ({"position": 6, "decision": DECIDED._replace(decision="park", reason="rule", due_ms=None),
+          "delivery": Delivery(LetterLocation("p", 1, 2), NOW_MS)}, LetterState.PARKED,
+         "It was parked because of rule at 2023-11-14T22:13:20.000+00:00: it is p/1/2."),
+    ],
+)  # fmt: skip
+def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: str) -> None:
+    explanation = explained(evidence(**fields), None, None, NOW_MS)
+    assert explanation.state is state
+    assert says in " ".join(explanation.sentences["now"])
+    assert list(explanation.sentences) == ["letter", "policy", "due", "now", "next"]
+
+
+def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
+    registry = parse("teams: {t: {topics: [{dead_letters: b.DLT, retry_to: b}]}}", "p.yaml")
+    assert explained(evidence(), registry, None, NOW_MS).state is LetterState.UNREAD
+
+
+def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) -> None:
+    for version, due_ms in ((5, NOW_MS + 1_000), (6, NOW_MS + 60_000)):
+        stem, lane = entry_keys.key_stem("tasks", 0), entry_keys.named_lane("tasks", "tasks", "out")
+        key = entry_keys.named_key(due_ms, entry_keys.name("tasks", "tasks", b"n"), version, stem, version, lane)
+        plan = Recurrence(2, NOW_MS, every_ms=60_000)
+        named = Named("out", b"k", b"v", [], None, "tasks", also=(Also("copies", 3, None, None),), plan=plan)
+        table.fold([(key, envelopes.encode(named))], version, NOW_MS)
+    assert waiting_entries.of_source(table, "tasks", 0, 5) is None, "it is superseded"
+    waiting = waiting_entries.of_source(table, "tasks", 0, 6)
+    explanation = explained(evidence(position=7, waiting=waiting), None, None, NOW_MS)
+    assert explanation.state is LetterState.WAITING
+    said = " ".join(explanation.sentences["now"])
+    assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
+    [(where, entry)] = waiting_entries.entries(table, None, None)
+    assert waiting_entries.find(table, where) == entry
+    assert _line(where, entry).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
+    whole = _whole(where, entry)
+    assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
+    assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000
+
+
+def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
+    put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
+    waiting = waiting_entries.of_source(table, "a.DLT", 0, 5)
+    explanation = explained(evidence(position=6, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
+    assert explanation.state is LetterState.WAITING
+    assert explanation.sentences["due"][-1].startswith("It was put off to 2023-11-14T22:13:50.000+00:00 since")
+    late = explained(evidence(position=6, waiting=waiting, decision=DECIDED, workers=0), None, None, NOW_MS + 90_000)
+    assert (late.state, late.sentences["now"][-1]) == (LetterState.OVERDUE, "No worker runs.")

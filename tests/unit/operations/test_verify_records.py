@@ -1,0 +1,218 @@
+"""Records → rows for `retry verify`, and what retention has left; strange records are findings and stop nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.control_records import pause_key
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.lane import Lane
+from retry.kafka.topics import Described
+from retry.operations.verify.context import NEVER
+from retry.operations.verify.deliveries import Deliveries
+from retry.operations.verify.findings import Findings
+from retry.operations.verify.records import RecordReader
+from retry.operations.verify.retention import RetainedOffsets, target
+from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Row, RowKind, unpacked
+from retry.telemetry import offset_records
+
+NOW_MS = 1_700_000_000_000
+LANE = Lane("team", "orders.DLT", "orders.retry")
+OUTCOME = {"v": 1, "id": "00aa", "source": "orders.DLT/2/7", "team": "team", "topic": "orders.DLT", "attempt": 2,
+           "taken_ms": NOW_MS, "decision": "retry", "due_ms": NOW_MS + 5, "target": "orders.retry"}  # fmt: skip
+OURS = {"retry-id": b"00aa", "retry-attempt": b"2", "retry-source": b"orders.DLT/2/7", "retry-due-ms": b"%d" % NOW_MS}
+APPEND, CREATE = 2, 1
+
+
+class Message:
+    """A consumed record."""
+
+    def __init__(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes] | None = None,
+        stamp: tuple[int, int] = (APPEND, NOW_MS),
+    ) -> None:  # fmt: skip
+        self.topic, self.partition, self.offset = (lambda: topic), (lambda: 1), (lambda: 3)
+        self.key, self.value, self.timestamp = (lambda: key), (lambda: value), (lambda: stamp)
+        self.headers = lambda: list(headers.items()) if headers else None
+
+
+class Rows(list[Any]):
+    """In place of files."""
+
+    def add(self, row: Row) -> None:
+        self.append(next(unpacked(PACK[row.kind](*row))))
+
+
+class Read:
+    """A reader of nothing yet; the first ten records of a partition are in scope."""
+
+    def __init__(self, since_ms: int = 0) -> None:
+        rows: Any = Rows()
+        self.rows: Rows = rows
+        self.findings, self.names = Findings(), NameTable()
+        self.reader = RecordReader(self.names, rows, self.findings)
+        self.reader.scope_ends = {(topic, 1): 10 for topic in ("outcomes", "changelog", "orders.retry")}
+        self.deliveries = Deliveries(self.reader, since_ms)
+
+
+def entry_key(ordered: bool = False) -> bytes:
+    stem = entry_keys.key_stem("orders.DLT", 2)
+    order = entry_keys.order("team", "orders.DLT", b"key") if ordered else b""
+    return entry_keys.key(NOW_MS, order + stem, 7, entry_keys.lane(*LANE, ordered))
+
+
+def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
+    read = Read()
+    envelope = envelopes.encode(Entry("orders.retry", b"key", b"value", [], NOW_MS, "team"))
+    read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(OUTCOME)))
+    read.reader.change(Message("changelog", entry_key(), envelope))
+    read.reader.change(Message("changelog", entry_key(), None))
+    read.deliveries.committed(Message("orders.retry", b"key", b"value", OURS))
+    read.reader.table_row(0, 1, entry_key(), envelope)
+    assert {read.names.letter(row) for row in read.rows} == {"orders.DLT/2/7"}
+    assert [row.kind for row in read.rows] == [RowKind.OUTCOME, RowKind.PUT, RowKind.DELETE, RowKind.DELIVERY, RowKind.TABLE]
+    assert all(row.in_scope for row in read.rows[:4])
+    outcome, put, delete, delivery, on_disk = read.rows
+    assert (put.key_hash, put.envelope_hash, put.due_ms) == (on_disk.key_hash, on_disk.envelope_hash, NOW_MS)
+    assert (delete.key_hash, read.names.lane_of(delete), delivery.appended_ms) == (put.key_hash, LANE, NOW_MS)
+    assert read.names.topics[outcome.target] == "orders.retry"
+
+
+def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
+    read = Read()
+    read.reader.outcome(Message("outcomes", b"", orjson.dumps({**OUTCOME, "decision": "park", "due_ms": None, "attempt": 3})))
+    [outcome] = read.rows
+    assert (outcome.in_scope, outcome.attempt, outcome.due_ms) == (True, 2, NOW_MS)
+
+
+def test_what_a_group_has_committed_is_no_outcome() -> None:
+    read = Read()
+    sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))
+    read.reader.outcome(Message("outcomes", offset_records.KEY, sampled))
+    assert (read.rows, read.findings.counts, read.reader.aborted()) == ([], {}, 0)
+    # But a letter's own record that is none is said to be.
+    read.reader.outcome(Message("outcomes", b"00aa", sampled))
+    assert read.findings.counts == {"phantom": 1}
+
+
+def test_an_ordered_entry_says_whose_queue_it_is_in() -> None:
+    read = Read()
+    read.reader.change(Message("changelog", entry_key(ordered=True), b""))
+    [put] = read.rows
+    assert (put.in_scope, put.version) == (True, UNKNOWN)
+    assert put.ordering_key.to_bytes(8, "big", signed=True) == entry_keys.order("team", "orders.DLT", b"key")
+
+
+def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
+    read = Read()
+    read.reader.change(Message("changelog", pause_key("all", ""), b"{}"))
+    read.reader.change(Message("changelog", b"\x77", None))
+    assert (read.rows, read.findings.counts) == ([], {})
+    assert read.reader.controls == {(1, pause_key("all", "")): b"{}"}
+
+
+@pytest.mark.parametrize(("topic", "key", "value"), [
+    ("changelog", b"\x77", b"what"),
+    ("changelog", None, b"what"),
+    ("changelog", b"\x01short", b"what"),
+    ("outcomes", b"", b"{}"),
+    ("outcomes", b"", None),
+    ("outcomes", b"", b"\xff"),
+    ("outcomes", b"", orjson.dumps({**OUTCOME, "source": "nowhere"})),
+    ("outcomes", b"", orjson.dumps({**OUTCOME, "attempt": -1})),
+    ("outcomes", b"", orjson.dumps({**OUTCOME, "taken_ms": 1 << 63})),
+])  # fmt: skip
+def test_what_no_worker_writes_is_a_phantom(topic: str, key: bytes | None, value: bytes | None) -> None:
+    read = Read()
+    take = read.reader.change if topic == "changelog" else read.reader.outcome
+    take(Message(topic, key, value))
+    assert (read.rows, dict(read.findings.counts)) == ([], {"phantom": 1})
+
+
+@pytest.mark.parametrize("headers", [None, {"x": b"y"}, {"retry-at-ms": b"5"}])
+def test_records_of_others_on_a_target_are_passed_over(headers: Mapping[str, bytes] | None) -> None:
+    read = Read()
+    read.deliveries.committed(Message("orders.retry", b"", b"", headers))
+    assert (read.rows, read.findings.counts) == ([], {})
+
+
+@pytest.mark.parametrize("source", [b"nowhere", b"a/b/c", b"\xff/0/1", b"", b"/0/1", b"t/0/99999999999999999999999"])
+def test_a_source_that_no_letter_has_is_a_phantom(source: bytes) -> None:
+    read = Read()
+    read.deliveries.committed(Message("orders.retry", b"", b"", {**OURS, "retry-source": source}))
+    assert (read.rows, dict(read.findings.counts)) == ([], {"phantom": 1})
+
+
+@pytest.mark.parametrize(("stamp", "wanted"), [((APPEND, 5), 5), ((CREATE, 5), UNKNOWN), ((0, -1), UNKNOWN)])
+def test_only_the_brokers_time_says_when_a_record_was_sent(stamp: tuple[int, int], wanted: int) -> None:
+    read = Read()
+    read.deliveries.committed(Message("orders.retry", b"", b"", OURS, stamp))
+    assert [row.appended_ms for row in read.rows] == [wanted]
+
+
+def test_what_was_sent_before_the_time_asked_for_is_left_out() -> None:
+    read = Read(since_ms=NOW_MS + 1)
+    read.deliveries.committed(Message("orders.retry", b"", b"", OURS))
+    read.deliveries.committed(Message("orders.retry", b"", b"", OURS, (CREATE, 5)))
+    assert [row.appended_ms for row in read.rows] == [UNKNOWN]
+
+
+def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_attempt() -> None:
+    read = Read()
+    large = {name: value for name, value in OURS.items() if name in ("retry-id", "retry-attempt")}
+    read.deliveries.committed(Message("orders.retry", b"", b"", large))
+    read.deliveries.committed(Message("orders.retry", b"", b"", large))
+    read.reader.outcome(Message("outcomes", b"", orjson.dumps(OUTCOME)))
+    [outcome] = read.rows
+    read.deliveries.match(outcome._replace(attempt=outcome.attempt + 1))
+    assert len(read.rows) == 1
+    read.deliveries.match(outcome)
+    assert (read.rows[1][1:4], read.rows[1].kind) == (outcome[1:4], RowKind.DELIVERY)
+    read.deliveries.end_matching(all_outcomes=False)
+    assert (sum(read.findings.unchecked.values()), read.findings.counts) == (1, {})
+    read.deliveries.end_matching(all_outcomes=True)
+    assert dict(read.findings.counts) == {"phantom": 1}
+
+
+def test_undone_is_what_only_one_of_the_readers_sees() -> None:
+    read = Read()
+    outcome, put = Message("outcomes", b"", orjson.dumps(OUTCOME)), Message("changelog", entry_key(), b"")
+    delivery = Message("orders.retry", b"", b"", OURS)
+    for take, message in ((read.reader.outcome, outcome), (read.reader.change, put), (read.deliveries.committed, delivery)):
+        take(message)
+    for message in (outcome, put):
+        read.reader.uncommitted(message)
+    read.deliveries.uncommitted(delivery)
+    assert read.reader.aborted() == 0
+    read.deliveries.uncommitted(delivery)
+    read.reader.uncommitted(put)
+    assert read.reader.aborted() == 2
+
+
+def kept(starts: dict[int, int], first_ms: dict[int, int], **config: str) -> RetainedOffsets:
+    return RetainedOffsets(Described("", len(starts), {"message.timestamp.type": "LogAppendTime", **config}), starts, first_ms)
+
+
+def test_what_is_left_of_a_topic_that_retention_has_cut() -> None:
+    assert kept({0: 0, 1: 0}, {}).since_ms(NOW_MS) == 0
+    assert kept({0: 0, 1: 9}, {0: 1, 1: NOW_MS}).since_ms(NOW_MS) == NOW_MS + 60_000
+    # Emptied: what is gone was older than retention, where that goes by time alone.
+    assert kept({0: 9}, {}, **{"retention.ms": "1000000"}).since_ms(NOW_MS) == NOW_MS - 1_000_000 + 60_000
+    assert kept({0: 9}, {}, **{"retention.ms": "1000000", "retention.bytes": "5"}).since_ms(NOW_MS) == NEVER
+
+
+@pytest.mark.parametrize(("about", "open_transaction", "since_ms"), [
+    (kept({0: 0}, {}), False, 0),
+    (kept({0: 0}, {}, **{"message.timestamp.type": "CreateTime"}), False, 0),
+    (kept({0: 5}, {0: 7}), False, 60_007),
+    (kept({0: 5}, {0: 7}, **{"message.timestamp.type": "CreateTime"}), False, NEVER),
+    (kept({0: 0}, {}, **{"cleanup.policy": "compact,delete"}), False, NEVER),
+    (kept({0: 0}, {}), True, NEVER),
+])  # fmt: skip
+def test_which_deliveries_can_still_be_found(about: RetainedOffsets, open_transaction: bool, since_ms: int) -> None:
+    assert target(about, NOW_MS, open_transaction=open_transaction).kept_from_ms == since_ms

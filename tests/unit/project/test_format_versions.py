@@ -1,0 +1,199 @@
+"""What earlier revisions wrote is read; what later ones may write is known for what it is, and never guessed at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry import format_versions
+from retry.delay_queue import control_records, entry_keys, envelopes
+from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.entry_keys import LANELESS, Source
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.changelog_records import before_unreadable, checked
+from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
+from retry.format_versions import FORMATS, Format
+from retry.intake import attempts
+from retry.operations.explain.search import LetterLocation, read_outcome
+
+WRITTEN = json.loads((Path(__file__).parents[2] / "fixtures" / "versions.json").read_text())
+DUE_MS = 1_700_000_000_000
+SOURCE = Source(DUE_MS, "orders.DLT", 3, 7)
+WITHOUT = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments")
+LANE = entry_keys.lane("payments", "orders.DLT", "orders.retry")
+KEY = entry_keys.key(DUE_MS, entry_keys.key_stem("orders.DLT", 3), 7, LANE)
+ENVELOPE = envelopes.encode(WITHOUT)
+LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
+ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
+# Rows that only tables have, and a named entry without name and version, among them.
+STRANGERS = [
+    *(bytes([kind]) + KEY[1:] for kind in range(3, 8)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
+]  # fmt: skip
+NEWER_KEYS = [b"\x08" + KEY[1:], b"\x1f" + KEY[1:], b"\x08"]
+NEWER_CONTROLS = [
+    (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (control_records.pause_key("all", ""), b'{"v":2}'),
+    (b"\x10", b"{}"), (control_records.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),
+]  # fmt: skip
+
+
+def envelope(version: object) -> bytes:
+    return msgspec.msgpack.encode([version, "something", "else"])
+
+
+@pytest.fixture(params=WRITTEN)
+def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
+    """What a revision wrote, by name."""
+    return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items() if name != "revision"}
+
+
+def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    keys = [written[name] for name in ("key", "ordered key") if name in written]
+    for key, value in checked([(key, written["envelope"]) for key in keys]):
+        assert entry_keys.source(key) == SOURCE
+        assert msgspec.structs.replace(envelopes.decode(value), failed_at_ms=None) == WITHOUT
+
+
+def test_only_the_newest_of_them_tell_of_the_failure() -> None:
+    told = {name: envelopes.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
+    known = dict.fromkeys(("before versions", "before outcome 2"), DUE_MS - 5)
+    assert told == {"before lanes": None, "before failed_at_ms": None, **known}
+
+
+def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
+    standing = dict(checked(rows))
+    assert control_records.pauses(standing) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
+    for asked in control_records.reschedules(standing).values():
+        assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
+
+
+def test_lineages_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
+    if "lineages" in written:
+        assert list(attempts.unpack(written["lineages"])) == [
+            attempts.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.row(1, 2, DUE_MS, 0, 1),
+        ]  # fmt: skip
+
+
+def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
+    assert msgspec.json.decode(written["outcome"])["v"] in format_versions.OUTCOME.reads
+
+
+def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, bytes]) -> None:
+    wanted, other = LetterLocation("orders.DLT", 3, 7), LetterLocation("orders.DLT", 3, 77)
+    told = read_outcome(written["outcome"], wanted)
+    assert told is not None
+    assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
+    newer = orjson.dumps({**told, "v": 3})
+    with pytest.raises(OutcomeNewer, match=r"outcome version 3 .*upgrade"):
+        read_outcome(newer, wanted)
+    # Whoever asks for another letter has no trouble with it.
+    assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
+
+
+def test_this_version_writes_what_the_one_before_it_wrote() -> None:
+    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 2"].items() if name != "revision"}
+    assert last["key"] == KEY
+    assert last["envelope"] == envelopes.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
+    assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))
+    assert last["lineages"] == attempts.pack(attempts.unpack(last["lineages"]))
+
+
+@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
+def test_what_is_written_is_read_and_only_what_is_beyond_is_newer(each: Format) -> None:
+    newest = max(each.reads)
+    assert each.writes in each.reads
+    assert not any(map(each.newer, [*each.reads, 0, -1, None, "9", 1.5]))
+    assert each.newer(newest + 1)
+    assert f"{each.name} {newest + 1} was written by a newer version" in each.told(newest + 1)
+
+
+@pytest.mark.parametrize("key", NEWER_KEYS)
+def test_a_key_of_a_newer_kind_is_told_from_a_strangers(key: bytes) -> None:
+    with pytest.raises(EntryNewer, match="upgrade this worker"):
+        checked([(key, ENVELOPE)])
+    assert checked([(key, None)]) == []
+
+
+@pytest.mark.parametrize("key", STRANGERS)
+def test_a_strangers_key_is_not_called_newer(key: bytes) -> None:
+    with pytest.raises(EntryUnreadable) as refused:
+        checked([(key, ENVELOPE)])
+    assert not isinstance(refused.value, EntryNewer)
+
+
+@pytest.mark.parametrize("version", [2, 127, 128, 255, 1 << 40])
+@pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
+def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
+    with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
+        checked([(key, envelope(version))])
+    with pytest.raises(EntryNewer):
+        envelopes.decode(envelope(version))
+
+
+@given(st.binary(max_size=60).map(b"{".__add__) | st.sampled_from([envelope(v) for v in (0, 1, -1, "2", None, True, [2])]))
+def test_other_bytes_are_never_called_newer(value: bytes) -> None:
+    envelopes.check_version(value)
+    if value != envelope(1):
+        with pytest.raises(EntryUnreadable) as refused:
+            envelopes.decode(value)
+        assert not isinstance(refused.value, EntryNewer)
+
+
+def test_a_field_that_a_later_version_adds_at_the_end_is_no_trouble() -> None:
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(envelopes.encode(WITHOUT)), "more"])
+    assert checked([(KEY, longer)]) == [(KEY, longer)]
+    assert envelopes.decode(longer) == WITHOUT
+
+
+@pytest.mark.parametrize(("key", "value"), NEWER_CONTROLS)
+def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: bytes) -> None:
+    with pytest.raises(EntryNewer, match="upgrade this worker"):
+        checked([(key, value)])
+    assert checked([(key, None)]) == [(key, None)]
+
+
+@pytest.mark.parametrize("version", [2, 255])
+def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
+    with pytest.raises(LineageNewer, match=f"version {version}"):
+        attempts.unpack(bytes([version]) + b"whatever")
+    for garbage in (b"", b"\0", b"\x01short"):
+        with pytest.raises(LineageUnreadable) as refused:
+            attempts.unpack(garbage)
+        assert not isinstance(refused.value, LineageNewer)
+
+
+def test_how_many_rows_come_before_the_first_that_is_not_read() -> None:
+    good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None)]
+    assert before_unreadable(good) == 3
+    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(2)), (b"garbage", b"")]:
+        assert before_unreadable([*good, newer, *good, newer]) == 3
+        assert before_unreadable([newer]) == 0
+
+
+# --- keys without a lane ---
+
+TOPIC = st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True)
+DUE = st.integers(0, entry_keys.DUE_MS_MAX)
+LAST = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1)
+
+
+@given(DUE, TOPIC, *LAST, st.binary(min_size=8, max_size=8))
+def test_keys_with_and_without_a_lane_are_told_apart(due_ms: int, topic: str, partition: int, offset: int, of: bytes) -> None:
+    laned = entry_keys.key(due_ms, entry_keys.key_stem(topic, partition), offset, b"\x01" + of)
+    old = entry_keys.without_lane(laned)
+    assert (entry_keys.laneless(laned), entry_keys.laneless(old)) == (False, True)
+    assert entry_keys.with_lane(old, b"\x01" + of) == laned
+    [(stored, _)] = checked([(old, None)])
+    assert entry_keys.lane_of(stored) == LANELESS
+    assert entry_keys.without_lane(stored) == old
+    assert entry_keys.source(stored) == Source(due_ms, topic, partition, offset)
+
+
+def test_the_key_of_before_lanes_is_the_one_that_was_written() -> None:
+    assert entry_keys.without_lane(KEY) == LANELESS_KEY

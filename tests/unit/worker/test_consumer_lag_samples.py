@@ -1,0 +1,138 @@
+"""Samples of committed offsets: what has changed is written, what fails is counted and comes again, and all is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+import pytest
+
+from retry import clock
+from retry.errors import RecordUnwritten
+from retry.kafka.interface import Partition
+from retry.telemetry.offset_records import KEY, Position, read
+from retry.worker import consumer_lag_samples
+from retry.worker.consumer_lag_samples import LagSamples, place_of
+from retry.worker.periodic import PeriodicTask, PeriodicTasks
+
+GROUPS = {"shop": {"orders.retry"}, "bank": {"pay.retry", "pay.slow"}}
+
+
+class Cluster:
+    """What groups have committed, and what is written: both may fail."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[Partition, int]] = {
+            "shop": {("orders.retry", 0): 5, ("orders.retry", 1): 0, ("orders", 0): 99}, "bank": {("pay.slow", 0): 7},
+        }  # fmt: skip
+        self.failing: dict[str, str] = {}
+        self.refusing = False
+        self.written: list[Position] = []
+        self.told: list[tuple[int, int]] = []
+        self.groups: dict[str, set[str]] = dict(GROUPS)
+        self.asked: list[str] = []
+
+    def ask(self, groups: Iterable[str], _wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
+        self.asked = list(groups)
+        return {g: self.committed.get(g, {}) for g in self.asked if g not in self.failing}, self.failing
+
+    def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]:
+        done: Future[int] = Future()
+        if self.refusing:
+            done.set_exception(RecordUnwritten("no"))
+            return done
+        told = read(value or b"")
+        assert (topic, partition, key) == ("outcomes", place_of(told.group, 4), KEY)
+        assert (told.v, told.kind) == (1, "position")
+        self.written.append(told)
+        done.set_result(0)
+        return done
+
+    def positions(self) -> LagSamples:
+        return LagSamples(lambda: self.groups, self.ask, lambda: self, "outcomes", 4, lambda *told: self.told.append(told))
+
+
+def seen(cluster: Cluster) -> list[tuple[str, str, int, int]]:
+    found = [(p.group, p.topic, p.partition, p.offset) for p in cluster.written]
+    cluster.written.clear()
+    return sorted(found)
+
+
+def test_only_what_is_read_of_retries_is_written_and_only_when_it_changed() -> None:
+    cluster = Cluster()
+    sampled = cluster.positions()
+    sampled.look()
+    assert seen(cluster) == [("bank", "pay.slow", 0, 7), ("shop", "orders.retry", 0, 5), ("shop", "orders.retry", 1, 0)]
+    sampled.look()
+    cluster.committed["shop"]["orders.retry", 0] = 6
+    sampled.look()
+    assert seen(cluster) == [("shop", "orders.retry", 0, 6)]
+    # A group that was reset is told of, too.
+    cluster.committed["shop"]["orders.retry", 0] = 2
+    sampled.look()
+    assert seen(cluster) == [("shop", "orders.retry", 0, 2)]
+    assert cluster.told == [(3, 0), (0, 0), (1, 0), (1, 0)]
+
+
+def test_what_cannot_be_asked_or_written_is_counted_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    cluster = Cluster()
+    sampled = cluster.positions()
+    cluster.failing = {"bank": "no answer in time"}
+    sampled.look()
+    now_s[0] = 130.0
+    assert (len(seen(cluster)), cluster.told.pop(), sampled.lag_s()) == (2, (2, 1), 30.0)
+    sampled.look()
+    # Whoever was not sampled for longest is asked first.
+    cluster.failing, cluster.refusing = {}, True
+    cluster.committed["shop"]["orders.retry", 1] = 1
+    sampled.look()
+    assert (seen(cluster), cluster.told[-1], cluster.asked, sampled.lag_s()) == ([], (0, 2), ["bank", "shop"], 30.0)
+    cluster.refusing = False
+    sampled.look()
+    assert (len(seen(cluster)), cluster.told[-1], sampled.lag_s()) == (2, (2, 0), 0.0)
+
+
+def test_a_group_that_is_given_up_is_forgotten() -> None:
+    cluster = Cluster()
+    sampled = cluster.positions()
+    sampled.look()
+    cluster.groups = {}
+    sampled.look()
+    assert (cluster.asked, sampled.lag_s()) == ([], 0.0)
+    cluster.groups = dict(GROUPS)
+    seen(cluster)
+    sampled.look()
+    assert len(seen(cluster)) == 3
+
+
+def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_lag_samples, "_GROUPS_MAX", 3)
+    monkeypatch.setattr(consumer_lag_samples, "_SAMPLES_MAX", 2)
+    cluster = Cluster()
+    cluster.groups = {f"g{n}": {"t"} for n in range(5)}
+    cluster.committed = {f"g{n}": {("t", 0): n} for n in range(5)}
+    sampled = cluster.positions()
+    for _ in range(4):
+        sampled.look()
+    assert {place[0] for place in seen(cluster)} == set(cluster.groups)
+    assert max(written for written, _ in cluster.told) == 2
+
+
+def test_a_look_that_fails_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    had: list[str] = []
+
+    def fails() -> None:
+        had.append("fails")
+        raise RuntimeError("oh")
+
+    def closes() -> None:
+        had.append("closes")
+        if len(had) > 6:
+            rounds.close()
+
+    rounds = PeriodicTasks([PeriodicTask(0.001, fails), PeriodicTask(0.001, closes)])
+    rounds.run()
+    assert had.count("fails") >= 2
+    assert "a look failed" in caplog.text
