@@ -15,6 +15,7 @@ from retry.kafka.local_broker import LocalBroker
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
 from tests.support.ingesting import Ingesting
+from tests.support.ports import use_everywhere
 from tests.support.scheduler import Scheduling
 from tests.support.secured import SecuredBroker
 from tests.support.shared_broker import shared_broker
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.support.faults", "tests.support.processes"]
+
+use_everywhere()
 
 for _name in [name for name in os.environ if name.startswith("RETRY_")]:
     del os.environ[_name]

@@ -152,7 +152,7 @@ def _play(deployment: Deployment) -> None:
             producer.produce(f"{prefix}.{kind.team}.DLT", value, f"key {n}", headers=headers)
     assert producer.flush(20) == 0
     parked = Tail(servers, [deployment.parked])
-    parked.await_seen(TRUTH.parked.total(), 60)
+    parked.await_seen(TRUTH.parked.total(), 240)
     parked.close()
 
     def recovered() -> bool:

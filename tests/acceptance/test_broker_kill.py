@@ -45,7 +45,7 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(deploy: Deploy, 
         sent = sender.finish()
         assert len(sent) == LETTERS
         tail = Tail(own.bootstrap_servers, deployment.retry_topics())
-        tail.await_seen(LETTERS, 90.0)
+        tail.await_seen(LETTERS, 180.0)
         tail.close()
         for worker in workers:
             worker.await_ready()

@@ -52,9 +52,10 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         flooded_ms = wall_ms()
         fill(deployment)
         flood = Tail(broker.bootstrap_servers, [f"{deployment.app_id}.flood.retry"])
-        flood.await_seen(FLOOD, 120.0)
+        flood.await_seen(FLOOD, 300.0)
         flood.close()
-        ended_ms = max(record.timestamp_ms for record in flood.records)
+        sent_ms = sorted(record.timestamp_ms for record in flood.records)
+        half_ms, ended_ms = sent_ms[len(sent_ms) // 2], sent_ms[-1]
         due_ms = min(due_at_ms(record) for record in flood.records)
         quiet = quiet_retries(deployment, steady.finish())
         assert worker.running()
@@ -66,8 +67,8 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         for team in QUIET:
             print(f"  {team}: lateness ms p50, p99 alone {percentiles(alone[team])}; beside it {percentiles(beside[team])}")
     # Who waits for the flood is sent after its last letter. How late the others are is printed, and not asserted: it is
-    # three to four times what it is alone where broker, worker and clients share two cores.
-    half_ms = (due_ms + ended_ms) // 2
+    # three to four times what it is alone where broker, worker and clients share two cores. Half is half of the letters, and
+    # not of the time: where all stand still before the last batches, what was due meanwhile goes with these.
     early_half = [record for record in quiet if due_ms <= due_at_ms(record) < half_ms]
     waited = [record for record in early_half if record.timestamp_ms >= ended_ms]
     assert (bool(early_half), waited) == (True, [])
@@ -78,7 +79,7 @@ class Steady:
 
     def __init__(self, deployment: Deployment) -> None:
         self._sender, self._deployment, self._ended = Sender(deployment.bootstrap_servers), deployment, Event()
-        self._thread = Thread(target=self._send)
+        self._thread = Thread(target=self._send, daemon=True)
         self._thread.start()
 
     def _send(self) -> None:
@@ -102,7 +103,7 @@ def fill(deployment: Deployment) -> None:
                          "queue.buffering.max.messages": FLOOD})  # fmt: skip
     for n in range(FLOOD):
         producer.produce(f"{deployment.app_id}.flood.DLT", b"flood %d" % n + bytes(400), b"key %d" % n)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 def quiet_retries(deployment: Deployment, sent: int) -> list[Record]:

@@ -93,14 +93,14 @@ def test_a_clock_that_steps_delivers_nothing_early_and_nothing_twice(deployment:
         clock.is_off(off_s)
         await_that("it is noticed", lambda said=said: held(worker).replace("3599", "3600").startswith(said))  # type: ignore[misc]
         runs.add()
-        assert worker.metric("retry_clock_trusted") == 0
+        await_that("it is not trusted", lambda: worker.metric("retry_clock_trusted") == 0)
         send(deployment, f"during {off_s}")
         assert tail.quiet(4.0) == []
         clock.is_off(0)
         came += LETTERS
         tail.await_seen(came)
-        assert worker.metric("retry_clock_trusted") == 1
-        assert held(worker) == ""
+        await_that("it is trusted again", lambda: worker.metric("retry_clock_trusted") == 1)
+        await_that("nothing is held", lambda: held(worker) == "")
     assert tail.quiet(2.0) == []
     tail.close()
     worker.terminate()

@@ -25,7 +25,7 @@ POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
 LETTERS_PER_S = 200
 # What must come back before the next fault: some of it was due after the last one.
 MORE = LETTERS_PER_S * 2
-MORE_S = 60.0
+MORE_S = 120.0
 FROZEN_S = 9.0
 
 

@@ -134,7 +134,7 @@ class Wave:
 
     def finish(self) -> None:
         """Wait until all are taken."""
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(_WITHIN_S) == 0
 
 
 def beside_each_other(
@@ -179,7 +179,7 @@ def first_letters(deployment: Deployment) -> dict[str, Letter]:
     for n in range(40):
         sender.send(f"{topic}.DLT", b"first %d" % n, b"first %d" % n, timestamp_ms=wall_ms())
     sent, retries = sender.finish(), [f"{topic}.retry"]
-    await_that("the first are back", lambda: len(read(deployment.bootstrap_servers, retries, COMMITTED)) >= len(sent), 60.0)
+    await_that("the first are back", lambda: len(read(deployment.bootstrap_servers, retries, COMMITTED)) >= len(sent), _WITHIN_S)
     return sent
 
 
@@ -305,7 +305,7 @@ def await_schedules(running: Running, schedules: dict[str, Hostile]) -> None:
         return not left
 
     try:
-        await_that("every schedule has an end", all_ended, 60.0)
+        await_that("every schedule has an end", all_ended, _WITHIN_S)
     except AssertionError:
         shown = [f"{source}: {schedules[source]!r:.300}" for source in left[:5]]
         raise AssertionError(f"{len(left)} schedules have no end, or two: {shown}") from None

@@ -22,19 +22,19 @@ _REST = re.compile(r"rest on 127\.0\.0\.1:(\d+)")
 
 
 def test_1_100_idle_connections_to_a_worker_with_1_024_files_do_not_keep_probes_out_and_are_closed(deploy: Deploy) -> None:
-    worker = deploy({"orders": 1}, shards=2).worker("a").start(*LIMITED, "1024", "worker").await_ready(60.0)
+    worker = deploy({"orders": 1}, shards=2).worker("a").start(*LIMITED, "1024", "worker").await_ready()
     holds_out(worker, worker.port, 1_100, closed=True)
 
 
 def test_idle_connections_to_a_supervisor_do_not_keep_probes_out(deploy: Deploy) -> None:
     both = deploy({"orders": 2}, shards=2).worker("both")
-    both.start(*LIMITED, FILES, "worker", "--processes", "2").await_ready(60.0)
+    both.start(*LIMITED, FILES, "worker", "--processes", "2").await_ready()
     holds_out(both, both.port, CROWD)
 
 
 def test_idle_connections_to_the_api_do_not_keep_probes_out(deploy: Deploy) -> None:
     api = Api(deploy({"orders": 1}, shards=2))
-    api.process.start(*LIMITED, FILES, "api", RETRY_API_ADDR="127.0.0.1:0").await_ready(60.0)
+    api.process.start(*LIMITED, FILES, "api", RETRY_API_ADDR="127.0.0.1:0").await_ready()
     holds_out(api.process, api.process.port, CROWD)
 
 
@@ -42,7 +42,7 @@ def test_idle_connections_to_both_servers_of_a_scheduler_do_not_keep_probes_out(
     s = scheduling(1)
     scheduler = WorkerProcess("limited", s.folder, s.environ)
     s.instances.append(scheduler)
-    scheduler.start(*LIMITED, FILES, "scheduler").await_ready(60.0)
+    scheduler.start(*LIMITED, FILES, "scheduler").await_ready()
     with Crowd(scheduler.port(), CROWD):
         holds_out(scheduler, lambda: int(_REST.findall(scheduler.log())[-1]), CROWD, "/liveness")
     s.schedule("a", 2_000_000_000)
@@ -61,7 +61,7 @@ def holds_out(
         if closed:
             await_that("all that send no request are closed", lambda: crowd.open() == 0, 90.0)
     assert status(port(), path) == 200
-    await_that("it is ready", process.ready, 60.0)
+    await_that("it is ready", process.ready)
     assert len(process.log()) - before < LOG_BYTES_MAX, process.tail()
 
 

@@ -41,9 +41,9 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     assert process.stdout
     assert json.loads(process.stdout.readline()) == wanted
     produce(ingesting.producer, ingesting.outcomes, Events(letters=[{**made.letters[0], "id": "one more"}]))
-    await_that("one more is there", partial(_is_next, process, {**wanted, "letters": wanted["letters"] + 1}))
+    await_that("one more is there", partial(_is_next, process, {**wanted, "letters": wanted["letters"] + 1}), 240)
     process.terminate()
-    assert process.wait(30) == 0, ingesting.log().read_text()
+    assert process.wait(120) == 0, ingesting.log().read_text()
     found = datasets.from_parquet(spark, str(ingesting.data))
     _each_is_there_once(found._replace(letters=found.letters.where("id != 'one more'")), made)
 

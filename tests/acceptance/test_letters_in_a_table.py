@@ -27,7 +27,7 @@ def test_3_1_3_8_a_consumer_that_counts_in_the_body_gets_a_letter_so_often_and_t
         # It drops every header, and its counter makes another body of each attempt: nothing else tells what it is.
         body = json.dumps({"order": 4711, "retryAttempt": failures}).encode()
         sender.send(dead_letters, b"key", body, [])
-        tail.await_seen(failures, 30.0)
+        tail.await_seen(failures)
         assert tail.records[-1].value == body
     *retried, parked = tail.records
     tail.close()
@@ -51,7 +51,7 @@ def test_3_9_what_waits_in_every_partition_is_told_in_one_place_and_no_worker_ne
         listed = deployment.command("entries", "--json", "--limit", "1000").stdout.splitlines()
         return {json.loads(line)["key"].partition("/")[2] for line in listed}
 
-    await_that("all wait", lambda: len(waiting()) == LETTERS, 60.0)
+    await_that("all wait", lambda: len(waiting()) == LETTERS)
     for worker in workers:
         worker.kill()
     letters = read(deployment.bootstrap_servers, [dead_letters], COMMITTED)

@@ -82,10 +82,11 @@ def fail_for_ever(deployment: Deployment, letters: int) -> tuple[Counter[tuple[s
     again = dict(zip(deployment.retry_topics(), CONSUMERS.values(), strict=True))
     back = dict(zip(deployment.retry_topics(), deployment.dead_letters, strict=True))
     tail = Tail(deployment.bootstrap_servers, [*again, deployment.parked])
-    producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "linger.ms": 5})
+    # What a broker was slow to acknowledge and is sent again must not be a letter more.
+    producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True})
     sends: Counter[tuple[str, bytes | None]] = Counter()
     parked: list[Record] = []
-    deadline = Deadline(90.0)
+    deadline = Deadline(300.0)
     while len(parked) < letters:
         assert not deadline.passed(), f"{len(parked)} of {letters} parked; sent {sum(sends.values())}"
         for record in tail.read():

@@ -28,7 +28,7 @@ def many(count: int) -> Headers:
 
 def came(bootstrap_servers: str, topics: Sequence[str], count: int = len(COUNTS)) -> list[Record]:
     """All that came, once it is so much."""
-    await_that("all came", lambda: len(read(bootstrap_servers, topics, COMMITTED)) == count, 60.0)
+    await_that("all came", lambda: len(read(bootstrap_servers, topics, COMMITTED)) == count)
     return read(bootstrap_servers, topics, COMMITTED)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.acceptance.test_crash_points import CRASHING
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment
@@ -18,8 +20,10 @@ from tests.support.reading import Tail
 pytestmark = pytest.mark.check
 
 LETTERS = 2_000
-# So small that rescheduling takes many of them: a batch of each shard every sweep, and sweeps are far between.
-SLOW = {"RETRY_BATCH_RECORDS": "50", "RETRY_SWEEP_INTERVAL_MS": "250"}
+# So small that rescheduling takes forty batches at least, each with a commit of its own.
+SMALL = {"RETRY_BATCH_RECORDS": "50", "RETRY_SWEEP_INTERVAL_MS": "250"}
+# After so many it ends. At most 21 move what waits behind another, and nothing goes; then each shard moves and delivers in turn.
+COMMITS = 30
 
 
 def shorten(deployment: Deployment, delay: str = "2s") -> str:
@@ -39,12 +43,14 @@ def uses(worker: WorkerProcess, digest: str) -> bool:
 
 def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_kill_9(deploy: Deploy) -> None:
     deployment = deploy(
-        {"plain": 3, "keyed": 1}, shards=3, environ=SLOW, defaults="{backoff: {kind: constant, delay: 1h}, jitter: none}"
+        {"plain": 3, "keyed": 1}, shards=3, environ=SMALL, defaults="{backoff: {kind: constant, delay: 1h}, jitter: none}"
     )
     text = deployment.policy_file.read_text()
     keyed = list(deployment.dead_letters)[1]
     deployment.policy_file.write_text(text.replace(f"{{dead_letters: {keyed}", f"{{ordered: true, dead_letters: {keyed}"))
-    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    worker, sender = deployment.worker(), Sender(deployment.bootstrap_servers)
+    # Nothing is due for an hour, so no sweep commits anything before letters are moved.
+    worker.start(*CRASHING, CRASH_AT=f"sweep-after-commit:{COMMITS}").await_ready()
     for n in range(LETTERS):
         sender.send(list(deployment.dead_letters)[n % 2], b"key-%d" % (n % 97), b"letter %d" % n)
     sent = sender.finish()
@@ -62,10 +68,10 @@ def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_k
     assert tail.quiet(1.0) == []
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(deployment.command, "reschedule", "--yes", "--wait", "50s")
-        tail.await_seen(1)
-        worker.kill()
+        asked = pool.submit(deployment.command, "reschedule", "--yes", "--wait", "4m")
+        assert worker.wait(180) == -signal.SIGKILL
         assert not asked.done()
+        tail.await_seen(1)
         some = len(tail.seen)
         assert 0 < some < LETTERS
         worker.start()
@@ -74,7 +80,7 @@ def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_k
     assert done.returncode == 0, done.stderr
     assert "rescheduled in 3 shards" in done.stdout
     assert tail.quiet(1.0) == []
-    assert health(worker)["reschedule"] == {}
+    await_that("nothing is to be moved", lambda: health(worker).get("reschedule") == {})
     tail.close()
     worker.terminate()
     assert check(deployment, sent).wrong() == {}
@@ -98,13 +104,13 @@ def test_a_worker_with_another_policy_file_waits_for_the_one_that_is_asked_for(d
     assert "not done yet in shards 0" in asked.stderr
     digest = hashlib.sha256(newer.read_bytes()).hexdigest()
     await_that("health says so", lambda: digest in health(worker).get("reschedule", {}).get("0", ""))
-    assert worker.metric("retry_entries_waiting") == 1
+    await_that("it still waits", lambda: worker.metric("retry_entries_waiting") == 1)
 
     assert shorten(deployment) == digest
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(1)
     tail.close()
-    await_that("it is done", lambda: health(worker)["reschedule"] == {})
+    await_that("it is done", lambda: health(worker).get("reschedule") == {})
     worker.terminate()
     assert check(deployment, sent).wrong() == {}
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.check
 
 LETTERS = 1_000
 LOAD_S = 2.0
-# Nothing is due before the offset of its letter is committed: a letter that is read again is not lost.
+# Half of the letters ask for their own time, and may be due at once; offsets are committed before, see the mutant.
 POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: none}"
 MUTANT = ("-m", "tests.acceptance.mutant_worker")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from retry.kafka.local_broker import free_port
 from tests.support.deployment import Deployment
 from tests.support.process import ROOT, await_that
 from tests.unit.kafka.test_child_process import alive, children
@@ -34,7 +33,8 @@ def taken() -> Iterator[int]:
 
 def refused(deployment: Deployment, command: tuple[str, ...], **environ: str) -> str:
     """What a command says; fails unless it is one line, with exit code 1."""
-    free = {name: f"127.0.0.1:{free_port()}" for name in ("RETRY_API_ADDR", "SERVER_ADDR", "METRICS_ADDR")}
+    # The system chooses: between being found free and being listened on, a port may be taken by another process.
+    free = dict.fromkeys(("RETRY_API_ADDR", "SERVER_ADDR", "METRICS_ADDR"), "127.0.0.1:0")
     own = {"BOOTSTRAP_SERVERS": deployment.bootstrap_servers, "LOG_LEVEL": "error"}
     done = deployment.command(*command, **{**free, **own, **environ})
     lines = [line for line in done.stderr.splitlines() if " INFO " not in line and " WARNING " not in line]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
@@ -23,12 +24,12 @@ pytestmark = pytest.mark.check
 
 # The service writes to its own topics and to the others', and not to the target unless that is granted, too.
 _TEAM_S_OWN = ("topic", "group", "transactional-id")
-_IN_S = 60.0
+_IN_S = 180.0
 _P99_MS_MAX = 2_000
 
 
 class Load(NamedTuple):
-    """How many letters of others, in how many seconds; one in five is followed by one for the target."""
+    """How many letters of others, in how many seconds; one in five is followed by one for the target, if not more are."""
 
     letters: int
     seconds: float
@@ -61,12 +62,14 @@ class Scene:
         self._sender = Sender(deployment.bootstrap_servers)
 
     def others_come(
-        self, what: str, load: Load, break_it: Callable[[], None], bytes_each: int = 100, *, before: bool = True
-    ) -> None:
+        self, what: str, load: Load, break_it: Callable[[], object], bytes_each: int = 100, *,
+        before: bool = True, one_in: int = 5,
+    ) -> None:  # fmt: skip
         """Send; the target breaks when a third is sent, and stays broken until all letters of the others are back, once each.
 
         Args:
           before: whether it has letters before it breaks, too.
+          one_in: how many letters of the others there are for each of its own.
         """
         deployment = self.deployment
         tail = Tail(deployment.bootstrap_servers, [deployment.retry_of(self.good)])
@@ -75,7 +78,7 @@ class Scene:
             if n == load.letters // 3:
                 break_it()
             self._sender.send(self.good, b"k%d" % n, b"v")
-            if n % 5 == 0 and (before or n > load.letters // 3):
+            if n % one_in == 0 and (before or n > load.letters // 3):
                 self._sender.send(self.guilty, b"k%d" % n, os.urandom(bytes_each))
 
         self._sender.paced(load.letters, load.seconds, one)
@@ -88,8 +91,13 @@ class Scene:
     def is_held_for(self, why: str) -> None:
         """Health names the target and what it lacks, and the log does not say it at every sweep."""
         lane = f"a {self.guilty} {self.target}"
-        await_that(f"health says {why}", lambda: why in held(self.worker).get(lane, ""))
-        assert held(self.worker)[lane].startswith(f"{self.target}: ")
+
+        def told() -> bool:
+            # A breaker may hold it at first, with what the brokers said of a record.
+            said = held(self.worker).get(lane, "")
+            return said.startswith(f"{self.target}: ") and why in said
+
+        await_that(f"health says {why}", told)
         assert self.worker.log().count("\n") < 200
 
     def flows_again(self) -> None:
@@ -119,7 +127,7 @@ def test_others_come_while_a_target_takes_no_large_records(scene: Scene, load: L
     admin = scene.deployment.admin
     narrow = {"max_message_bytes": "2000"}
     scene.others_come("narrow", load, lambda: topics.configure(admin, scene.target, **narrow), bytes_each=10_000)
-    assert scene.worker.metric("retry_entries_deferred_total") > 0
+    await_that("some are put back", lambda: scene.worker.metric("retry_entries_deferred_total") > 0)
     topics.configure(admin, scene.target, max_message_bytes="1000000")
     scene.flows_again()
 
@@ -140,8 +148,9 @@ def test_others_come_while_a_target_may_not_be_written_to(deploy: Deploy, secure
     scene = Scene(deployment, target)
     scene.others_come("forbidden", load, lambda: secured.withdraw([write]))
     scene.is_held_for("no WRITE right for this principal; grant it, see `retry acls`")
-    said = deployment.command("explain", f"{scene.guilty}/0/{load.letters // 5 - 1}").stdout
-    assert f"{target}: no WRITE right" in said
+    last, why = f"{scene.guilty}/0/{load.letters // 5 - 1}", f"{target}: no WRITE right"
+    # It may not be taken in yet: only letters of the others are awaited.
+    await_that("it is explained", lambda: why in deployment.command("explain", last).stdout)
     secured.grant([write])
     scene.flows_again()
 
@@ -185,13 +194,15 @@ def test_others_come_while_a_target_loses_its_leader_under_a_transaction(deploy:
     new = NewTopic(scene.target, 1, replica_assignment=[[node]], config=APPEND_TIME)
     deployment.admin.create_topics([new])[scene.target].result(20)
     load = Load(4_500, 45.0, exact=False)
-    scene.others_come("leader lost", load, cluster.nodes[node].stop)
+    # Letters go on coming while the node stops: one of its last transactions is to be open when it goes.
+    with ThreadPoolExecutor(1) as beside:
+        scene.others_come("leader lost", load, lambda: beside.submit(cluster.nodes[node].stop), one_in=1)
     scene.is_held_for("no broker leads its partition 0")
     assert "the brokers cannot end its last transaction yet" in scene.worker.log(), "nothing was open when the leader went"
     cluster.start(node)
     scene.flows_again()
     came = [record.value for record in read(deployment.bootstrap_servers, [scene.target], COMMITTED)]
-    assert len(came) == len(set(came)) == load.letters // 5
+    assert len(came) == len(set(came)) == load.letters
 
 
 def coordinators(cluster: Cluster, deployment: Deployment) -> set[int]:

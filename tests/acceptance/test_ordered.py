@@ -48,7 +48,8 @@ def test_the_order_of_every_key_is_kept_through_failures_and_kills(deploy: Deplo
     assert len(sent) == KEYS * EACH
     consumer.work_until_quiet()
     for worker in workers:
-        worker.terminate()
+        # The one that was killed last may still be starting, while what it had came by the other: SIGTERM would end it then.
+        worker.await_ready().terminate()
     letters = read(deployment.bootstrap_servers, [topic], COMMITTED)
     assert len(letters) == KEYS * EACH + consumer.failed
     in_order_and_once(letters, consumer.tail.records)
@@ -82,7 +83,7 @@ class Consumer:
 
     def work_until_quiet(self) -> None:
         """Take what comes until everything that was sent and that failed has come back."""
-        deadline = Deadline(120.0)
+        deadline = Deadline(300.0)
         while len(self.tail.seen) < KEYS * EACH + self.failed:
             assert not deadline.passed(), f"{len(self.tail.seen)} of {KEYS * EACH + self.failed}"
             self._take()

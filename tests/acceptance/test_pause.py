@@ -35,7 +35,8 @@ def two_teams(deployment: Deployment) -> tuple[str, str]:
 
 def held_by(worker: WorkerProcess) -> dict[str, str]:
     """What the worker holds back, and why."""
-    return json.loads(worker.get("/health/ready")[1] or "{}").get("blocked", {})
+    status, told = worker.get("/health/ready")
+    return json.loads(told)["blocked"] if status else {"everything": "no answer"}
 
 
 def run(deployment: Deployment, *arguments: str) -> str:

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from retry.clock import Deadline, monotonic_s
 from retry.kafka import topics
 from retry.kafka.local_broker import free_port
 from retry.scheduling.messages.embedded import Runner
@@ -22,15 +23,16 @@ from tests.support.scheduler import COMPACTED
 
 pytestmark = pytest.mark.check
 
-# A busy machine may take its time; theirs left what was read late until the input fell silent, 33 s.
-_LATE_MS_MAX = 20_000
+# Of a busy machine. Theirs left what was read late until the input fell silent.
+_IN_TIME_S = 120.0
 
 
 def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_its_own_partition(scheduling: Schedulings) -> None:
     s = scheduling()
     instance = s.instance()
-    # Late enough for all of them to be shown before, on a starved core.
-    at = int(time.time()) + 8
+    # Held until all of them were shown, however long that takes.
+    s.operate("pause", "--all")
+    at = int(time.time()) + 4
     # Partitions that no partitioner would choose for all of them: the open bug 53 of the Go scheduler.
     for n in range(6):
         s.schedule(f"id-{n}", at, key=b"target-%d" % n, partition=n % 3, headers=[("mine", b"%d" % n), ("null", None)])
@@ -39,6 +41,7 @@ def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_i
     # Counted when they are taken in, shown when they are folded, a moment later.
     all_of_them = {f"id-{n}": at for n in range(6)}
     await_that("all are shown", lambda: {each["id"]: each["epoch"] for each in s.ask(instance, "/schedules")} == all_of_them)
+    s.operate("resume", "--all")
     found = s.await_sent(6)
     assert Counter(record.key for record in found) == {b"target-%d" % n: 1 for n in range(6)}
     schedules = {r.key: r for r in s.read(s.schedules) if r.value is not None}
@@ -55,9 +58,10 @@ def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_i
     assert all(copies[record.key].headers[: len(record.headers)] == record.headers for record in found)
     tombstones = [r for r in s.read(s.schedules) if r.value is None]
     assert sorted((r.key, r.partition) for r in tombstones) == sorted((b"id-%d" % n, n % 3) for n in range(6))
-    await_that("tombstones are read back", lambda: s.events(instance)["deleted"] == 6)
-    assert s.events(instance) == {"planned": 6, "triggered": 6, "deleted": 6, "missed": 0, "invalid": 0, "other": 0}
-    assert s.ask(instance, "/schedules") == []
+    # Whoever reads what was sent may be sooner than the process that sent it, which counts and forgets it then.
+    counts = {"planned": 6, "triggered": 6, "deleted": 6, "missed": 0, "invalid": 0, "other": 0}
+    await_that("tombstones are read back", lambda: s.events(instance) == counts)
+    await_that("none is shown", lambda: s.ask(instance, "/schedules") == [])
     assert {each["id"] for each in s.ask(instance, "/history/schedules")} == {f"id-{n}" for n in range(6)}
     # Read back, and read again after a restart, nothing is sent twice: its open bug 44.
     instance.terminate()
@@ -73,6 +77,8 @@ def test_1_1_to_1_5_and_1_25_a_schedule_is_sent_with_a_copy_and_a_tombstone_in_i
 def test_1_3_the_same_key_again_is_an_update_and_a_null_cancels(scheduling: Schedulings) -> None:
     s = scheduling()
     instance = s.instance()
+    # Held until everything has been taken in, however long that takes: nothing may go before it is changed.
+    s.operate("pause", "--all")
     now = int(time.time())
     for id_, at, value in (("later", now + 3, b"old"), ("earlier", now + 60, b"old"), ("cancelled", now + 3, b"x")):
         s.schedule(id_, at, value=value)
@@ -83,12 +89,14 @@ def test_1_3_the_same_key_again_is_an_update_and_a_null_cancels(scheduling: Sche
     s.cancel("cancelled")
     s.schedule("last", now + 7)
     s.flush()
+    await_that("all are changed", lambda: (s.events(instance)["planned"], s.events(instance)["deleted"]) == (6, 1))
+    s.operate("resume", "--all")
     found = s.await_sent(3)
     assert {record.key: record.value for record in found} == {b"earlier": b"new", b"later": b"new", b"last": b"last"}
     due = {b"earlier": now + 4, b"later": now + 6, b"last": now + 7}
     assert all(record.timestamp_ms >= due[record.key] * 1_000 for record in found)
-    assert len(found) == 3
     await_that("nothing waits", lambda: s.ask(instance, "/schedules") == [])
+    assert len(s.sent()) == 3
 
 
 @pytest.mark.fault("a consumer schedules the same key again the moment it receives it")
@@ -116,21 +124,25 @@ def test_1_24_a_key_that_is_scheduled_again_on_receipt_is_never_lost(scheduling:
 
 @pytest.mark.fault("kill -9 in the middle of firing")
 def test_1_8_kill_9_in_mid_fire_loses_nothing_and_sends_nothing_twice(scheduling: Schedulings) -> None:
-    s, keys = scheduling(4), 12_000
+    s, held, keys = scheduling(4), 12_000, 15_000
     instance = s.instance(RETRY_BATCH_RECORDS="100")
-    at = int(time.time()) + 12
-    for n in range(keys):
-        s.schedule(f"k{n}", at, value=b"x" * 300)
+    # Until all have been taken in, however long that takes.
+    s.operate("pause", "--all")
+    for n in range(held):
+        s.schedule(f"k{n}", time.time(), value=b"x" * 300)
     s.flush()
-    await_that("all wait", lambda: s.events(instance)["planned"] == keys)
+    await_that("all wait", lambda: s.events(instance)["planned"] == held)
     tail = Tail(s.bootstrap_servers, [s.target], "scheduler-key")
-    tail.await_seen(keys // 4)
+    s.operate("resume", "--all")
+    tail.await_seen(held // 4)
+    # However fast it is, there is something to fire when it is killed.
+    for n in range(held, keys):
+        s.schedule(f"k{n}", time.time(), value=b"x" * 300)
+    s.flush()
     instance.kill()
-    seen = len(tail.seen)
     s.start(instance)
-    tail.await_seen(keys, 90.0)
+    tail.await_seen(keys)
     tail.close()
-    assert seen < keys, "it was over before it was killed"
     for topic in (s.target, s.history):
         found = Counter(record.header("scheduler-key") for record in s.read(topic))
         assert len(found) == keys
@@ -145,12 +157,15 @@ def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled
     # In one shard, since each shard goes by its own order.
     s = scheduling(1, RETRY_SHARDS="1")
     instance = s.instance()
+    # Held until it has ended, however long that takes.
+    s.operate("pause", "--all")
     now = int(time.time())
     s.schedule("taken in", now + 15)
     s.schedule("taken in, cancelled", now + 15)
     s.flush()
     await_that("both wait", lambda: s.events(instance)["planned"] == 2)
     instance.terminate()
+    s.operate("resume", "--all")
     s.cancel("taken in, cancelled")
     s.schedule("new", now + 14)
     s.schedule("new, cancelled", now + 13)
@@ -167,7 +182,7 @@ def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled
     s.flush()
     found = [record.header("scheduler-key") for record in s.await_sent(4)]
     assert found == ["new", "taken in", "new, moved", "live"]
-    assert s.events(instance)["missed"] == 3
+    await_that("three are told of as missed", lambda: s.events(instance)["missed"] == 3)
 
 
 def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
@@ -211,7 +226,7 @@ def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
     s.create({f"{s.id}.later": {}})
     await_that("it goes there", lambda: len(s.read(f"{s.id}.later")) == 1)
     assert s.events(instance)["invalid"] == 8
-    assert [each["id"] for each in s.ask(instance, "/schedules")] == []
+    await_that("none is shown", lambda: s.ask(instance, "/schedules") == [])
     # Neither what was parked nor what compaction may have left without a trace in the changelog is taken for a letter.
     s.assert_verified(instance)
 
@@ -225,7 +240,9 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
         return [json.loads(each.get("/health/ready")[1])["shards_owned"] for each in both]
 
     await_that("both have shards", lambda: owned() == [2, 2])
-    at = int(time.time()) + 20
+    # Held until all were shown, however long that takes.
+    s.operate("pause", "--all")
+    at = int(time.time()) + 2
     for n in range(keys):
         s.schedule(f"k{n}", at + n % 3)
     s.flush()
@@ -239,7 +256,8 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
     assert not here[0] & here[1]
     assert len(here[0] | here[1]) == keys
     first.kill()
-    found = s.await_sent(keys, 60.0)
+    s.operate("resume", "--all")
+    found = s.await_sent(keys)
     assert Counter(record.key for record in found) == {b"k%d" % n: 1 for n in range(keys)}
 
 
@@ -247,7 +265,7 @@ def test_1_11_1_15_and_1_16_patterns_grace_allowed_targets_and_the_file(scheduli
     (tmp_path / "config.yaml").write_text("kafka.producer.configuration: {partitioner: murmur2_random}\n")
     s = scheduling()
     s.environ |= {
-        "CONFIGURATION_FILE": str(tmp_path / "config.yaml"), "SCHEDULE_GRACE_INTERVAL": "30",
+        "CONFIGURATION_FILE": str(tmp_path / "config.yaml"), "SCHEDULE_GRACE_INTERVAL": "1800",
         "SCHEDULES_TOPICS": f"{s.schedules},^{s.id}-team-[ab]$", "SCHEDULER_ALLOWED_TARGETS": s.target,
     }  # fmt: skip
     others = [f"{s.id}-team-{letter}" for letter in "abc"]
@@ -256,8 +274,9 @@ def test_1_11_1_15_and_1_16_patterns_grace_allowed_targets_and_the_file(scheduli
     now = int(time.time())
     for topic in (s.schedules, *others):
         s.schedule(f"of {topic}", now, schedules_topic=topic, key=b"foobar")
-    s.schedule("in grace", now - 10)
-    s.schedule("too late", now - 60)
+    # With twenty minutes for a slow machine, and within the hour that is always kept of the day before.
+    s.schedule("in grace", now - 600)
+    s.schedule("too late", now - 2_400)
     s.schedule("forbidden", now, topic=f"{s.id}.elsewhere")
     s.flush()
     found = s.await_sent(4)
@@ -290,17 +309,21 @@ def test_a_schedule_to_a_topic_of_kafka_or_of_the_service_is_parked_and_the_othe
 def test_under_steady_input_nothing_is_left_behind(scheduling: Schedulings) -> None:
     s, keys, rate = scheduling(), 3_000, 500
     s.instance()
-    began, due = time.time(), {}
-    for n in range(keys):
-        await_that("its turn", lambda n=n: time.time() >= began + n / rate, 60.0)  # type: ignore[misc]
-        due[b"k%d" % n] = int(time.time()) + 1 + n % 4
-        s.schedule(f"k{n}", due[b"k%d" % n])
+    tail, due = Tail(s.bootstrap_servers, [s.target], "scheduler-key"), dict[bytes | None, int]()
+    first, began_s, deadline = {f"k{n}" for n in range(keys)}, monotonic_s(), Deadline(_IN_TIME_S)
+    # All of the first ones are sent while the input goes on.
+    while not first <= tail.seen:
+        assert not deadline.passed(), f"{len(first - tail.seen)} of the first {keys} were left behind"
+        while len(due) < (monotonic_s() - began_s) * rate:
+            n = len(due)
+            due[b"k%d" % n] = int(time.time()) + 1 + n % 4
+            s.schedule(f"k{n}", due[b"k%d" % n])
+        tail.read()
+    tail.close()
     s.flush()
-    found = s.await_sent(keys)
-    late_ms = sorted(record.timestamp_ms - due[record.key] * 1_000 for record in found)
-    assert len(found) == keys
-    assert late_ms[0] >= 0
-    assert late_ms[-1] <= _LATE_MS_MAX
+    found = s.await_sent(len(due))
+    assert Counter(record.key for record in found) == dict.fromkeys(due, 1)
+    assert min(record.timestamp_ms - due[record.key] * 1_000 for record in found) >= 0
 
 
 def test_verify_is_told_of_schedules_topics_since_the_changelog_may_know_nothing_of_them(scheduling: Schedulings) -> None:
@@ -335,8 +358,12 @@ def test_1_21_a_program_sends_schedules_with_a_scheduler_of_its_own_beside_it(sc
         s.schedule("now", time.time())
         s.flush()
         s.await_sent(1)
-        with urlopen(f"{scheduler.url}/schedules", timeout=20) as answer:
-            assert [each["id"] for each in json.loads(answer.read())] == ["far"]
+
+        def shown() -> list[str]:
+            with urlopen(f"{scheduler.url}/schedules", timeout=20) as answer:
+                return [each["id"] for each in json.loads(answer.read())]
+
+        await_that("the one that waits is shown", lambda: shown() == ["far"])
 
 
 @pytest.mark.slow
@@ -350,7 +377,7 @@ def test_1_9_memory_does_not_grow_with_what_waits_beyond_the_cache(scheduling: S
             s.schedule(f"k{n:06}", at + n % 1_000, value=value)
         s.flush()
         wanted = (part + 1) * keys
-        await_that("all wait", lambda wanted=wanted: instance.metric("retry_entries_waiting") == wanted, 90.0)  # type: ignore[misc]
+        await_that("all wait", lambda wanted=wanted: instance.metric("retry_entries_waiting") == wanted)  # type: ignore[misc]
         rss.append(rss_mb(instance.pid))
     # Held in memory, each of the later parts would be 57 MB of payload alone; the Go scheduler took 1.8 kB for one of 500 bytes.
     assert rss[2] - rss[1] < 30

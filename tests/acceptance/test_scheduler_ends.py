@@ -15,7 +15,7 @@ from tests.support.scheduler import Scheduling
 
 pytestmark = pytest.mark.check
 
-_BY_ITSELF_S = 10.0
+_BY_ITSELF_S = 13.0
 
 
 def _freeze(broker: LocalBroker) -> None:

@@ -43,9 +43,9 @@ def _use(protected: Protected) -> None:
     # Those of the scheduler by who may make topics, so that it needs no right to.
     made = d.command("topics", "create", RETRY_APP_ID=d.environ["GROUP_ID"], RETRY_POLICIES="")
     assert made.returncode == 0, made.stderr
-    worker = d.worker("a").start(**protected.environ("worker")).await_ready(90.0)
+    worker = d.worker("a").start(**protected.environ("worker")).await_ready()
     api = Api(d, "api", **protected.environ("api")).start()
-    scheduler = d.worker("scheduler").start("-m", "retry", "scheduler", **protected.environ("scheduler")).await_ready(90.0)
+    scheduler = d.worker("scheduler").start("-m", "retry", "scheduler", **protected.environ("scheduler")).await_ready()
     _letters_and_tasks(protected)
     _timers(api)
     _schedules(protected, scheduler)
@@ -65,10 +65,10 @@ def _letters_and_tasks(protected: Protected) -> None:
     assert producer.flush(30.0) == 0
     protected.run("commands", "tasks", "samples", "--output-topic", protected.runs, "--send", protected.definitions)
     servers = d.bootstrap_servers
-    await_that("letters come back", lambda: len(read(servers, d.retry_topics(), COMMITTED)) == 11, 90.0)
-    await_that("tasks run", lambda: read(servers, [protected.runs], COMMITTED), 90.0)
+    await_that("letters come back", lambda: len(read(servers, d.retry_topics(), COMMITTED)) == 11)
+    await_that("tasks run", lambda: read(servers, [protected.runs], COMMITTED))
     protected.commit(d.retry_of(protected.orders), 1)
-    await_that("what the group has committed is sampled", lambda: _positions(protected), 60.0)
+    await_that("what the group has committed is sampled", lambda: _positions(protected))
 
 
 def _positions(protected: Protected) -> list[bytes]:
@@ -80,8 +80,8 @@ def _positions(protected: Protected) -> list[bytes]:
 def _timers(api: Api) -> None:
     with Host() as host:
         timer = api.make(host.url, after="0s", body="at once")
-        await_that("the timer is called", lambda: host.calls, 60.0)
-        await_that("the API tells of it", lambda: api.state(timer).get("state") not in ("waiting", None), 60.0)
+        await_that("the timer is called", lambda: host.calls)
+        await_that("the API tells of it", lambda: api.state(timer).get("state") not in ("waiting", None))
 
 
 def _schedules(protected: Protected, scheduler: WorkerProcess) -> None:
@@ -91,8 +91,8 @@ def _schedules(protected: Protected, scheduler: WorkerProcess) -> None:
                              schedules_topic=protected.schedules)  # fmt: skip
     producer.produce(**record)
     assert producer.flush(30.0) == 0
-    await_that("the schedule is sent", lambda: read(servers, [protected.target], COMMITTED), 60.0)
-    await_that("its history is told", lambda: Scheduling.ask(scheduler, "/history/schedules"), 60.0)
+    await_that("the schedule is sent", lambda: read(servers, [protected.target], COMMITTED))
+    await_that("its history is told", lambda: Scheduling.ask(scheduler, "/history/schedules"))
 
 
 def _commands(protected: Protected) -> None:

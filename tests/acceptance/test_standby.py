@@ -35,6 +35,7 @@ ENTRIES, DELETED = 1_100_000, 100_000
 PART = 50_000
 PATIENCE_S = 240.0
 _STAMP = r"(?P<at>[\d-]+ [\d:]+,\d+) "
+_BEGUN = re.compile(r"shard \d+: from (?P<from>\d+) to (?P<to>\d+)")
 _OURS, _READY = re.compile(_STAMP + r".* shards [\d, ]+: ours"), re.compile(_STAMP + r".* shard \d+: ready")
 
 
@@ -61,6 +62,8 @@ def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy
         assert worker.metric("retry_shard_ready") == SHARDS / 2
         answers = [worker.get(f"/health/ready/{shard}")[0] for shard in range(SHARDS)]
         assert sorted(answers) == [200, 200, 404, 404]
+    # Only then, since what the first leaves becomes the second's.
+    for worker in (first, second):
         worker.terminate()
     found = check(deployment, sent)
     assert found.wrong() == {}
@@ -70,18 +73,19 @@ def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy
 # A million entries, twice: minutes.
 @pytest.mark.slow
 def test_a_million_entries_are_taken_over_sooner_than_they_are_restored(deploy: Deploy, capsys: object) -> None:
-    restored_s, _ = _takeover_s(deploy, standby=0)
-    taken_over_s, costs = _takeover_s(deploy, standby=1)
+    restored_s, restored, _ = _takeover_s(deploy, standby=0)
+    taken_over_s, left, costs = _takeover_s(deploy, standby=1)
     with capsys.disabled():  # type: ignore[attr-defined]
         print(f"\n1,000,000 waiting entries, from the assignment to ready: standby {taken_over_s:.2f} s, "
               f"full restore {restored_s:.2f} s; a standby costs {costs}")  # fmt: skip
-    assert taken_over_s < restored_s / 3
-    # Where a restore takes so long, the machine is busy with other things.
-    assert taken_over_s < 2.0 or restored_s > 20.0
+    assert taken_over_s < restored_s
+    # How much sooner that is, the machine has a say in; what is left to be read tells it on every one.
+    assert restored > ENTRIES and left < restored / 100
 
 
-def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, str]:
-    """Seconds from the assignment until all shards are ready, of a worker that others left a million entries to."""
+def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, int, str]:
+    """Seconds from the assignment until all shards are ready, of a worker that others left a million entries to; how many offsets
+    of the changelog it had to read for that; what a standby costs."""
     deployment = deploy({"one": 1}, shards=SHARDS, environ={"RETRY_STANDBY": str(standby)})
     first, second = (deployment.worker(name).start() for name in ("first", "second"))
     await_that("each has the half", lambda: _owned(first) and len(_owned(first)) == len(_owned(second)) == 2)
@@ -97,9 +101,10 @@ def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, str]:
     assert second.metric("retry_entries_waiting") == waiting
     log = second.log()
     ours, ready = ([_at(found) for found in wanted.finditer(log)][-1] for wanted in (_OURS, _READY))
-    second.terminate(30.0)
+    to_read = sum(int(found["to"]) - int(found["from"]) for found in _BEGUN.finditer(log))
+    second.terminate()
     _check_tables(deployment, second)
-    return ready - ours, costs
+    return ready - ours, to_read, costs
 
 
 def _fill(deployment: Deployment, partitions: list[int]) -> None:

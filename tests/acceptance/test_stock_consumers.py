@@ -82,6 +82,6 @@ def test_these_clients_cannot_read_lz4_so_that_the_tests_above_say_something(cli
     place = scheduling(1)
     producer = Producer({"bootstrap.servers": place.bootstrap_servers, "compression.type": "lz4"})
     producer.produce(place.target, LARGE.encode())
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     with pytest.raises(AssertionError, match=r"(?i)lz4"):
         client(place.bootstrap_servers, 1, [place.target])

@@ -13,7 +13,7 @@ from tests.conftest import Deploy
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, Record, read
 from tests.support.registry import RegistryServer, confluent
-from tests.support.tasks import Tasks, at_least, milliseconds, numbers, seconds
+from tests.support.tasks import Task, Tasks, at_least, milliseconds, numbers, seconds
 
 pytestmark = pytest.mark.check
 
@@ -55,12 +55,13 @@ def test_0_10_a_task_is_listed_and_shown_by_its_name(deploy: Deploy) -> None:
     tasks.define(("acme", "often"), milliseconds(500))
     tasks.define(("acme", "a/slash"), seconds(3_600), output=1, data="its own")
     tasks.define(("bcme", "once"), None)
-    tasks.define(("bcme", "nightly"), None, cron="0 3 * * *", timeZone="Europe/Berlin")
+    # Once a year, so that no test runs just then.
+    tasks.define(("bcme", "yearly"), None, cron="0 3 1 1 *", timeZone="Europe/Berlin")
     await_that("it runs", at_least(tasks, 3, ("acme", "often")))
     worker.terminate()
 
     listed = [json.loads(line) for line in deployment.command("tasks", "list", "--json").stdout.splitlines()]
-    assert {row["task"] for row in listed} == {"acme/often", "acme/a/slash", "bcme/nightly"}
+    assert {row["task"] for row in listed} == {"acme/often", "acme/a/slash", "bcme/yearly"}
     assert [row["next_run"] for row in listed] == sorted(row["next_run"] for row in listed)
     assert len(deployment.command("tasks", "list", "--customer", "bcme").stdout.splitlines()) == 1
 
@@ -71,9 +72,9 @@ def test_0_10_a_task_is_listed_and_shown_by_its_name(deploy: Deploy) -> None:
     assert often["definition"]["frequency"] == milliseconds(500)
     where = deployment.command("entries", "show", often["key"])
     assert json.loads(where.stdout)["due"] == often["next_run"]
-    nightly = json.loads(deployment.command("tasks", "show", "bcme/nightly", "--json").stdout)
-    assert (nightly["cron"], nightly["zone"], nightly["last_runs"]) == ("0 3 * * *", "Europe/Berlin", [])
-    assert nightly["shard"] in range(2)
+    yearly = json.loads(deployment.command("tasks", "show", "bcme/yearly", "--json").stdout)
+    assert (yearly["cron"], yearly["zone"], yearly["last_runs"]) == ("0 3 1 1 *", "Europe/Berlin", [])
+    assert yearly["shard"] in range(2)
     for name in ("bcme/once", "acme/never", "acme"):
         refused = deployment.command("tasks", "show", name)
         assert refused.returncode == 1
@@ -83,7 +84,8 @@ def test_0_10_a_task_is_listed_and_shown_by_its_name(deploy: Deploy) -> None:
 def test_0_5_0_6_all_six_units(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=2))
     worker = tasks.deployment.worker().start().await_ready()
-    times = dict.fromkeys(UNITS_MS, 1) | {"MILLISECONDS": 500}
+    # Those that are long do not come in this test, however long it takes.
+    times = dict.fromkeys(UNITS_MS, 1) | {"MILLISECONDS": 500, "MINUTES": 30}
     defined_ms = {unit: tasks.define(("acme", unit), {"frequencyTimeUnit": unit, "time": times[unit]}) for unit in UNITS_MS}
     short, long = ["MILLISECONDS", "SECONDS"], ["MINUTES", "HOURS", "DAYS", "WEEKS"]
     await_that("the short ones run", at_least(tasks, 5, *(("acme", unit) for unit in short)))
@@ -91,8 +93,9 @@ def test_0_5_0_6_all_six_units(deploy: Deploy) -> None:
     waiting, runs = tasks.waiting(), tasks.runs()
     for unit in long:
         due_ms, entry = waiting[unit]
-        assert due_ms == defined_ms[unit] + UNITS_MS[unit]
-        assert entry.plan is not None and (entry.plan.run, entry.plan.every_ms) == (1, UNITS_MS[unit])
+        period_ms = times[unit] * UNITS_MS[unit]
+        assert due_ms == defined_ms[unit] + period_ms
+        assert entry.plan is not None and (entry.plan.run, entry.plan.every_ms) == (1, period_ms)
         assert ("acme", unit) not in runs
     for unit in short:
         period_ms = times[unit] * UNITS_MS[unit]
@@ -109,7 +112,7 @@ def test_0_5_minutes_run_live(deploy: Deploy) -> None:
     worker = tasks.deployment.worker().start().await_ready()
     began_ms = tasks.define(("acme", "minute"), {"frequencyTimeUnit": "MINUTES", "time": 1})
     tasks.define(("acme", "cron"), None, cron="* * * * *", timeZone="Asia/Kolkata")
-    await_that("both ran twice", at_least(tasks, 2, ("acme", "minute"), ("acme", "cron")), 150.0)
+    await_that("both ran twice", at_least(tasks, 2, ("acme", "minute"), ("acme", "cron")), 300.0)
     runs = tasks.runs()
     assert [r.due_ms - began_ms for r in runs["acme", "minute"]][:2] == [60_000, 120_000]
     assert all(r.due_ms % 60_000 == 0 for r in runs["acme", "cron"])
@@ -122,12 +125,17 @@ def test_0_5_the_nth_run_of_a_one_second_task_is_at_start_plus_n_seconds(deploy:
     ours = [("acme", f"task-{n}") for n in range(5)]
     began_ms = {task: tasks.define(task, seconds(1)) for task in ours}
     await_that("15 runs of each", at_least(tasks, 15, *ours))
+
+    def keeps_up(task: Task) -> bool:
+        return any(r.number > 15 and r.made_ms - r.due_ms < 5_000 for r in tasks.runs()[task])
+
+    # None is later than the last because of those before it: that would grow from run to run.
+    await_that("runs are made in time", lambda: all(map(keeps_up, ours)))
     for task in ours:
         made = tasks.runs()[task]
         assert [(r.number, r.due_ms) for r in made] == [(n, began_ms[task] + 1_000 * n) for n in range(1, len(made) + 1)]
-        # By the clock that decides, no run is early, and none is later than the last because of those before it.
+        # By the clock that decides, no run is early.
         assert all(r.made_ms >= r.due_ms for r in made)
-        assert sorted(r.made_ms - r.due_ms for r in made)[len(made) // 2] < 5_000
     worker.terminate()
 
 
@@ -200,7 +208,7 @@ def test_0_2_0_3_0_4_another_worker_goes_on_and_no_run_is_lost_or_doubled(deploy
         made = tasks.runs()[task]
         assert [(r.number, r.due_ms) for r in made] == [(n, began_ms[task] + 700 * n) for n in range(1, len(made) + 1)], task
     for worker in workers:
-        worker.terminate(20.0)
+        worker.terminate()
     assert len(tasks.waiting()) == len(ours)
     found = tasks.deployment.command("verify", "--json", timeout_s=120)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -218,6 +226,8 @@ def test_0_14_misfire_policies_after_downtime(deploy: Deploy) -> None:
     worker.kill()
     before, began_s = tasks.runs(), monotonic_s()
     await_that("the service is down for a while", lambda: monotonic_s() - began_s > 10)
+    # On a slow machine a run may have been missed before, and the one that waits is not the next by number.
+    waits = {name: entry.plan.run for name, (_, entry) in tasks.waiting().items() if entry.plan is not None}
     worker.start()
     for task, count in ((once, 3), (skip, 2), (all_, 8)):
         await_that("it runs again", at_least(tasks, len(before[task]) + count, task))
@@ -229,7 +239,7 @@ def test_0_14_misfire_policies_after_downtime(deploy: Deploy) -> None:
         assert numbers(found[task]) == sorted(set(numbers(found[task])))
     # Once: the run that waited, then what is still to come.
     last = before[once][-1].number
-    assert after[once][0].number == last + 1 and after[once][0].made_ms - after[once][0].due_ms > LATE_MS
+    assert after[once][0].number == waits["once"] > last and after[once][0].made_ms - after[once][0].due_ms > LATE_MS
     assert after[once][1].due_ms > after[once][0].made_ms and after[once][1].number > last + 5
     # Skip: only what is still to come.
     assert after[skip][0].number > before[skip][-1].number + 5
@@ -237,7 +247,7 @@ def test_0_14_misfire_policies_after_downtime(deploy: Deploy) -> None:
     # All, as many as are made up for: the one that waited, then the last five before now, and all from there on.
     made_ms = after[all_][0].made_ms
     missed = [r for r in after[all_] if r.due_ms <= made_ms]
-    assert len(missed) == 6 and missed[0].number == before[all_][-1].number + 1
+    assert len(missed) == 6 and missed[0].number == waits["all"] > before[all_][-1].number
     rest = numbers(after[all_])[1:]
     assert rest == [*range(rest[0], rest[0] + len(rest))] and rest[0] > missed[0].number + 1
     assert numbers(found["acme", "now"]) == [0]
@@ -252,6 +262,7 @@ def test_0_14_a_task_that_is_paused_waits_and_goes_on(deploy: Deploy) -> None:
     done = tasks.deployment.command("pause", "--team", "tasks", "--reason", "a test")
     assert done.returncode == 0, done.stderr
     await_that("it is held", lambda: '"paused"' in worker.get("/health/ready")[1])
+    held = tasks.waiting()["paused"][1].plan
     tasks.define(("acme", "later"), milliseconds(500))
     await_that("what comes in waits, too", lambda: len(tasks.waiting()) == 2)
     had, began_s = len(tasks.runs()[task]), monotonic_s()
@@ -261,7 +272,8 @@ def test_0_14_a_task_that_is_paused_waits_and_goes_on(deploy: Deploy) -> None:
     await_that("both run", at_least(tasks, had + 3, task))
     await_that("both run", at_least(tasks, 2, ("acme", "later")))
     made = tasks.runs()[task]
-    assert made[had].number == made[had - 1].number + 1 and made[had + 1].due_ms > made[had].made_ms
+    # The one that waited, then what is still to come; which one waits, a slow machine may have had a say in before.
+    assert held is not None and made[had].number == held.run > made[had - 1].number and made[had + 1].due_ms > made[had].made_ms
     worker.terminate()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +120,5 @@ def _until_it_prints(shell: Shell, commands: str, shown: str) -> None:
 
 
 def _with(ports: dict[str, str], text: str) -> str:
-    for port, free in ports.items():
-        text = text.replace(port, free)
-    return text
+    # All at once: a free port may have the digits of another that is to be replaced.
+    return re.sub("|".join(ports), lambda found: ports[found[0]], text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -25,6 +26,7 @@ STALLING = ("-m", "tests.acceptance.stalling_worker")
 STALLED_S = 8
 FROZEN_S = 3.0 * STALLED_S
 DELAY_MS = 1_000
+_PATIENCE_S = 180.0
 POLICY = "{backoff: {kind: constant, delay: 1s}, jitter: full}"
 # The point is passed once while the worker starts to work; the second time there is certainly something to do.
 PASSAGES = {"fold": 6, "sweep": 2, "intake": 2}
@@ -42,11 +44,18 @@ def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Dep
     deployment = deploy({"one": 1}, shards=2, defaults=POLICY, environ={"RETRY_STALLED_S": str(STALLED_S)})
     worker, sender = deployment.worker(), Sender(deployment.bootstrap_servers)
     worker.start(*STALLING, STALL_AT=f"{point}:{PASSAGES[point]}").await_ready()
-    while not reasons(worker).get("stalled"):
+    stalled, patience = False, Deadline(_PATIENCE_S)
+    # Until it ends: on a slow machine something else may have stood still before the point is reached.
+    while worker.running():
+        assert not patience.passed()
+        stalled = stalled or bool(reasons(worker).get("stalled"))
         _send(sender, deployment, 100)
-    assert worker.wait(60) == 1
+    assert stalled, "it is not ready before it ends"
+    assert worker.exit_code() == 1
     log = worker.log()
-    assert f"has stood still for {STALLED_S} s" in log.replace(f"{STALLED_S + 1} s", f"{STALLED_S} s")
+    # A look comes every second, and counts as two where the machine was slow.
+    [stood_s] = re.findall(r"has stood still for (\d+) s", log)
+    assert STALLED_S <= int(stood_s) <= STALLED_S + 2
     assert POINTS[point] in log
     assert "stalling_worker.py" in log, "the threads' stacks tell where it hangs"
 
@@ -75,7 +84,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
             assert 'retry_blocked{reason="brokers"} 1.0' in worker.get("/metrics")[1]
         finally:
             os.kill(own.pid, signal.SIGCONT)
-        worker.await_ready(90.0)
+        worker.await_ready()
         _send(sender, deployment, 1_000)
         sent = sender.finish()
         tail = Tail(own.bootstrap_servers, deployment.retry_topics())

@@ -14,7 +14,7 @@ sys.modules |= dict.fromkeys(("cramjam", "lz4", "lz4.frame", "snappy", "zstandar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord  # noqa: E402
 
-_WITHIN_S = 60.0
+_WITHIN_S = 180.0
 
 
 async def _read(bootstrap_servers: str, count: int, *topics: str) -> None:

@@ -18,7 +18,7 @@ const eachMessage = async ({ topic, partition, message }) => {
 };
 
 consumer.on(consumer.events.CRASH, ({ payload }) => end(1, payload.error));
-setTimeout(() => end(1, new Error(`${left} of ${count} records did not come`)), 60_000);
+setTimeout(() => end(1, new Error(`${left} of ${count} records did not come`)), 180_000);
 (async () => {
   await consumer.connect();
   await consumer.subscribe({ topics, fromBeginning: true });

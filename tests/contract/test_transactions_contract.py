@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from retry.clock import wall_ms
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
-from retry.kafka import topics
+from retry.kafka import topics, transactional_producer
 from retry.kafka.client_config import producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.record_size_limits import batch_bytes
@@ -30,6 +30,8 @@ NOW_MS = wall_ms()
 PARTITIONS = 5
 NARROW_BYTES = 2_000
 _ASK_S = 20.0
+# How long a producer is given here for what takes it seconds, and a transaction may be open: as long as a starved core takes.
+_PATIENT_S = 60
 
 Writer = Any
 
@@ -96,7 +98,8 @@ class OnBroker:
     def writer(self, transactional_id: str) -> Writer:
         """Not opened yet."""
         # Nothing is compressed, so that what is too large does not shrink below the limit.
-        config = producer_config(self._settings, f"{self._run}-{transactional_id}") | {"compression.type": "none"}
+        more = {"compression.type": "none", "transaction.timeout.ms": _PATIENT_S * 1_000}
+        config = producer_config(self._settings, f"{self._run}-{transactional_id}") | more
         self._writers.append(KafkaTransactionalProducer(config))
         return self._writers[-1]
 
@@ -122,10 +125,13 @@ Log = InMemory | OnBroker
 
 
 @pytest.fixture(params=["memory", "broker"])
-def log(request: pytest.FixtureRequest) -> Iterator[Log]:
+def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     if request.param == "memory":
         yield InMemory()
         return
+    # Of the eight seconds of a rehearsal three go by until the client takes it that a topic is not there.
+    for name in ("_REHEARSE_S", "_OFFSETS_S"):
+        monkeypatch.setattr(transactional_producer, name, float(_PATIENT_S))
     broker: LocalBroker = request.getfixturevalue("broker")
     made = OnBroker(broker.bootstrap_servers)
     yield made
@@ -135,7 +141,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
 @pytest.fixture
 def writer(log: Log) -> Writer:
     made = log.writer("a")
-    made.open()
+    made.open(_PATIENT_S)
     return made
 
 

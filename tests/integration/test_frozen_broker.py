@@ -17,6 +17,7 @@ from retry.kafka import client_config, offset_ranges
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.renewed_admin import RenewedAdmin
 from tests.support.process import await_that
+from tests.support.topics import create_all
 
 pytestmark = pytest.mark.check
 
@@ -53,7 +54,7 @@ def test_a_client_that_a_frozen_broker_has_made_deaf_is_replaced(tmp_path: Path)
     with LocalBroker(tmp_path / "broker") as broker:
         about = settings.from_environment({"RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers})
         first = client_config.admin(about)
-        first.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(20)
+        create_all(first, [NewTopic(TOPIC, 1, 1)])
         asking = Asking(RenewedAdmin(first, partial(client_config.admin, about)))
         await_that("it hears", lambda: asking.heard_at_s > 0)
         broker.signal(signal.SIGSTOP)

@@ -113,7 +113,8 @@ def test_a_lookup_has_a_time_limit_of_its_own_and_a_name_is_looked_up_once_at_a_
         return [answer.error for answer in await asyncio.gather(*map(client.call, asked))]
 
     assert asyncio.run(calls()) == ["timeout"] * 8
-    assert resolver.asked == {"hang.test": 1}
+    # By a thread of its own, which may come to it after those who wait have given up.
+    await_that("it was looked up once", lambda: resolver.asked == {"hang.test": 1})
 
 
 def test_each_team_that_hangs_leaves_half_of_what_is_free(resolver: Resolver) -> None:

@@ -41,17 +41,26 @@ def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Call
     })  # fmt: skip
     try:
         consumer.subscribe([retries])
-        seen: list[tuple[str, int, int]] = []
+        # Places, not messages: a group that begins anew reads again.
+        seen: set[tuple[str, int, int]] = set()
 
         def all_back() -> bool:
-            seen.extend((m.topic() or "", m.partition() or 0, m.offset() or 0) for m in consumer.consume(50, 0.2))
+            came = [m for m in consumer.consume(50, 0.2) if m.error() is None]
+            seen.update((m.topic() or "", m.partition() or 0, m.offset() or 0) for m in came)
             return len(seen) == LETTERS
 
         await_that("all come back", all_back)
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
-    committed = Committed(deployment.admin)(["shop", "nobody"], 20.0)[0]
+    ask, committed = Committed(deployment.admin), dict[str, dict[tuple[str, int], int]]()
+
+    def told_of_both() -> bool:
+        # A coordinator that is being loaded cannot say yet.
+        committed.update(ask(["shop", "nobody"], 20.0)[0])
+        return committed.keys() == {"shop", "nobody"}
+
+    await_that("both groups are told of", told_of_both)
     assert committed["nobody"] == {}
     await_that("all of it is sampled", lambda: sampled(deployment) == committed["shop"])
     # Marks of transactions have offsets, too: what was read lies below.
@@ -91,6 +100,8 @@ def assert_declared(workers: list[WorkerProcess]) -> None:
             assert labels in ((), tuple(sorted(metric.labels))), name
     assert sum(worker.metric("retry_retries_sent_total") for worker in workers) == LETTERS
     assert sum(worker.metric("retry_offset_samples_written_total") for worker in workers) > 0
-    assert sum(worker.metric("retry_offset_samples_failed_total") for worker in workers) == 0
+    # A broker that is busy may not answer in its five seconds, or be loading a coordinator: that is told, and asked again.
+    failed = sum(worker.metric("retry_offset_samples_failed_total") for worker in workers)
+    assert failed <= sum(worker.log().count("cannot learn what group shop has committed: ") for worker in workers)
     labelled = {name for page in pages for name, (_, labels) in page.items() if labels}
     assert {"retry_retries_sent_total", "retry_entries_due_soon", "retry_paused", "retry_shard_restored_ratio"} <= labelled

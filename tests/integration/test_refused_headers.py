@@ -30,8 +30,9 @@ def topic(broker: LocalBroker) -> str:
     name = f"many-{uuid.uuid4().hex[:8]}"
     client = admin(broker.bootstrap_servers)
     create_all(client, [NewTopic(name, 2, 1)])
+    # Idempotent: a batch that is sent once more, as to a topic that was just made, keeps its place among the others.
     config = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd", "message.max.bytes": 10 << 20}
-    producer = Producer(config)
+    producer = Producer({**config, "enable.idempotence": True})
     for partition in (0, 1):
         for count in COUNTS:
             producer.produce(name, b"%d" % count, b"k", partition, headers=[("a", None)] * count)

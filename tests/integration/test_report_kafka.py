@@ -14,6 +14,8 @@ from retry.kafka.local_broker import LocalBroker
 from retry.telemetry import offset_records
 from retry.telemetry.offset_records import Position
 from retry.telemetry.outcomes import Outcome, to_json
+from tests.support.shared_broker import PATIENT
+from tests.support.topics import create_all
 
 pytest.importorskip("pyspark")
 
@@ -28,13 +30,14 @@ from retry.analytics.text_report import lines
 pytestmark = pytest.mark.check
 
 DAY_MS = 1_700_000_000_000
+_ASK_S = 120.0
 Header = tuple[str, bytes]
 Answers = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    with LocalBroker(tmp_path_factory.mktemp("broker")) as local:
+    with LocalBroker(tmp_path_factory.mktemp("broker"), overrides=PATIENT) as local:
         _create(local)
         _fill(local)
         yield local
@@ -108,29 +111,29 @@ def test_the_text_has_a_line_for_each_policy_and_their_sum_in_a_hundred_columns(
 def _create(broker: LocalBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     appended = {"message.timestamp.type": "LogAppendTime"}
-    topics = [
+    create_all(admin, [
         NewTopic("app-outcomes", 3, 1),
         NewTopic("empty-topic", 1, 1),
         NewTopic("shop.retry", 2, 1, config=appended),
         NewTopic("kept.retry", 1, 1),
-    ]
-    for created in admin.create_topics(topics).values():
-        created.result(20)
+    ])  # fmt: skip
 
 
 def _fill(broker: LocalBroker) -> None:
     """In one transaction all that counts, in an aborted one what must not count."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "fill"})
-    producer.init_transactions(20)
+    # For as long as a busy machine may take, each transaction lives, too.
+    lives = {"transaction.timeout.ms": int(_ASK_S * 1_000)}
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "fill", **lives})
+    producer.init_transactions(_ASK_S)
     producer.begin_transaction()
     _retry(producer, "shop.retry", "lost", 1, DAY_MS)
     producer.produce("app-outcomes", _outcome("lost", 1))
-    producer.flush(20)
-    producer.abort_transaction(20)
+    assert producer.flush(_ASK_S) == 0
+    producer.abort_transaction(_ASK_S)
     producer.begin_transaction()
     _fill_shop(producer)
     _fill_others(producer)
-    producer.commit_transaction(20)
+    producer.commit_transaction(_ASK_S)
 
 
 def _fill_shop(producer: Producer) -> None:

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from retry.kafka.target_probe import TargetProbe
+from tests.support.process import await_that
 from tests.support.reading import QUIET
 from tests.support.secured import Right, SecuredBroker
 from tests.support.topics import configure, create
@@ -21,6 +22,13 @@ def _topics(broker: SecuredBroker, timeout_s: float = _ASK_S, **properties: str)
     properties = {"bootstrap.servers": broker.bootstrap_servers, **properties}
     client = AdminClient({"logger": QUIET, **properties})
     return set(client.list_topics(timeout=timeout_s).topics)
+
+
+def _connected(broker: SecuredBroker, user: str) -> AdminClient:
+    # A probe waits two seconds for its answer; a busy machine may need as long to connect and to let in.
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "logger": QUIET, **broker.client(user, "guest's own")})
+    client.list_topics(timeout=_ASK_S)
+    return client
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +63,9 @@ def test_a_user_sees_a_topic_while_that_is_granted_and_not_before_or_after(secur
 def test_who_may_only_read_a_target_does_not_say_that_the_worker_may_not_write_to_it(secured: SecuredBroker, user: str) -> None:
     right = Right(f"User:{user}", "topic", _TOPIC, "read")
     secured.grant([right])
-    client = AdminClient({"bootstrap.servers": secured.bootstrap_servers, "logger": QUIET, **secured.client(user, "guest's own")})
-    assert "WRITE" in TargetProbe(client).closed({_TOPIC})[_TOPIC]
+    client = _connected(secured, user)
+    probe = TargetProbe(client)
+    await_that("it is told", lambda: "WRITE" in probe.look({_TOPIC}).get(_TOPIC, ""))
     assert TargetProbe(client, writes=False).closed({_TOPIC}) == {}
     assert TargetProbe(client, writes=False).closed({f"{_TOPIC}.unseen"}) == {}
     secured.withdraw([right])
@@ -65,11 +74,12 @@ def test_who_may_only_read_a_target_does_not_say_that_the_worker_may_not_write_t
 def test_what_a_topic_takes_is_told_to_who_may_describe_its_configuration_and_unknown_to_others(
     secured: SecuredBroker, user: str
 ) -> None:
-    client = AdminClient({"bootstrap.servers": secured.bootstrap_servers, "logger": QUIET, **secured.client(user, "guest's own")})
+    client = _connected(secured, user)
     write, describe = (Right(f"User:{user}", "topic", _TOPIC, operation) for operation in ("write", "describe-configs"))
     secured.grant([write])
     assert TargetProbe(client).bytes_max({_TOPIC, f"{_TOPIC}.unseen"}) == {}
-    secured.grant([describe])
     configure(secured.admin, _TOPIC, max_message_bytes="12345")
-    assert TargetProbe(client).bytes_max({_TOPIC, f"{_TOPIC}.unseen"}) == {_TOPIC: 12_345}
+    secured.grant([describe])
+    probe = TargetProbe(client)
+    await_that("it is told", lambda: probe.bytes_max({_TOPIC, f"{_TOPIC}.unseen"}) == {_TOPIC: 12_345})
     secured.withdraw([write, describe])

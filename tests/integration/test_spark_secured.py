@@ -29,7 +29,9 @@ def broker(secured: SecuredBroker) -> SecuredBroker:
     create(secured.admin, TOPIC, 1)
     secured.add_user(USER, PASSPHRASE)
     secured.grant([Right(f"User:{USER}", "topic", TOPIC, "read")])
-    producer = Producer({"bootstrap.servers": secured.inner.bootstrap_servers, "logger": QUIET})
+    producer = Producer({
+        "bootstrap.servers": secured.inner.bootstrap_servers, "enable.idempotence": True, "logger": QUIET
+    })  # fmt: skip
     for n in range(3):
         producer.produce(TOPIC, b"%d" % n)
     assert producer.flush(30.0) == 0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.simulation.ledger import Violation
 from tests.simulation.pool import Total, run_all
 from tests.simulation.run import run
+from tests.support.process import ROOT
 
 FIRST, ALL = 1_000, 10_000
 # What must have gone wrong in so many runs, and how often at least in a thousand of them.
@@ -51,6 +56,16 @@ def test_a_seed_always_goes_the_same_way() -> None:
     first, second = (run(seed=11, tell=True) for _ in range(2))
     assert second == first
     assert len(first.trace) > 50
+
+
+def test_a_seed_goes_the_same_way_in_each_process() -> None:
+    # In this one a worker asks about several topics at once: the order of a set of names is another in each process.
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "35", "--trace"]
+    told = {
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": each}, capture_output=True, check=True).stdout
+        for each in ("1", "2")
+    }
+    assert len(told) == 1
 
 
 def test_a_broken_promise_is_caught_by_nobody() -> None:

@@ -114,7 +114,10 @@ class Process:
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
             world.plan.batch, _BYTES_MAX,
         )  # fmt: skip
-        size_limits = RecordSizeLimits(lambda topics: {t: world.log.bytes_max[t] for t in topics if world.random.random() < 0.5})
+        # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
+        size_limits = RecordSizeLimits(
+            lambda topics: {t: world.log.bytes_max[t] for t in sorted(topics) if world.random.random() < 0.5}
+        )
         gate = Admission(registry, own.parked, self._closed, lambda: 1.0, through, size_limits=size_limits)
         tables = SteppedTables(world, self.host)
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]

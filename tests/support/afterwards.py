@@ -5,10 +5,13 @@ from __future__ import annotations
 from tests.support.checker import Findings, check
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
+from tests.support.process import TERMINATION_S
 from tests.support.reading import Tail
 
 
-def nothing_is_wrong(deployment: Deployment, sender: Sender, timeout_s: float = 120.0, ends_within_s: float = 40.0) -> Findings:
+def nothing_is_wrong(
+    deployment: Deployment, sender: Sender, timeout_s: float = 120.0, ends_within_s: float = TERMINATION_S
+) -> Findings:
     """Wait until every letter came back, end the workers with SIGTERM, and check.
 
     Args:

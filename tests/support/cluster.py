@@ -7,16 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from retry.kafka.local_broker import HOST, LocalBroker, free_port, new_cluster_id
+from confluent_kafka.admin import ClusterMetadata
+
+from retry.clock import Deadline, pause
+from retry.kafka.asked_again import until_answered
+from retry.kafka.local_broker import HOST, LocalBroker, new_cluster_id
+from tests.support.ports import free_port
 from tests.support.process import await_that
 from tests.support.proxy import Proxy
 from tests.support.reading import admin
 
 NODES = (1, 2, 3)
-_ASK_S = 20.0
+_ASK_S, _NODE_S = 20.0, 10.0
 _HEAP_MB = 384
 # Three of them share the machine with all else.
-_START_S = 150.0
+_START_S = 240.0
 _OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # A listener for clients that are to stay behind a proxy.
 PROXIED = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -98,27 +103,39 @@ class Cluster:
         """SIGCONT."""
         self.nodes[node].signal(signal.SIGCONT)
 
-    def await_whole(self, topics: bool = True, timeout_s: float = 60.0) -> None:
+    def await_whole(self, topics: bool = True, timeout_s: float = 150.0) -> None:
         """Wait until all nodes are known, and all copies of all partitions of internal topics are current again."""
         await_that("all nodes have all copies", lambda: self._whole(topics), timeout_s)
 
     def _whole(self, topics: bool) -> bool:
-        about = self._admin.list_topics(timeout=_ASK_S)
+        about = self._about()
         copies = [p for topic in about.topics.values() for p in topic.partitions.values()]
         whole = all(p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in copies)
         return len(about.brokers) == len(NODES) and (whole or not topics)
 
     def group_coordinator(self, group: str) -> int:
-        """The node that coordinates a consumer group: -1 where there is none just now."""
+        """The node that coordinates a consumer group: -1 where there is none for longer than a change of leaders takes."""
         return self._leader(_OFFSETS, group)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The node that decides the transactions of an id: -1 where there is none just now."""
+        """The node that decides the transactions of an id: -1 as above."""
         return self._leader(_TRANSACTIONS, transactional_id)
 
     def _leader(self, topic: str, name: str) -> int:
-        partitions = self._admin.list_topics(topic, _ASK_S).topics[topic].partitions
-        return partitions[java_hash(name) % len(partitions)].leader
+        deadline = Deadline(_ASK_S)
+        while (node := self._leader_now(topic, name)) < 0 and not deadline.passed():
+            pause(0.1)
+        return node
+
+    def _leader_now(self, topic: str, name: str) -> int:
+        # A node that has just begun may not know the topic yet.
+        partitions = self._about(topic).topics[topic].partitions
+        return partitions[java_hash(name) % len(partitions)].leader if partitions else -1
+
+    def _about(self, *topic: str) -> ClusterMetadata:
+        """What a node says; another is asked where that one has died, or is frozen."""
+        ask = self._admin.list_topics
+        return until_answered(lambda within_s: ask(*topic, timeout=min(within_s, _NODE_S)), 3 * _ASK_S)
 
 
 def java_hash(text: str) -> int:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Message, Producer
 from tests.support.events import Kind, draw
 from tests.support.reading import COMMITTED, QUIET
 
-_BATCH, _WAIT_S, _ASK_S = 500, 0.1, 20.0
+_BATCH, _WAIT_S, _ASK_S = 500, 0.1, 120.0
 _WORD = "kafka_dlt-"
 
 
@@ -108,5 +108,5 @@ class Group:
     def close(self) -> None:
         """Leave the group."""
         self._stop.set()
-        self._thread.join(_ASK_S)
+        self._thread.join(2 * _ASK_S)
         assert not self._thread.is_alive()

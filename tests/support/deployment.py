@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import NewTopic
 
@@ -20,6 +21,18 @@ from tests.support.topics import create_all
 __all__ = ["ROOT", "Deployment", "WorkerProcess", "await_that"]
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+# One that is frozen says nothing.
+_TELL_S = 5.0
+
+
+class _Whole(type(Path())):  # type: ignore[misc]
+    """A file that whoever reads it finds whole at any time: a worker that looks while it is written would refuse the half."""
+
+    def write_text(self, data: str, *arguments: Any, **named: Any) -> int:
+        new = Path(f"{self}.new")
+        written = new.write_text(data, *arguments, **named)
+        new.rename(self)
+        return written
 
 
 class Deployment:
@@ -60,7 +73,7 @@ class Deployment:
         self.parked = f"{self.app_id}.parked"
         self.workers: dict[str, WorkerProcess] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        self.policy_file = folder / "policies.yaml"
+        self.policy_file: Path = _Whole(folder / "policies.yaml")
         self.policy_file.write_text(self._policies(defaults, topic_keys))
         self.environ = {
             **os.environ,
@@ -98,7 +111,6 @@ class Deployment:
         """Create topics: partitions and configuration by name."""
         new = [NewTopic(topic, count, self._copies, config=config) for topic, (count, config) in wanted.items()]
         create_all(self.admin, new)
-        await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))
 
     def prepare(self) -> Deployment:
         """Create the service's own topics, the way an operator does."""
@@ -106,7 +118,7 @@ class Deployment:
         assert made.returncode == 0, made.stderr
         return self
 
-    def command(self, *arguments: str, timeout_s: float = 180, **environ: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = 300, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run `retry …` to its end."""
         return subprocess.run(
             [sys.executable, "-m", "retry", *arguments],
@@ -132,7 +144,7 @@ class Deployment:
         for worker in self.workers.values():
             state = "runs" if worker.running() else f"ended with {worker.exit_code()}"
             yield f"worker {worker.name}, pid {worker.pid}, {state}", worker.tail()
-            yield f"health of {worker.name}", worker.get("/health/ready")[1] if worker.running() else ""
+            yield f"health of {worker.name}", worker.get("/health/ready", _TELL_S)[1] if worker.running() else ""
 
     def close(self) -> None:
         """End every worker that is left."""

@@ -165,7 +165,7 @@ def produce(producer: Producer, outcomes_topic: str, found: Events) -> None:
         headers.append(("retry-policy", f"{retry['team']}/x".encode()))
         producer.produce(retry["topic"], b"order", "key", retry["partition"], timestamp=retry["sent_ms"], headers=headers)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def value(row: Mapping[str, Any]) -> Row:

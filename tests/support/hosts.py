@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from retry.clock import wall_ms
 
-_CLOSE_S = 10.0
+_CLOSE_S = 60.0
 
 
 class Call(NamedTuple):

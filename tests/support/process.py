@@ -16,15 +16,32 @@ from retry.clock import Deadline, monotonic_s, pause
 ROOT = Path(__file__).parents[2]
 WORKER = ("-m", "retry", "worker")
 
-_HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)")
-_POLL_S = 0.05
+# A line may be read before all of it is written: a number ends before something else.
+_HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)(?=\s)")
+# What the chart gives a worker between SIGTERM and SIGKILL.
+TERMINATION_S = 60.0
+_POLL_S, _ANSWER_S = 0.05, 20.0
 
 
-def await_that(what: str, holds: object, timeout_s: float = 90.0) -> None:
+class _NoAnswer(float):
+    """Neither equal to any number, nor more or less, nor true: waiting for a number goes on, and no assertion holds of it."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_NO_ANSWER = _NoAnswer("nan")
+
+
+def await_that(what: str, holds: object, timeout_s: float = 180.0) -> None:
     """Ask `holds` until it says yes; the way in which tests wait for something."""
     deadline = Deadline(timeout_s)
-    while not holds():  # type: ignore[operator]
-        if deadline.passed():
+    while True:
+        # Asked once more when the time is over: on a busy machine a question may take as long as the whole time.
+        last = deadline.passed()
+        if holds():  # type: ignore[operator]
+            return
+        if last:
             raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
         pause(_POLL_S)
 
@@ -81,23 +98,27 @@ class WorkerProcess:
         found = _HTTP.findall(self.log())
         return int(found[-1]) if found else 0
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, timeout_s: float = _ANSWER_S) -> tuple[int, str]:
         """Status and body of one answer; status 0 if there is none."""
         if not (port := self.port()):
             return 0, ""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
-        except OSError:
+        except (OSError, http.client.HTTPException):
+            # It may end in the middle of its answer.
             return 0, ""
         finally:
             connection.close()
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels; 0 where it is not there."""
-        lines = [line.rsplit(" ", 1) for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
+        """The sum of a metric over its labels; 0 where it is not there, and no number at all where there is no answer."""
+        status, page = self.get("/metrics")
+        if status != http.client.OK:
+            return _NO_ANSWER
+        lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
         return sum(float(value) for label, value in lines if label.split("{")[0] == name)
 
     @property
@@ -129,7 +150,7 @@ class WorkerProcess:
         assert self._process
         return self._process.wait(timeout_s)
 
-    def terminate(self, timeout_s: float = 40.0) -> float:
+    def terminate(self, timeout_s: float = TERMINATION_S) -> float:
         """SIGTERM; returns how many seconds it took to end, and fails if these are too many or the end is a failure."""
         began_s = monotonic_s()
         self.signal(signal.SIGTERM)

@@ -72,7 +72,7 @@ class Protected:
         user = f"User:{self.users[part]}"
         return [Right(user, r["resource"], r["name"], r["operation"], r["pattern"] == "prefixed") for r in rows]
 
-    def run(self, part: str, *arguments: str, code: int = 0, timeout_s: float = 120.0) -> str:
+    def run(self, part: str, *arguments: str, code: int = 0, timeout_s: float = 300.0) -> str:
         """Run `retry …` to its end as a part of the service; what it printed."""
         environ = {**self.deployment.environ, **self.environ(part)}
         process = subprocess.Popen(
@@ -111,7 +111,7 @@ class Protected:
         consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
         consumer.close()
 
-    def await_listed(self, what: str, *arguments: str, text: str, timeout_s: float = 60.0) -> None:
+    def await_listed(self, what: str, *arguments: str, text: str, timeout_s: float = 180.0) -> None:
         """Ask with a command until it prints a text."""
         deadline = Deadline(timeout_s)
         while text not in (printed := self.run("commands", *arguments)):

@@ -15,10 +15,11 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
 from retry.clock import Deadline, pause
 from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
+from tests.support.process import await_that
 
 Place = tuple[str, int]
 Ends = dict[Place, int]
@@ -66,8 +67,16 @@ def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consum
 
 def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicPartition]:
     """All partitions of some topics, from their beginning."""
-    found = admin(bootstrap_servers).list_topics(timeout=_ASK_S).topics
-    return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in topics for n in found[topic].partitions]
+    wanted, client = list(topics), admin(bootstrap_servers)
+    found: dict[str, TopicMetadata] = {}
+
+    def known() -> bool:
+        # One of several brokers may not know yet what another has told whoever created it.
+        found.update(until_answered(lambda within_s: client.list_topics(timeout=within_s), 3 * _ASK_S).topics)
+        return found.keys() >= set(wanted)
+
+    await_that(f"{wanted} are known", known)
+    return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in wanted for n in found[topic].partitions]
 
 
 def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 120.0) -> list[Record]:

@@ -22,7 +22,7 @@ from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, admin, read
 from tests.support.topics import create_all
 
-_REST = re.compile(r"rest on 127\.0\.0\.1:(\d+)")
+_REST = re.compile(r"rest on 127\.0\.0\.1:(\d+)(?=\s)")
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
@@ -56,7 +56,6 @@ class Scheduling:
         """Create topics, by name with configuration."""
         new = [NewTopic(topic, self.partitions, 1, config=config) for topic, config in wanted.items()]
         create_all(self.admin, new)
-        await_that("new topics are known", lambda: len(topics.describe(self.admin, wanted)) == len(wanted))
 
     def instance(self, name: str = "a", **environ: str) -> WorkerProcess:
         """Another instance, started and ready."""
@@ -67,7 +66,7 @@ class Scheduling:
     @staticmethod
     def start(instance: WorkerProcess) -> WorkerProcess:
         """Start it, again, and wait until it is ready."""
-        return instance.start("-m", "retry", "scheduler").await_ready(60.0)
+        return instance.start("-m", "retry", "scheduler").await_ready()
 
     def schedule(self, id_: str, at: float, *, value: bytes | None = None, partition: int = -1, **other: Any) -> None:
         """Send a schedule; its value is its id unless it says otherwise."""
@@ -86,7 +85,7 @@ class Scheduling:
 
     def flush(self) -> None:
         """Wait until all is acknowledged."""
-        assert self._producer.flush(60.0) == 0
+        assert self._producer.flush(120.0) == 0
 
     def _acknowledge(self, error: KafkaError | None, message: Message) -> None:
         assert error is None, error
@@ -116,7 +115,7 @@ class Scheduling:
     def ask(instance: WorkerProcess, path: str) -> Any:
         """What its REST API answers."""
         port = _REST.findall(instance.log())[-1]
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
     def verified(self, *instances: WorkerProcess, schedules: str | None = None) -> dict[str, Any]:
@@ -126,7 +125,7 @@ class Scheduling:
         schedules = schedules or self.environ["SCHEDULES_TOPICS"]
         done = subprocess.run(
             [sys.executable, "-m", "retry", "verify", "--json", "--schedules", schedules, *dirs],
-            cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=120, check=False,
+            cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.stdout, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -138,6 +137,15 @@ class Scheduling:
         assert (found["exit"], found["findings"], found["unchecked"]) == (0, {}, {})
         assert (found["letters"], found["not_taken_in"], found["tables"]["differing"]) == (0, 0, 0)
         assert all(found["tables"]["checked"] > 0 for _ in instances)
+
+    def operate(self, *arguments: str) -> None:
+        """Run `retry …` on what its instances have, as an operator does: `s.operate("pause", "--all")`."""
+        given = {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, "RETRY_APP_ID": self.id}
+        done = subprocess.run(
+            [sys.executable, "-m", "retry", *arguments],
+            cwd=ROOT, env={**self.environ, **given}, capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
     def logs(self) -> Iterable[tuple[str, str]]:
         """What instances log."""

@@ -26,12 +26,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from retry.kafka.local_broker import HOST, LocalBroker, free_port
+from retry.kafka.local_broker import HOST, LocalBroker
+from tests.support.ports import free_port
 from tests.support.process import await_that
 from tests.support.reading import admin
+from tests.support.shared_broker import PATIENT
 
 ADMIN = "admin"
-_ASK_S = 20.0
+_ASK_S = 60.0
 _SCRAM_ROUNDS = 4_096
 _LIFE = timedelta(days=30)
 # The first listener is the broker's own, and the tests': whoever comes that way may do everything.
@@ -99,7 +101,7 @@ class SecuredBroker:
         keystore = folder / "broker.pem"
         keystore.write_bytes(b"".join(self._certificates.sign("localhost")))
         properties = _PROPERTIES.format(host=HOST, keystore=keystore, authority=self.authority, admin=ADMIN, **ports)
-        self.inner = LocalBroker(folder / "broker", ports["inner"], heap_mb, [*properties.splitlines(), *overrides])
+        self.inner = LocalBroker(folder / "broker", ports["inner"], heap_mb, [*properties.splitlines(), *PATIENT, *overrides])
         self.bootstrap_servers, self.mutual_servers = f"{HOST}:{ports['clients']}", f"{HOST}:{ports['mutual']}"
 
     def add_user(self, name: str, password: str) -> None:

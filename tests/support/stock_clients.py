@@ -44,7 +44,7 @@ def told(record: Record) -> Told:
 
 def _run(command: list[str]) -> list[Told]:
     environ = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

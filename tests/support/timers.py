@@ -22,12 +22,12 @@ class Api:
     def start(self) -> Api:
         """Start it and wait until it has read what is there."""
         self.process.start(*API, **self._environ)
-        self.process.await_ready(60.0)
+        self.process.await_ready()
         return self
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
         """Status, JSON and headers of one answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.process.port(), timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.process.port(), timeout=60)
         try:
             raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
             sent = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -29,7 +29,7 @@ def tool(name: str) -> str:
 def run(name: str, *arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """A tool of the chart run to its end."""
     return subprocess.run(
-        [tool(name), *map(str, arguments)], cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        [tool(name), *map(str, arguments)], cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -46,8 +46,9 @@ class Hosts:
 
     async def call(self, request: HttpRequest) -> Answer:
         answer: Future[Answer] = Future()
-        self._open.append((request, answer))
+        # Whoever waits for it to be open may ask at once which it was.
         self.asked.append(request)
+        self._open.append((request, answer))
         return await asyncio.wrap_future(answer)
 
     def answer(self, answer: Answer = FINE, url: str = "") -> None:
