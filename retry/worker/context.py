@@ -55,8 +55,9 @@ class Context(NamedTuple):
 
     def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where readers of committed records end now; without what no broker answered for within a few seconds."""
-        ends = self.log.readable(partitions)
-        self.renewed.heard(any_broker=bool(ends))
+        asked = set(partitions)
+        ends = self.log.readable(asked)
+        self.renewed.answered(all_answered=len(ends) == len(asked))
         return ends
 
     @property

@@ -17,7 +17,7 @@ from tests.support.process import await_that
 from tests.support.reading import Tail
 
 # A node that comes back may take a minute on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 FELLING = ("-m", "tests.acceptance.felling_worker")
 DELAY_MS = 2_000

@@ -29,7 +29,6 @@ KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("a
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_200)
 def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, spark: SparkSession) -> None:
     made = _killed(ingesting)
     wanted = _counts(made)

@@ -162,7 +162,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.fault("retry topic without a leader, three brokers")
 def test_others_come_while_no_broker_leads_a_target_when_its_letters_are_due(deploy: Deploy, cluster: Cluster) -> None:
     deployment = deploy({"guilty": 1, "good": 1}, shards=1, on=cluster, copies=3)
@@ -178,7 +177,6 @@ def test_others_come_while_no_broker_leads_a_target_when_its_letters_are_due(dep
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.fault("retry topic loses its leader under load, three brokers")
 def test_others_come_while_a_target_loses_its_leader_under_a_transaction(deploy: Deploy, cluster: Cluster) -> None:
     node = NODES[-1]

@@ -20,7 +20,7 @@ from tests.support.secured import SecuredBroker
 from tests.support.timers import Api
 
 _SPARK_S = 600.0
-pytestmark = [pytest.mark.check, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.check
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Sender
 from tests.support.reading import COMMITTED, read
 
-pytestmark = [pytest.mark.check, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.check
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"

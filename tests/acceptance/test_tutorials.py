@@ -80,7 +80,6 @@ class _Guard:
         self._timer.cancel()
 
 
-@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("page", ["first-retry.md", "first-timer.md"])
 def test_a_tutorial_prints_what_its_page_shows(page: str, tmp_path: Path) -> None:
     ports = {port: str(free_port()) for port in PORTS}

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.check
 SEEDS = 3_000
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_that_is_switched_off_is_missed(mutant: str) -> None:
     total = run_all(0, SEEDS, mutant, stop_early=True, processes=1)

@@ -36,7 +36,6 @@ STEPS = (
 POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
 
 
-@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(("first", "count"), [(0, FIRST), pytest.param(FIRST, ALL - FIRST, marks=pytest.mark.check)])
 def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
     total = run_all(first, count)

@@ -1,4 +1,4 @@
-"""The admin client of a long-lived process is replaced only where a new one hears what it does not."""
+"""The admin client of a long-lived process is replaced only where it is not answered and brokers are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from retry import clock
 from retry.errors import BrokersUnreachable
-from retry.kafka.renewed_admin import SILENT_S, RenewedAdmin
+from retry.kafka.renewed_admin import SILENT_S, SILENT_S_MAX, RenewedAdmin
 from tests.support.simulated_clock import simulated_clock
 
 
@@ -43,21 +43,21 @@ def admin_of(make: Making) -> RenewedAdmin:
     return RenewedAdmin(Client(0), make)  # type: ignore[arg-type]
 
 
-def test_one_that_hears_from_brokers_now_and_then_is_kept(make: Making) -> None:
+def test_one_that_is_answered_now_and_then_is_kept(make: Making) -> None:
     admin = admin_of(make)
     for _ in range(10):
         clock.pause(SILENT_S - 1)
-        admin.heard(any_broker=False)
-        admin.heard(any_broker=True)
+        admin.answered(all_answered=False)
+        admin.answered(all_answered=True)
     assert (admin.number, make.asked) == (0, 0)
 
 
-def test_one_that_hears_from_no_broker_for_long_is_replaced_where_a_new_one_does(make: Making) -> None:
+def test_one_that_is_not_answered_for_long_is_replaced_where_a_broker_is_there(make: Making) -> None:
     admin = admin_of(make)
     clock.pause(SILENT_S)
-    admin.heard(any_broker=False)
+    admin.answered(all_answered=False)
     assert (admin.number, make.asked) == (1, 1)
-    admin.heard(any_broker=False)
+    admin.answered(all_answered=False)
     assert make.asked == 1
 
 
@@ -66,9 +66,25 @@ def test_it_is_kept_while_a_new_one_hears_from_no_broker_either(make: Making) ->
     make.brokers = False
     for tries in range(1, 4):
         clock.pause(SILENT_S)
-        admin.heard(any_broker=False)
+        admin.answered(all_answered=False)
         assert (admin.number, make.asked) == (0, tries)
     make.brokers = True
     clock.pause(SILENT_S)
-    admin.heard(any_broker=False)
+    admin.answered(all_answered=False)
     assert admin.number == 4
+
+
+def test_where_new_ones_are_not_answered_either_they_come_less_and_less_often(make: Making) -> None:
+    admin, wait_s = admin_of(make), SILENT_S
+    for number in range(1, 10):
+        clock.pause(wait_s - 0.1)
+        admin.answered(all_answered=False)
+        assert make.asked == number - 1
+        clock.pause(0.1)
+        admin.answered(all_answered=False)
+        assert admin.number == number
+        wait_s = min(2 * wait_s, SILENT_S_MAX)
+    admin.answered(all_answered=True)
+    clock.pause(SILENT_S)
+    admin.answered(all_answered=False)
+    assert admin.number == 10
