@@ -35,9 +35,11 @@ class MemoryPartitionReader:
             offset = at if partition.start <= at <= partition.end else partition.start
             records, self._next[place] = partition.read(offset, records_max - len(polled))
             polled += records
-            if self._next[place] == partition.stable != self._ends.get(place) and len(polled) < records_max:
-                self._ends[place] = partition.stable
-                polled.append(MemoryEnd(*place, partition.stable))
+            # Asked once: another thread may put a record between two answers, and the end told would lie behind it.
+            stable = partition.stable
+            if self._next[place] == stable != self._ends.get(place) and len(polled) < records_max:
+                self._ends[place] = stable
+                polled.append(MemoryEnd(*place, stable))
             # The next read begins with another one.
             self._next[place] = self._next.pop(place)
             if len(polled) >= records_max:
