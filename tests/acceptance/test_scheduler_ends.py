@@ -48,9 +48,9 @@ def test_it_does_not_wait_for_each_step_while_no_broker_answers_and_loses_nothin
             ended_s = instance.terminate(60)
             print(f"ended after {ended_s:.1f} s")
             # Step after step, each would have waited as long as it may: 14 s and more. Where the broker's machine refuses
-            # connections at once, no step waits, and it may have ended by itself before it asked whether brokers answer.
-            by_itself = take_away is LocalBroker.kill and ended_s < _BY_ITSELF_S
-            assert "it ends without leaving its groups" in instance.log() or by_itself
+            # connections at once, or the transaction in flight has failed already, hardly a step waits, and it may have ended
+            # by itself before it knew that no broker answers.
+            assert "it ends without leaving its groups" in instance.log() or ended_s < _BY_ITSELF_S
             bring_back(broker)
             s.start(instance)
             assert sorted(record.key or b"" for record in s.await_sent(20)) == sorted(b"id-%d" % n for n in range(20))
