@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
+from retry.kafka.flush import flush
 
 _ANSWER_S = 4.0
 # The null of a control that nobody puts: every fold passes it over.
@@ -42,5 +43,5 @@ class BrokerClock:
                 timestamp_ms.set_exception(KafkaException(error))
 
         self._producer.produce(self._topic, None, _KEY, 0, delivered)
-        self._producer.flush(_ANSWER_S)
+        flush(self._producer, _ANSWER_S)
         return timestamp_ms.result(0)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
 from retry.kafka.client_config import Config, admin, asking_config
+from retry.kafka.flush import flush
 from retry.settings import Settings
 
 _WITHIN_S = 30.0
@@ -39,7 +40,7 @@ def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | 
             producer.produce(topic, value, key, on_delivery=delivered)
             producer.poll(0)
             count += 1
-        left = producer.flush(_WITHIN_S)
+        left = flush(producer, _WITHIN_S)
     except (KafkaException, BufferError) as error:
         raise BrokersUnreachable(settings.bootstrap_servers, str(error)) from error
     if left or refused:
@@ -84,6 +85,6 @@ class Records:
 
     def close(self) -> None:
         """Wait a moment for what is under way."""
-        self._producer.flush(_LEAVE_S)
+        flush(self._producer, _LEAVE_S)
         self._closing.set()
         self._thread.join()

@@ -23,6 +23,7 @@ from retry.kafka import authorization, client_config
 from retry.kafka.authorization import Right
 from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.client_config import Config
+from retry.kafka.flush import flush
 from retry.kafka.refused_records import Anchor, RehearsedRecord, refusals
 from retry.kafka.rehearsal import Rehearsal
 from retry.kafka.transaction_errors import transaction_error
@@ -148,7 +149,7 @@ class KafkaTransactionalProducer:
     def arrived(self, within_s: float) -> bool:
         """Wait for what is queued; whether all of it has arrived or was refused by then."""
         try:
-            return int(self._producer.flush(within_s)) == 0
+            return flush(self._producer, within_s) == 0
         except KafkaException as error:
             raise transaction_error(error) from error
 
@@ -176,20 +177,19 @@ class KafkaTransactionalProducer:
         # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
         # is over by then; so is this producer, whose thread is left behind.
         done: Future[None] = Future()
+        ask = self._producer.send_offsets_to_transaction
 
         def send() -> None:
-            ask = self._producer.send_offsets_to_transaction
-            try:
-                self._insist(lambda within_s: ask(positions, member, within_s), Deadline(_OFFSETS_S))
-                done.set_result(None)
-            except Exception as error:
-                done.set_exception(error)
+            self._insist(lambda within_s: ask(positions, member, within_s), Deadline(_OFFSETS_S))
 
-        threading.Thread(target=send, name="offsets", daemon=True).start()
+        threading.Thread(target=_answer, args=(done, send), name="offsets", daemon=True).start()
         try:
             done.result(_OFFSETS_S + _LEFT_BEHIND_S)
         except TimeoutError:
             raise CommitInDoubt("no answer from the group's coordinator") from None
+        finally:
+            # An error holds this frame: with the error in its turn held here, the client would outlive this producer.
+            del done
 
     def commit(self) -> None:
         """Make the transaction visible.
@@ -239,3 +239,14 @@ class KafkaTransactionalProducer:
         except KafkaException as error:
             raise transaction_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
+
+
+def _answer(done: Future[None], call: Callable[[], None]) -> None:
+    try:
+        call()
+        done.set_result(None)
+    except Exception as error:
+        done.set_exception(error)
+    finally:
+        # As above.
+        del done

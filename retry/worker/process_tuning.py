@@ -1,4 +1,4 @@
-"""What a process asks of its C library and its kernel before it begins: few heaps, and as many files as it may open.
+"""What a process asks of its interpreter, C library and kernel before it begins: few heaps, all files, a word when it crashes.
 
 glibc gives every thread a heap of its own, up to eight per core, and each keeps what its busiest moment needed. A
 worker has some fifty threads of librdkafka and RocksDB that pass large buffers on to each other: with one arena its
@@ -12,9 +12,11 @@ systems give at first. The kernel lets a process raise that by itself, up to a l
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import platform
 import resource
+import sys
 
 # Numbers of <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -24,6 +26,8 @@ _FILES = 65_536
 
 def tune() -> None:
     """Call once, before the first thread is started. The heaps are those of glibc alone."""
+    # Librdkafka or RocksDB may end the process with a signal: where each thread was then is all that is left to look at.
+    faulthandler.enable(sys.__stderr__ or sys.stderr)
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
     if allowed != resource.RLIM_INFINITY and allowed < files:

@@ -1,8 +1,9 @@
-"""A worker of many shards opens more files than a process may open at first."""
+"""A worker of many shards opens more files than a process may open at first, and one that a library crashes says where it was."""
 
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
 
@@ -19,3 +20,11 @@ def test_a_process_may_open_as_many_files_as_its_system_lets_it(most: int, expec
 
     told = subprocess.run([sys.executable, "-c", _PRINTS], preexec_fn=limit, check=True, capture_output=True, text=True)
     assert told.stdout.strip() == expected
+
+
+def test_a_process_that_a_library_crashes_says_where_its_threads_were() -> None:
+    crashes = "from retry.worker.process_tuning import tune; tune(); import ctypes; ctypes.string_at(0)"
+    ended = subprocess.run([sys.executable, "-c", crashes], check=False, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in ended.stderr
+    assert "string_at" in ended.stderr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from retry.delay_queue.envelopes import Entry
-from retry.errors import TransactionAborted
+from retry.errors import TransactionAborted, TransactionFailed
 from retry.kafka.client_config import producer_config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
@@ -41,3 +43,17 @@ def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_a
     with pytest.raises(TransactionAborted):
         producer.publish([Entry("orders.retry", b"k", b"v", [], None, "")], 1)
     assert client.aborted
+
+
+def test_a_producer_that_could_not_send_offsets_is_let_go_at_once() -> None:
+    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-intake"))
+    gone = weakref.ref(producer)
+    gc.disable()
+    try:
+        # No transaction was begun, so the client refuses.
+        with pytest.raises(TransactionFailed):
+            producer.read_to([TopicPartition("orders.DLT", 0, 1)], Consumer({"group.id": "group"}).consumer_group_metadata())
+        del producer
+        assert gone() is None
+    finally:
+        gc.enable()
