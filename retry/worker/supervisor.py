@@ -109,7 +109,9 @@ def end_with_supervisor() -> None:
     """Let the end of standard input end this process in an orderly way."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        # Not through the buffer: an interpreter that ends while a thread waits there aborts, and its exit code is lost.
+        while os.read(sys.stdin.fileno(), 1):
+            continue
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="supervisor", daemon=True).start()
