@@ -248,5 +248,5 @@ def _answer(done: Future[None], call: Callable[[], None]) -> None:
     except Exception as error:
         done.set_exception(error)
     finally:
-        # As above.
+        # The error holds this frame; see `read_to`.
         del done
