@@ -24,6 +24,8 @@ def test_a_producer_that_is_fenced_while_its_records_are_under_way_says_so(broke
     topic = f"t{uuid.uuid4().hex[:8]}"
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [NewTopic(topic, PARTITIONS, 1)])
     config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic), f"{topic}-shard-0")
+    # Nobody but the owner ends the former's transaction, however long a starved core takes.
+    config["transaction.timeout.ms"] = int(PATIENT_S * 1_000)
 
     def written(writer: KafkaTransactionalProducer) -> bool:
         for partition in range(PARTITIONS):

@@ -14,6 +14,7 @@ from retry.errors import TransactionAborted, TransactionFailed
 from retry.kafka.client_config import producer_config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
+from tests.support.process import await_that
 
 
 class FullClient:
@@ -45,7 +46,7 @@ def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_a
     assert client.aborted
 
 
-def test_a_producer_that_could_not_send_offsets_is_let_go_at_once() -> None:
+def test_a_producer_that_could_not_send_offsets_is_let_go_without_a_garbage_collection() -> None:
     producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-intake"))
     gone = weakref.ref(producer)
     gc.disable()
@@ -54,6 +55,7 @@ def test_a_producer_that_could_not_send_offsets_is_let_go_at_once() -> None:
         with pytest.raises(TransactionFailed):
             producer.read_to([TopicPartition("orders.DLT", 0, 1)], Consumer({"group.id": "group"}).consumer_group_metadata())
         del producer
-        assert gone() is None
+        # The thread that asked may not have come to its end yet.
+        await_that("it is let go", lambda: gone() is None, 60.0)
     finally:
         gc.enable()
