@@ -22,6 +22,7 @@ _ASK_S, _NODE_S = 20.0, 10.0
 _HEAP_MB = 384
 # Three of them share the machine with all else.
 _START_S = 240.0
+_SIGN = 1 << 31
 _OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # A listener for clients that are to stay behind a proxy.
 PROXIED = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -139,8 +140,9 @@ class Cluster:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` without its sign, by which Kafka chooses the partition of a coordinator."""
+    """The absolute value of `String.hashCode`, by which Kafka chooses the partition of a coordinator."""
     hashed = 0
     for char in text:
         hashed = (hashed * 31 + ord(char)) & 0xFFFFFFFF
-    return hashed & 0x7FFFFFFF
+    # Kafka masks the sign elsewhere, which gives other partitions for half of all negative numbers.
+    return hashed if hashed < _SIGN else (2 * _SIGN - hashed) % _SIGN

@@ -17,5 +17,7 @@ def test_a_cluster_id_is_sixteen_bytes_and_never_looks_like_an_option() -> None:
 
 def test_coordinators_are_found_by_the_hash_that_java_has() -> None:
     assert java_hash("hello") == 99_162_322
-    # `hashCode` gives the least number there is, of which the sign is taken off by its highest bit.
+    # `hashCode` gives a negative number, of which Kafka takes the absolute value and does not mask the sign.
+    assert java_hash("aaaaaa") == 1_425_372_064
+    # The least number there is has no absolute value; Kafka takes 0.
     assert java_hash("polygenelubricants") == 0
