@@ -83,7 +83,8 @@ bench-analytics: setup  ## analytics over EVENTS=10000000 generated events: time
 PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m "slow or fault" $(SPREAD) --faults-table build/faults.txt tests
+	$(BIN)/python -m pytest -q -m "(slow or fault) and not alone" $(SPREAD) --faults-table build/faults.txt tests
+	$(BIN)/python -m pytest -q -m "slow and alone" tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(SPREAD) tests/unit
 
 MINUTES ?= 60

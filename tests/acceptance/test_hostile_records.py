@@ -164,6 +164,7 @@ def test_hostile_records_by_every_door_and_good_letters_all_have_an_end(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("seed", [1, 2])
 def test_10000_hostile_records_leave_1000_good_letters_a_second_on_time(
     running: Running, capsys: pytest.CaptureFixture[str], seed: int
