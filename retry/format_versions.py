@@ -7,7 +7,7 @@
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | table | `format` of the state | 3 | 2: used as it is | table wiped and restored |
 | lineage record | first byte | 1 | | no letter is taken in |
-| outcome | `v` of the JSON object | 2 | 1: without the last four fields | not counted; reports say how many |
+| outcome | `v` of the JSON object | 3 | 2: one letter a record; 1: without four fields | not counted; reports say how many |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.
@@ -50,5 +50,5 @@ ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
 TABLE = Format("table format", 3, frozenset({2, 3}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
-OUTCOME = Format("outcome version", 2, frozenset({1, 2}))
+OUTCOME = Format("outcome version", 3, frozenset({1, 2, 3}))
 FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)

@@ -6,13 +6,15 @@ Works on streams and on batches. Needs every column of Spark's Kafka source, hea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from retry import format_versions
-from retry.analytics.schemas import ASIDE, OUTCOME, RECORD_LOCATION, SAMPLE, SENT
+from retry.analytics.schemas import ASIDE, LISTED, OUTCOME, OUTCOME_RECORD, RECORD_LOCATION, SAMPLE, SENT, SHARED
 from retry.dead_letters import retry_headers
 from retry.telemetry.offset_records import KEY as POSITION_KEY
 
@@ -25,8 +27,10 @@ _LAST_DAY = 2_932_896
 
 def letters(outcomes: DataFrame) -> DataFrame:
     """The letters among records of the outcomes topic, in the columns of `LETTER`."""
-    parsed = _parsed(outcomes, OUTCOME)
-    return parsed.where(_is_letter() & (_letter_fault() == "")).select("parsed.*", *RECORD_LOCATION.names)
+    parsed = _parsed(outcomes, OUTCOME_RECORD)
+    readable = parsed.where(_is_letter() & (_letter_fault(F.col("parsed")) == ""))
+    each = readable.select(F.explode(_letters(F.col("parsed"))).alias("letter"), *RECORD_LOCATION.names)
+    return each.select("letter.*", *RECORD_LOCATION.names)
 
 
 def positions(outcomes: DataFrame) -> DataFrame:
@@ -60,7 +64,7 @@ def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
     """The records that ought to be one of these and cannot be read, in the columns of `ASIDE`."""
     of_outcomes = F.col("topic") == outcomes_topic
     ours = header(retry_headers.ID).isNotNull() & header(retry_headers.ATTEMPT).try_cast("long").isNull()
-    in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME))
+    in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME_RECORD))
     in_sample = _sample_fault(F.from_json(F.col("value").cast("string"), SAMPLE))
     why = F.when(of_outcomes, F.when(_is_letter(), in_letter).otherwise(in_sample)).when(ours, "retry-attempt is no number")
     located = _located(records).withColumn("why", why).withColumn("timestamp_ms", F.unix_millis("timestamp"))
@@ -95,23 +99,59 @@ def _is_letter() -> Column:
     return ~F.col("key").eqNullSafe(F.lit(POSITION_KEY))
 
 
-def _letter_fault(parsed: Column | None = None) -> Column:
-    """Why a record is no letter that can be counted; empty where it is one."""
-    parsed = F.col("parsed") if parsed is None else parsed
-    retry, park = parsed["decision"] == "retry", parsed["decision"] == "park"
-    undecided = ~F.coalesce((retry & parsed["due_ms"].isNotNull()) | park, F.lit(False))
-    return _fault(parsed, OUTCOME, format_versions.OUTCOME.reads, undecided)
+def _letters(record: Column) -> Column:
+    """The letters that a record of outcomes tells of, as a list of `OUTCOME`."""
+    alone = F.struct(*(record[name] for name in OUTCOME.names))
+    together = F.flatten(F.transform(record["letters"], lambda alike: _letters_alike(record, alike)))
+    return F.when(record["letters"].isNull(), F.array(alone)).otherwise(together)
+
+
+def _letters_alike(record: Column, alike: Column) -> Column:
+    """The letters of one object of `letters`."""
+
+    def letter(id_: Column, n: Column) -> Column:
+        fields = {name: record[name] for name in ("v", "taken_ms")}
+        fields |= {name: alike[name] for name in OUTCOME.names if name in SHARED.names}
+        fields |= {name: F.get(alike[name], n) for name in LISTED.names} | {"id": id_}
+        place = alike["topic"], alike["partition"].cast("string"), fields["offset"].cast("string")
+        # Not `concat_ws`, which passes over what is missing.
+        fields["source"] = F.concat(place[0], F.lit("/"), place[1], F.lit("/"), place[2])
+        fields["delay_ms"] = fields["due_ms"] - fields["failed_ms"]
+        return F.struct(*(fields[name].alias(name) for name in OUTCOME.names))
+
+    return F.transform(alike["id"], letter)
+
+
+def _letter_fault(record: Column) -> Column:
+    """Why a record tells of no letters that can be counted; empty where it does."""
+    uneven = F.exists(record["letters"], _uneven)
+    # What is null cannot be told, and is no letter.
+    wrong = F.exists(_letters(record), _is_undecided) | F.coalesce(uneven, record["letters"].isNotNull())
+    return _fault(record, format_versions.OUTCOME.reads, F.coalesce(wrong, F.lit(True)))
+
+
+def _uneven(alike: Column) -> Column:
+    first, *others = (F.size(alike[name]) for name in LISTED.names)
+    return reduce(or_, (size != first for size in others))
+
+
+def _is_undecided(letter: Column) -> Column:
+    retry, park = letter["decision"] == "retry", letter["decision"] == "park"
+    decided = F.coalesce((retry & letter["due_ms"].isNotNull()) | park, F.lit(False))
+    return ~decided | _is_incomplete(letter, OUTCOME)
 
 
 def _sample_fault(parsed: Column | None = None) -> Column:
     """Why a record is no sample of a committed offset; empty where it is one."""
-    return _fault(F.col("parsed") if parsed is None else parsed, SAMPLE, _SAMPLE_READS, F.lit(False))
+    parsed = F.col("parsed") if parsed is None else parsed
+    return _fault(parsed, _SAMPLE_READS, _is_incomplete(parsed, SAMPLE))
 
 
-def _fault(parsed: Column, schema: StructType, reads: Iterable[int], wrong: Column) -> Column:
-    for field in schema.fields:
-        if not field.nullable:
-            wrong = wrong | parsed[field.name].isNull()
+def _is_incomplete(parsed: Column, schema: StructType) -> Column:
+    return reduce(or_, (parsed[field.name].isNull() for field in schema.fields if not field.nullable))
+
+
+def _fault(parsed: Column, reads: Iterable[int], wrong: Column) -> Column:
     other = F.concat(F.lit("version "), parsed["v"].cast("string"))
     of_this = F.coalesce(parsed["v"].isin(*reads), F.lit(True))
     return F.when(~of_this, other).when(parsed.isNull() | wrong, "unreadable").otherwise("")

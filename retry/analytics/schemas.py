@@ -2,8 +2,9 @@
 
 | frame | one row is |
 | --- | --- |
-| `OUTCOME` | the value of an outcome record as `retry.telemetry.outcomes` writes it; a test keeps the two equal |
-| `LETTER` | an outcome, of version 1 or 2, and the location of its record; what version 1 does not have is null |
+| `OUTCOME` | a letter as `retry.telemetry.outcomes` reads it, whatever the version of its record; a test keeps the two equal |
+| `OUTCOME_RECORD` | the value of an outcome record of any version, see there |
+| `LETTER` | an outcome and the location of its record; what its version does not have is null |
 | `SENT` | a retry that lies on its target topic |
 | `POSITION` | a sample of what a consumer group has committed on one partition |
 | `ASIDE` | a record that cannot be read as one of these, and why |
@@ -47,6 +48,15 @@ OUTCOME = _columns(
     first_failed_ms="number", failed_ms="number", taken_ms="number", decision="text", reason="text?", due_ms="number?",
     target="text", cause="text?", fingerprint="text?", group="text?", delay_ms="number?",
 )  # fmt: skip
+SHARED = _columns(
+    team="text", topic="text", partition="number", policy="text", attempt="number", exception="text?", decision="text",
+    reason="text?", target="text", cause="text?", fingerprint="text?", group="text?",
+)  # fmt: skip
+OF_EACH = _columns(id="text", offset="number", first_failed_ms="number", failed_ms="number", due_ms="number?")
+LISTED = StructType([StructField(field.name, ArrayType(field.dataType)) for field in OF_EACH.fields])
+OUTCOME_RECORD = StructType([
+    *OUTCOME.fields, StructField("letters", ArrayType(StructType([*SHARED.fields, *LISTED.fields]))),
+])  # fmt: skip
 RECORD_LOCATION = _columns(kafka_topic="text", kafka_partition="number", kafka_offset="number")
 LETTER = StructType([*OUTCOME.fields, *RECORD_LOCATION.fields])
 SENT = _columns(

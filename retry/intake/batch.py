@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 from retry.kafka.interface import KafkaException, Message
+from retry.telemetry import outcomes
 from retry.telemetry.recovery_ratio import Retry
 
 ProducerRows = list[dict[str, Any]]
@@ -19,7 +20,8 @@ class BatchResult:
 
     Attributes:
       entries: changelog rows by shard, of those shards that have any.
-      outcomes: one row a letter.
+      letters: what is to be told of each letter, until it is packed, by what it shares with others.
+      outcomes: rows for the topic of outcomes, once it is.
       traces: what is to be remembered of each letter, until they are packed.
       lineages: rows for the topic of lineages, once they are.
       decided: letters by (team, decision).
@@ -30,10 +32,13 @@ class BatchResult:
       came_back: letters that had been retried, by the topic that they had been sent to.
     """
 
-    __slots__ = ("back", "came_back", "decided", "entries", "failures", "families", "lineages", "outcomes", "parked", "traces")
+    __slots__ = (
+        "back", "came_back", "decided", "entries", "failures", "families", "letters", "lineages", "outcomes", "parked", "traces",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.entries: defaultdict[int, ProducerRows] = defaultdict(list)
+        self.letters: outcomes.LettersByShared = defaultdict(list)
         self.outcomes: ProducerRows = []
         self.traces: list[attempts.LineageFields] = []
         self.lineages: ProducerRows = []
@@ -44,10 +49,12 @@ class BatchResult:
         self.parked: Counter[tuple[str, str, str]] = Counter()
         self.came_back: Counter[str] = Counter()
 
-    def pack(self) -> None:
-        """Put all that is to be remembered into few records."""
+    def pack(self, taken_ms: int) -> None:
+        """Put all that is to be remembered and told into few records."""
         self.lineages += attempts.records(self.traces)
         self.traces.clear()
+        self.outcomes += [{"key": None, "value": value} for value in outcomes.records(self.letters, taken_ms)]
+        self.letters.clear()
 
 
 class LetterBatch(NamedTuple):

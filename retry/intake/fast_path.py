@@ -28,7 +28,7 @@ from retry.intake.decide import DRAWS
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.policies.registry import Registry
 from retry.record import Headers
-from retry.telemetry.outcomes import OutcomeTemplate
+from retry.telemetry.outcomes import LetterRows, SharedFields
 
 # Headers that tell something of the failure, which has to be read.
 _TELLING = frameworks.KNOWN | names.OURS
@@ -46,7 +46,7 @@ class Template(NamedTuple):
     lane: bytes
     stem: bytes
     source: bytes
-    outcome: OutcomeTemplate
+    outcome: SharedFields
 
 
 class FastPath:
@@ -75,12 +75,12 @@ class FastPath:
             entry_keys.lane(route.team, topic, plan.retry_to),
             entry_keys.key_stem(topic, partition),
             b"%b/%d/" % (topic.encode(), partition),
-            OutcomeTemplate(team=route.team, topic=topic, policy=plan.name, target=plan.retry_to, group=route.group),
+            SharedFields(route.team, topic, partition, plan.name, 1, None, "retry", None, plan.retry_to, None, None, route.group),
         )
 
     def prepare(self, messages: Iterable[Any], now_ms: int, result: BatchResult) -> list[Any]:
         """Add what is to be written for the plain letters among these; gives back the others, in their order."""
-        slow, letters_of, templates, taken = [], Counter[str](), self._templates, b"%d" % now_ms
+        slow, letters_of, templates, told = [], Counter[str](), self._templates, dict[tuple[str, int], LetterRows]()
         for message in messages:
             partition = message.topic(), message.partition()
             if partition not in templates:
@@ -94,7 +94,9 @@ class FastPath:
             except SystemError:
                 slow.append(UnreadableHeaders(message))
                 continue
-            if self._fill(template, message, headers, now_ms, taken, result):
+            if partition not in told:
+                told[partition] = result.letters[template.outcome]
+            if self._fill(template, message, headers, now_ms, told[partition], result):
                 letters_of[template.team] += 1
             else:
                 slow.append(message)
@@ -105,7 +107,7 @@ class FastPath:
         return slow
 
     def _fill(
-        self, template: Template, message: Any, original: Headers, now_ms: int, taken: bytes, result: BatchResult
+        self, template: Template, message: Any, original: Headers, now_ms: int, told: LetterRows, result: BatchResult
     ) -> bool:
         """Whether this letter was plain; called for nearly every one, so what can be is done here and not in functions."""
         requested_ms = None
@@ -131,9 +133,8 @@ class FastPath:
         envelope = envelopes.encode(Entry(template.target, key, value, headers, timestamp_ms, template.team, failed_ms))
         if len(envelope) > self._bytes_max:
             return False
-        outcome = template.outcome.fill(lineage, source, failed, taken, due, b"%d" % (due_ms - failed_ms))
         entry_key = entry_keys.key(due_ms, template.stem, offset, template.lane)
         result.entries[(draw if key is None else crc32(key)) % self._shards].append({"key": entry_key, "value": envelope})
-        result.outcomes.append({"key": lineage, "value": outcome})
+        told.append((lineage, offset, failed_ms, failed_ms, due_ms))
         result.traces.append((number, fingerprint, due_ms // 1_000, failed_ms // 1_000, 1, 0))
         return True

@@ -3,8 +3,8 @@
 The effects of one batch, in their order, and what a crash after each costs:
 
 1. begin a transaction                                    nothing
-2. write the entries to the changelog, one outcome each,
-   and one record of all lineages                         nothing: the transaction is undone, the letters are read again
+2. write the entries to the changelog, and few records
+   of all outcomes and of all lineages                    nothing: the transaction is undone, the letters are read again
 3. make the letters' offsets part of it                   the same
 4. commit                                                 nothing: the letters are taken in, once
 
@@ -32,7 +32,7 @@ from retry.intake.fast_path import FastPath
 from retry.intake.pointer_letters import Fetch, fill
 from retry.policies.registry import Registry
 from retry.telemetry import fingerprint
-from retry.telemetry.outcomes import VERSION, Outcome, to_json
+from retry.telemetry.outcomes import SharedFields
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
 _TOGETHER = 512
@@ -86,8 +86,8 @@ class Intake:
             others = self._fast_path.prepare(some, now_ms, result)
             some.clear()
             for case, packed in self._decided(others, now_ms):
-                self._add(case, packed, now_ms, result)
-        result.pack()
+                self._add(case, packed, result)
+        result.pack(now_ms)
         return result
 
     def _by_sources(self, some: list[Any], now_ms: int, into: BatchResult) -> list[Any]:
@@ -107,14 +107,14 @@ class Intake:
             source.prepare(messages, now_ms, into)
         return letters
 
-    def _add(self, case: DecidedLetter, packed: BuiltEntry, now_ms: int, to: BatchResult) -> None:
+    def _add(self, case: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
         to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
-        to.outcomes.append({"key": trace.id, "value": to_json(_outcome(case, packed.destination, reason, now_ms))})
+        due_ms = None if reason else case.due_at_ms
+        told = to.letters[_shared(case, packed.destination, reason)]
+        told.append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
-        to.traces.append(
-            attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
-        )
+        to.traces.append(attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched))
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
         to.failures[case.route.team, letter.failure.cause or letter.failure.exception, case.attempt - 1] += 1
@@ -184,26 +184,20 @@ class Intake:
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
 
 
-def _outcome(case: DecidedLetter, target: str, reason: str | None, now_ms: int) -> Outcome:
+def _shared(case: DecidedLetter, target: str, reason: str | None) -> SharedFields:
     letter, failure = case.letter, case.letter.failure
-    return {
-        "v": VERSION,
-        "id": case.trace.id.decode(),
-        "source": letter.source.decode(),
-        "team": case.route.team,
-        "topic": letter.topic,
-        "policy": case.plan.name,
-        "attempt": case.attempt,
-        "exception": failure.cause or failure.exception,
-        "first_failed_ms": case.first_failed_at_ms,
-        "failed_ms": case.failed_at_ms,
-        "taken_ms": now_ms,
-        "decision": "park" if reason else "retry",
-        "reason": reason,
-        "due_ms": None if reason else case.due_at_ms,
-        "target": target,
-        "cause": failure.cause,
-        "fingerprint": fingerprint.of(failure.exception, failure.cause, failure.message),
-        "group": failure.consumer_group or case.route.group,
-        "delay_ms": None if reason else case.due_at_ms - case.failed_at_ms,
-    }
+    # By position: by keyword it takes twice as long.
+    return SharedFields(
+        case.route.team,
+        letter.topic,
+        letter.partition,
+        case.plan.name,
+        case.attempt,
+        failure.cause or failure.exception,
+        "park" if reason else "retry",
+        reason,
+        target,
+        failure.cause,
+        fingerprint.of(failure.exception, failure.cause, failure.message),
+        failure.consumer_group or case.route.group,
+    )

@@ -13,7 +13,7 @@ from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
 from retry.kafka.interface import OnAssigned, Partition
-from retry.kafka.reading_loop import ErrorLog, ReadingLoop, is_end
+from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.unassigned_partitions import UnassignedPartitions
@@ -73,7 +73,7 @@ class KafkaGroupMember:
 
     def _join(self) -> None:
         self._consumer = client_config.consumer(self._config)
-        self._loop = ReadingLoop(self._consumer, self._errors, _decides)
+        self._loop = ReadingLoop(self._consumer, self._errors, _decides, IDLE_S)
         self._subscribe()
 
     def _subscribe(self) -> None:

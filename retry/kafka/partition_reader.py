@@ -10,7 +10,7 @@ from confluent_kafka import Message, TopicPartition
 
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
-from retry.kafka.reading_loop import ErrorLog, ReadingLoop
+from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop
 
 
 class KafkaPartitionReader:
@@ -19,7 +19,7 @@ class KafkaPartitionReader:
     def __init__(self, config: Config) -> None:
         self._consumer = client_config.consumer(config)
         self._followed: set[tuple[str, int]] = set()
-        self._loop = ReadingLoop(self._consumer, ErrorLog())
+        self._loop = ReadingLoop(self._consumer, ErrorLog(), idle_s=IDLE_S)
 
     def begin(self, topic: str, partition: int, offset: int) -> None:
         """Follow a partition from `offset` on."""

@@ -12,6 +12,8 @@ from retry.kafka import authorization
 
 log = logging.getLogger(__name__)
 
+# Who reads on and on looks this often while nothing comes.
+IDLE_S = 0.2
 # Reported again and again of a topic that is not there yet, or cannot be.
 MISSING_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION,
@@ -48,19 +50,33 @@ class ReadingLoop:
 
     Args:
       decides: whether the caller decides about an error. Every other passes by itself: the client asks the brokers again.
+      idle_s: how long to wait for the first record where none came the last time; for who reads on and on, and would
+        otherwise look as often while nothing comes as under load.
     """
 
-    def __init__(self, consumer: Consumer, errors: ErrorLog, decides: Callable[[KafkaError], bool] = is_end) -> None:
-        self._consumer, self._errors, self._decides = consumer, errors, decides
+    def __init__(
+        self, consumer: Consumer, errors: ErrorLog, decides: Callable[[KafkaError], bool] = is_end, idle_s: float = 0.0
+    ) -> None:
+        self._consumer, self._errors, self._decides, self._idle_s = consumer, errors, decides, idle_s
+        self._is_idle = False
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
         """The next records, and errors that the caller decides about, in their order."""
-        messages = self._consumer.consume(records_max, wait_s)
+        messages = self._gathered(records_max, wait_s)
         passing = [m for m in messages if (error := m.error()) is not None and not self._decides(error)]
         if passing:
             for message in passing:
                 self._errors.report(message.error(), message.topic())  # type: ignore[arg-type]
             messages = [m for m in messages if (error := m.error()) is None or self._decides(error)]
+        return messages
+
+    def _gathered(self, records_max: int, wait_s: float) -> list[Message]:
+        """What comes within a time; where nothing came the last time, from the first record on."""
+        if not (self._is_idle and wait_s):
+            messages = self._consumer.consume(records_max, wait_s)
+        elif messages := self._consumer.consume(1, max(wait_s, self._idle_s)):
+            messages += self._consumer.consume(records_max - 1, wait_s) if records_max > 1 else []
+        self._is_idle = bool(self._idle_s and wait_s) and not messages
         return messages
 
     def until(self, wanted: Callable[[], int], wait_s: float, deadline: Deadline | None = None) -> Iterator[list[Message]]:

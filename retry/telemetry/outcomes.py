@@ -1,43 +1,49 @@
-"""What became of each letter, as one JSON record of the outcomes topic. Schema version 2:
+"""What became of each letter, as JSON records of the outcomes topic. Schema version 3 tells of many letters at once:
 
 | field | meaning |
 | --- | --- |
-| `v` | 2 |
-| `id` | lineage: the same for all attempts of one original record |
-| `source` | `topic/partition/offset` of the letter |
-| `team`, `topic`, `policy` | whose letter, from which dead-letter topic, decided by which policy |
+| `v` | 3 |
+| `taken_ms` | when the service took these letters in |
+| `letters` | list of objects with the fields below: first what their letters share, then lists with a value for each letter |
+| `team`, `topic`, `partition`, `policy` | whose letters, from where, decided by which policy |
 | `attempt` | number of the retry that the decision is about; 1 is the first |
 | `exception` | class as the framework names it, or null |
-| `first_failed_ms`, `failed_ms` | when the original record failed first, and this time |
-| `taken_ms` | when the service took the letter in |
 | `decision` | `retry` or `park` |
-| `reason` | why it was parked, or null |
-| `due_ms` | when the retry is due; null where there is none |
-| `target` | topic that the retry, or the parked letter, goes to |
+| `reason` | why they were parked, or null |
+| `target` | topic that the retries, or the parked letters, go to |
 | `cause` | class of the root cause, or null |
 | `fingerprint` | 16 hexadecimal digits that failures of one kind share, see `retry.telemetry.fingerprint`; or null |
 | `group` | consumer group that failed: as the letter names it, or else the policy file; or null |
-| `delay_ms` | from this failure to the due time; null where there is none |
+| `id` | list: lineage, the same for all attempts of one original record |
+| `offset` | list: where in its partition each letter is |
+| `first_failed_ms`, `failed_ms` | lists: when the original record failed first, and this time |
+| `due_ms` | list: when the retry is due; null where there is none |
 
-Version 1 has all but the last four. When a retry was sent is not here: the record on the target topic says it.
+Versions 1 and 2 are one letter a record: all these fields in one object, with `source` (`topic/partition/offset`) in place of
+`partition` and `offset`. Version 2 has `delay_ms`, from `failed_ms` to `due_ms`; version 1 has neither that nor the fields from
+`cause` to `group`. `read` gives the letters of each version in the fields of `Outcome`.
 
-Records with the key `position` tell what consumer groups have committed, see `retry.telemetry.offset_records`; letters have no
-`kind`.
+When a retry was sent is not here: the record on the target topic says it. Records with the key `position` tell what consumer
+groups have committed, see `retry.telemetry.offset_records`; letters have no `kind`.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
 from retry import format_versions
 
 VERSION = format_versions.OUTCOME.writes
+# A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.
+_LETTERS_A_RECORD, _RECORD_BYTES = 500, 200_000
 
 
 class Outcome(TypedDict):
-    """One letter taken in and what was decided; the fields are the table above."""
+    """One letter taken in and what was decided, as readers see it: `source` is `topic/partition/offset`."""
 
     v: int
     id: str
@@ -60,26 +66,93 @@ class Outcome(TypedDict):
     delay_ms: int | None
 
 
-def to_json(outcome: Outcome) -> bytes:
-    """The record's value."""
-    # orjson leaves its bytes in the buffer that it wrote them to, 4 KB for 300: a batch holds thousands of copies.
-    return bytes(memoryview(orjson.dumps(outcome)))
+class SharedFields(NamedTuple):
+    """What many letters of a batch have in common, and is written once for all of them."""
+
+    team: str
+    topic: str
+    partition: int
+    policy: str
+    attempt: int
+    exception: str | None
+    decision: str
+    reason: str | None
+    target: str
+    cause: str | None
+    fingerprint: str | None
+    group: str | None
 
 
-class OutcomeTemplate:
-    """The outcomes of first retries that are alike: written once, and filled in for each letter."""
+class LetterFields(NamedTuple):
+    """What each letter has of its own; `due_ms` is None where it is parked."""
 
-    def __init__(self, *, team: str, topic: str, policy: str, target: str, group: str | None) -> None:
-        cut = "\0"
-        times = ("first_failed_ms", "failed_ms", "taken_ms", "due_ms", "delay_ms")
-        differs = dict.fromkeys(("id", "source"), cut) | dict.fromkeys(times, cut * 2)
-        alike = {"v": VERSION, "team": team, "topic": topic, "policy": policy, "attempt": 1, "exception": None}
-        alike |= {"decision": "retry", "reason": None, "target": target, "cause": None, "fingerprint": None, "group": group}
-        outcome = orjson.dumps({name: (differs | alike)[name] for name in Outcome.__annotations__})
-        # A number stands without quotation marks.
-        self._parts = outcome.replace(rb'"\u0000\u0000"', rb"\u0000").split(rb"\u0000")
+    id: bytes
+    offset: int
+    first_failed_ms: int
+    failed_ms: int
+    due_ms: int | None
 
-    def fill(self, id_: bytes, source: bytes, failed_ms: bytes, taken_ms: bytes, due_ms: bytes, delay_ms: bytes) -> bytes:
-        """The record's value for one letter, as `to_json` writes it."""
-        a, b, c, d, e, f, g, h = self._parts
-        return b"".join((a, id_, b, source, c, failed_ms, d, failed_ms, e, taken_ms, f, due_ms, g, delay_ms, h))
+
+# Plain tuples in the order of `LetterFields`: one is made for each letter.
+LetterRows = list[tuple[bytes, int, int, int, int | None]]
+LettersByShared = defaultdict[SharedFields, LetterRows]
+
+
+def records(letters: LettersByShared, taken_ms: int) -> Iterator[bytes]:
+    """The values of the records that tell of these letters, each of some hundred letters."""
+    together: list[bytes] = []
+    count = size = 0
+    for part, letters_in_part in _parts(letters):
+        if together and (count + letters_in_part > _LETTERS_A_RECORD or size + len(part) > _RECORD_BYTES):
+            yield _record(together, taken_ms)
+            together, count, size = [], 0, 0
+        together.append(part)
+        count, size = count + letters_in_part, size + len(part)
+    if together:
+        yield _record(together, taken_ms)
+
+
+def _parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
+    """An object of `letters` each, and how many letters it is of."""
+    for shared, rows in letters.items():
+        alike: dict[str, Any] = shared._asdict()
+        for begin in range(0, len(rows), _LETTERS_A_RECORD):
+            ids, *others = zip(*rows[begin : begin + _LETTERS_A_RECORD], strict=True)
+            columns = zip(LetterFields._fields, ([id_.decode() for id_ in ids], *others), strict=True)
+            yield orjson.dumps({**alike, **dict(columns)}), len(ids)
+
+
+def _record(parts: list[bytes], taken_ms: int) -> bytes:
+    return b'{"v":%d,"taken_ms":%d,"letters":[%b]}' % (VERSION, taken_ms, b",".join(parts))
+
+
+def unpacked(record: Mapping[str, Any]) -> Iterator[Outcome]:
+    """The letters of a record of version 3.
+
+    Raises:
+      KeyError, TypeError, ValueError: it is not complete, or its lists are not of one length.
+    """
+    for alike in record["letters"]:
+        shared = {name: alike[name] for name in SharedFields._fields}
+        place = f"{shared['topic']}/{shared.pop('partition')}"
+        columns = [alike[name] for name in LetterFields._fields]
+        for id_, offset, first_failed_ms, failed_ms, due_ms in zip(*columns, strict=True):
+            of_each = {
+                "v": record["v"], "id": id_, "source": f"{place}/{offset}", "taken_ms": record["taken_ms"],
+                "first_failed_ms": first_failed_ms, "failed_ms": failed_ms, "due_ms": due_ms,
+                "delay_ms": None if due_ms is None else due_ms - failed_ms,
+            }  # fmt: skip
+            yield cast(Outcome, {**shared, **of_each})
+
+
+def read(value: bytes) -> list[Outcome]:
+    """The letters that a record tells of, whatever its version; of a newer one what can be made out.
+
+    Raises:
+      ValueError: it is no outcome.
+    """
+    try:
+        record = orjson.loads(value)
+        return list(unpacked(record)) if "letters" in record else [cast(Outcome, {**record})]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no outcome: {error!r}") from error

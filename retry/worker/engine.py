@@ -44,6 +44,8 @@ _CLOCK_S = 10.0
 _ANSWER_S = 2.0
 _AGAIN_S = 0.05
 _LEAVE_S = 3.0
+# While nothing is due so soon, nobody looks before it is over, or something new is folded.
+_QUIET_S = 0.25
 
 
 class Engine:
@@ -146,6 +148,13 @@ class Engine:
             return []
         free = [shard for shard in self.shards() if shard not in busy and not self._must_rest(shard)]
         return [shard for shard in free if not shard.idle(now_ms)]
+
+    def quiet_s(self) -> float:
+        """How long nothing will be due of what is in the tables by now: 0 where something may be before the next look but one."""
+        now_ms = self._skew.now_ms()
+        if now_ms is None or not all(shard.quiet(now_ms + int(_QUIET_S * 1_000)) for shard in self.shards()):
+            return 0.0
+        return _QUIET_S
 
     def _must_rest(self, shard: Shard) -> bool:
         if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):

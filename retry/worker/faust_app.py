@@ -21,6 +21,7 @@ import faust
 from faust.app.base import BootStrategy
 from mode import Service
 
+from retry import clock
 from retry.errors import RetryError
 from retry.http_server import HttpServer
 from retry.settings import Settings
@@ -144,6 +145,7 @@ class _Threads:
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
         self._sweeps: dict[Shard, asyncio.Future[None]] = {}
         self._looking: asyncio.Future[None] | None = None
+        self._folds, self._quiet_until_s = 0, 0.0
 
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
         """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
@@ -156,15 +158,26 @@ class _Threads:
             raise
 
     def sweep(self) -> None:
-        """Look for shards to sweep, unless that is being done."""
+        """Look for shards to sweep, unless that is being done, or nothing can be due yet."""
+        if clock.monotonic_s() < self._quiet_until_s:
+            return
         if self._looking is None or self._looking.done():
             self._looking = self._app.add_future(self._sweep())
 
     async def _sweep(self) -> None:
         """Begin a sweep of each shard that has something due but those that are still busy: a slow one holds up itself only."""
         self._sweeps = {shard: sweeping for shard, sweeping in self._sweeps.items() if not sweeping.done()}
+        folds = self._folds
         for shard in await self.run(self._engine.to_sweep, self._sweeps.keys()):
             self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
+        if not self._sweeps:
+            quiet_s = await self.run(lambda engine: engine.quiet_s(), self._engine)
+            # What was folded meanwhile may be due sooner.
+            self._quiet_until_s = clock.monotonic_s() + quiet_s if self._folds == folds else 0.0
+
+    def folded(self) -> None:
+        """Something new is in the tables, and may be due."""
+        self._folds, self._quiet_until_s = self._folds + 1, 0.0
 
 
 def assemble(
@@ -197,6 +210,7 @@ def assemble(
     async def table(portions: AsyncIterable[Any]) -> None:
         async for portion in portions:
             await threads.run(engine.fold, portion)
+            threads.folded()
 
     @app.timer(settings.sweep_interval_ms / 1_000)
     async def sweep() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Thread
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
@@ -13,6 +14,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue.entry_keys import postponed
 from retry.delay_queue.envelopes import HEADERS_MAX
 from retry.kafka import offset_ranges, topics
+from retry.telemetry import outcomes
 from tests.conftest import Deploy
 from tests.support.checker import verified
 from tests.support.deployment import Deployment
@@ -135,7 +137,7 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     assert wrong(verified(deployment)) == {}
     puts = [r for r in read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED) if r.value is not None]
     held = sorted((r for r in puts if b"held" in (r.value or b"")), key=lambda r: r.value or b"")
-    outcomes = read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
+    records_of_outcomes = read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
     forger, (first, second, third, *_) = Forger(deployment), tail.records
     source = f"{topic}/0/".encode()
 
@@ -151,8 +153,9 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     forger.deliver(third, retry, retry_source=source + b"21")
     # An entry that is there twice, an outcome twice, and one of a letter that never was.
     forger.write(changelog, postponed(held[2].key or b"", 1), held[2].value, partition=held[2].partition)
-    forger.write(told, None, outcomes[0].value)
-    forger.write(told, None, (outcomes[0].value or b"").replace(source, source + b"77"))
+    outcome = outcomes.read(records_of_outcomes[0].value or b"")[0] | {"v": 2}
+    forger.write(told, None, orjson.dumps(outcome))
+    forger.write(told, None, orjson.dumps({**outcome, "source": outcome["source"].replace(f"{topic}/0/", f"{topic}/0/77")}))
     expected = {"lost": 1, "duplicate": 4, "torn": 2, "early": 1, "phantom": 3, "wrong_topic": 1}
     # Nobody can say whose this is, so it is not passed over as one without headers.
     forger.write(retry, None, b"many", headers=[("a", None)] * (HEADERS_MAX + 1))

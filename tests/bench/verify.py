@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
-import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -22,8 +22,10 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.kafka import topics
 from retry.kafka.local_broker import LocalBroker
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import SharedFields
 
-APP, DEAD, RETRY, PARTITIONS = "verify-bench", "orders.DLT", "orders.retry", 4
+APP, DEAD, RETRY, PARTITIONS, BATCH = "verify-bench", "orders.DLT", "orders.retry", 4, 500
 POLICIES = f"teams: {{payments: {{topics: [{{dead_letters: {DEAD}, retry_to: {RETRY}}}]}}}}\n"
 VALUE = b"v" * 200
 
@@ -49,6 +51,7 @@ def fill(bootstrap: str, letters: int) -> None:
             except BufferError:
                 producer.poll(0.05)
 
+    told: outcomes.LettersByShared = defaultdict(list)
     for n in range(letters):
         partition, offset, delivered = n % PARTITIONS, n // PARTITIONS, n % 10 > 0
         due_ms = now_ms - 60_000 if delivered else now_ms + 86_400_000
@@ -58,10 +61,12 @@ def fill(bootstrap: str, letters: int) -> None:
         key = entry_keys.key(due_ms, stem[partition], offset, lane)
         put(DEAD, partition, name, VALUE, [])
         put(names.changelog, partition, key, envelopes.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), [])
-        put(names.outcomes, partition, name, orjson.dumps({
-            "v": 1, "id": name.decode(), "source": source, "team": "payments", "topic": DEAD, "policy": "payments/orders.DLT",
-            "attempt": 1, "exception": None, "first_failed_ms": now_ms, "failed_ms": now_ms, "taken_ms": now_ms,
-            "decision": "retry", "reason": None, "due_ms": due_ms, "target": RETRY}), [])  # fmt: skip
+        shared = SharedFields("payments", DEAD, partition, "payments/orders.DLT", 1, None, "retry", None, RETRY, None, None, None)
+        told[shared].append((name, offset, now_ms, now_ms, due_ms))
+        if len(told[shared]) == BATCH or n >= letters - PARTITIONS:
+            for value in outcomes.records(told, now_ms):
+                put(names.outcomes, partition, None, value, [])
+            told.clear()
         if delivered:
             put(RETRY, partition, name, VALUE, ours)
             put(names.changelog, partition, key, None, [])

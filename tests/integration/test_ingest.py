@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.errors import RetryError
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import SharedFields
 from tests.support import attempts as model
 from tests.support.events import SETTLE_MS, Kind, Row, events, produce, rows, value
 from tests.support.ingesting import Ingesting, files
@@ -26,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import attempts, datasets, decode, spark_kafka_options
 from retry.analytics.ingest import Ingest
-from retry.analytics.schemas import ATTEMPT, LETTER
+from retry.analytics.schemas import ATTEMPT, LETTER, OUTCOME
 from retry.jars import jars
 
 pytestmark = pytest.mark.check
@@ -39,7 +42,7 @@ SAMPLE = value(EVENTS.positions[0])
 
 
 def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
-    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 3}))
+    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 4}))
     first, second = decode.letters(records).orderBy("kafka_offset").collect()
     assert decode.letters(records).columns == LETTER.names
     assert first.asDict() == {
@@ -47,6 +50,44 @@ def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
         "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0,
     }  # fmt: skip
     assert {name: second[name] for name in LETTER_2} == LETTER_2
+
+
+def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -> None:
+    (first, second) = told = _packed()
+    records = _records(spark, (None, first), ("k", LETTER_2), (None, second))
+    found = [row.asDict() for row in decode.letters(records).orderBy("kafka_offset", "topic", "source").collect()]
+    places = [0] * 3 + [1] + [2] * 2
+    expected = [*outcomes.read(first), LETTER_2, *outcomes.read(second)]
+    assert [row.pop("kafka_offset") for row in found] == places
+    assert [{name: row[name] for name in OUTCOME.names} for row in found] == expected
+    assert decode.aside(records, "app-outcomes").count() == 0
+    assert len(told) == 2
+
+
+def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole(spark: SparkSession) -> None:
+    record = orjson.loads(_packed()[0])
+    alike = record["letters"][0]
+    wrong: list[object] = [
+        {**record, "letters": None}, {**record, "letters": 3}, {**record, "taken_ms": None},
+        *({**record, "letters": [each]} for each in (
+            {**alike, "team": None}, {**alike, "offset": [1]}, {**alike, "due_ms": [None, 1]}, {**alike, "id": None},
+            {**alike, "failed_ms": [*alike["failed_ms"], 1]}, {**alike, "decision": "forget"}, 7,
+        )),
+        {**record, "letters": [*record["letters"], {}]},
+    ]  # fmt: skip
+    records = _records(spark, *((None, each) for each in wrong))
+    found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
+    assert [(row["kafka_offset"], row["why"]) for row in found] == [(n, "unreadable") for n in range(len(wrong))]
+    assert decode.letters(records).count() == 0
+
+
+def _packed() -> list[bytes]:
+    """Records of five letters, as the service writes them: two batches, of which the first has a letter that was parked."""
+    retried = SharedFields("shop", "orders.DLT", 3, "shop/orders", 1, "E", "retry", None, "orders.retry", None, "f0", "g")
+    parked = retried._replace(topic="others.DLT", attempt=4, decision="park", reason="max_attempts", exception=None)
+    rows: list[outcomes.LetterRows] = [[(b"%02x" % n, n, 5, 7, 90 + n) for n in range(2)], [(b"ff", 9, 1, 2, None)]]
+    batches = [{retried: rows[0], parked: rows[1]}, {retried: rows[0]}]
+    return [value for batch in batches for value in outcomes.records(defaultdict(list, batch), 1_500)]
 
 
 def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> None:
@@ -60,13 +101,13 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -
     wrong: list[tuple[str | None, object]] = [
         ("k", b"{"), ("k", b""), ("k", None), (None, b"\xff\xfe"), ("k", b"[1]"), ("k", {**LETTER_2, "attempt": "one"}),
         ("k", {"v": 1, "id": "half"}), ("k", {**LETTER_2, "due_ms": None}), ("k", {**LETTER_2, "decision": "forget"}),
-        ("k", {**LETTER_2, "v": 3}), ("k", {"v": 4}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
+        ("k", {**LETTER_2, "v": 4}), ("k", {"v": 5}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
         ("position", {**SAMPLE, "v": 9}),
     ]  # fmt: skip
     records = _records(spark, ("k", LETTER_1), *wrong, ("position", SAMPLE))
     found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [row["kafka_offset"] for row in found] == list(range(1, len(wrong) + 1))
-    newer = {10: "version 3", 11: "version 4", 14: "version 9"}
+    newer = {10: "version 4", 11: "version 5", 14: "version 9"}
     assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
     assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
     assert decode.letters(records).count() + decode.positions(records).count() + len(found) == records.count()

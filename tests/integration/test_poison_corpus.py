@@ -29,7 +29,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -37,6 +36,7 @@ from retry.clock import wall_ms
 from retry.dead_letters import retry_headers as names
 from retry.intake import attempts
 from retry.kafka.local_broker import LocalBroker
+from retry.telemetry.outcomes import read as letters_of
 from tests.support.deployment import ROOT, Deployment, WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Record, Tail, read
 
@@ -259,8 +259,8 @@ def outputs(deployment: Corpus) -> list[str]:
 def outcomes(deployment: Corpus) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for record in read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED):
-        outcome = orjson.loads(record.value or b"")
-        found.setdefault(outcome["source"], []).append(outcome)
+        for outcome in letters_of(record.value or b""):
+            found.setdefault(outcome["source"], []).append(dict(outcome))
     return found
 
 
@@ -282,9 +282,7 @@ def send(deployment: Corpus, cases: Sequence[Case]) -> dict[str, str]:
         if case not in odd:
             topic, stamp_ms = f"{deployment.app_id}.{case.topic}.DLT", case.timestamp_ms or wall_ms() + case.ahead_ms
             told = teller(sources, case.name)
-            producer.produce(
-                topic, case.value, case.key, 0, told, timestamp=stamp_ms, headers=sent_headers(deployment, case)
-            )
+            producer.produce(topic, case.value, case.key, 0, told, timestamp=stamp_ms, headers=sent_headers(deployment, case))
             producer.poll(0)
     assert producer.flush(_FLUSH_S) == 0
     return sources | (asyncio.run(send_odd(deployment, odd)) if odd else {})
@@ -361,9 +359,7 @@ def test_the_wish_of_a_letter_is_bounded_from_above_only(run: Run) -> None:
         assert due_ms(name) == taken_ms + MAX_DELAY_MS
 
 
-@pytest.mark.parametrize(
-    "name", ["P26_timestamp_minus_1", "P26_timestamp_minus_5", "P26_timestamp_0", "P27_timestamp_of_1970"]
-)
+@pytest.mark.parametrize("name", ["P26_timestamp_minus_1", "P26_timestamp_minus_5", "P26_timestamp_0", "P27_timestamp_of_1970"])
 def test_without_a_likely_timestamp_time_counts_from_intake(run: Run, name: str) -> None:
     (outcome,) = run.outcomes[run.sources[name]]
     assert outcome["due_ms"] == outcome["taken_ms"] + DELAY_MS

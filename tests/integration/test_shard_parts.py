@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retry.delay_queue import control_records, envelopes
+from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.lane import Lane
@@ -130,3 +130,10 @@ def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
     request = control_records.reschedule_key(1)
     bench.shard.table.fold([(request, control_records.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
     assert not bench.shard.idle(NOW_MS)
+
+
+def test_a_shard_is_quiet_until_something_is_due(bench: Bench) -> None:
+    bench.sweep()
+    key = entry_keys.key(NOW_MS + 1_000, entry_keys.key_stem("orders.DLT", 0), 77)
+    bench.shard.table.fold([(key, b"later")], 2, NOW_MS)
+    assert [bench.shard.quiet(NOW_MS + ms) for ms in (0, 999, 1_000)] == [True, True, False]

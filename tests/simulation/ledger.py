@@ -18,13 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import NULLS, ORDERED
 from retry.delay_queue.table.interface import CONTROL
 from retry.kafka.topics import TopicNames
+from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.names import Schedules
@@ -96,7 +95,7 @@ class Ledger:
         puts: dict[bytes, bytes] = {}
         nulls: list[bytes] = []
         deliveries: dict[str, MemoryRecord] = {}
-        outcomes: list[str] = []
+        told: list[str] = []
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
         for record in transaction.records:
@@ -111,7 +110,7 @@ class Ledger:
                     want(key not in puts, "duplicate", f"{_source(key)} put twice at once")
                     puts[key] = value
             elif topic == self.own.outcomes:
-                outcomes.append(orjson.loads(value or b"")["source"])
+                told += [letter["source"] for letter in outcomes.read(value or b"")]
             elif record not in named and topic != self.own.lineage and topic not in {t for t, _ in self._by_partition}:
                 source = (_header(record, names.SOURCE) or b"").decode()
                 want(source not in deliveries, "duplicate", f"{source} sent twice at once")
@@ -120,7 +119,7 @@ class Ledger:
         self._delete(nulls, puts, deliveries)
         want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
-        want(sorted(outcomes) == sorted(taken), "torn", f"letters {taken}, outcomes {outcomes}")
+        want(sorted(told) == sorted(taken), "torn", f"letters {taken}, outcomes {told}")
 
     def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
         """Whose key this is."""

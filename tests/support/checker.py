@@ -37,7 +37,7 @@ from retry.delay_queue.table.read_only_table import stored
 from retry.delay_queue.table.rocksdb import Memory
 from retry.errors import EntryUnreadable
 from retry.kafka import topics
-from retry.telemetry import offset_records
+from retry.telemetry import offset_records, outcomes
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
@@ -102,9 +102,7 @@ def verified(deployment: Deployment) -> dict[str, Any]:
     return told
 
 
-def _check_deliveries(
-    found: Findings, deployment: Deployment, sent: Mapping[str, Letter], committed: list[Record]
-) -> None:
+def _check_deliveries(found: Findings, deployment: Deployment, sent: Mapping[str, Letter], committed: list[Record]) -> None:
     came = Counter(record.header(names.SOURCE) for record in committed)
     found.duplicate = [f"{source}: {n} times" for source, n in came.items() if n > 1]
     back = set(came)
@@ -153,9 +151,7 @@ def _earliness(record: Record, letter: Letter) -> list[str]:
     return wrong
 
 
-def _check_changelog(
-    found: Findings, sent: Mapping[str, Letter], committed: list[Record], changelog: list[Record]
-) -> None:
+def _check_changelog(found: Findings, sent: Mapping[str, Letter], committed: list[Record], changelog: list[Record]) -> None:
     # What an operator asked for is no entry.
     changelog = [record for record in changelog if (record.key or b"")[:1] != CONTROL]
     puts: Counter[bytes] = Counter(record.key or b"" for record in changelog if record.value is not None)
@@ -193,9 +189,9 @@ def _delivery(key: bytes) -> tuple[str, int]:
     return f"{where.topic}/{where.partition}/{where.offset}", where.due_at_ms
 
 
-def _check_outcomes(found: Findings, sent: Mapping[str, Letter], outcomes: list[Record]) -> None:
-    letters = [record for record in outcomes if record.key != offset_records.KEY]
-    told: Counter[str] = Counter(orjson.loads(record.value or b"{}").get("source", "") for record in letters)
+def _check_outcomes(found: Findings, sent: Mapping[str, Letter], records: list[Record]) -> None:
+    letters = [record for record in records if record.key != offset_records.KEY]
+    told = Counter(letter["source"] for record in letters for letter in outcomes.read(record.value or b""))
     found.taken_twice += [f"outcome of {source}: {n} times" for source, n in told.items() if n > 1]
     found.phantom += [f"outcome of {source}" for source in told if source not in sent]
     found.lost += [f"outcome of {source}" for source in sent if source not in told]

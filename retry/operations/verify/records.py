@@ -19,7 +19,7 @@ from retry.operations.verify.findings import Findings
 from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, NameTable, OutcomeRow, RowKind, TableRow
 from retry.operations.verify.spill_files import Spill
 from retry.record import PartitionId
-from retry.telemetry import offset_records
+from retry.telemetry import offset_records, outcomes
 
 _VERSION_MAX = (1 << 63) - 1
 
@@ -40,7 +40,8 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     target: str
 
 
-_outcome = msgspec.json.Decoder(OutcomeRecord).decode
+def _outcomes(value: bytes) -> list[OutcomeRecord]:
+    return [msgspec.convert(outcome, OutcomeRecord) for outcome in outcomes.read(value)]
 
 
 class RecordReader:
@@ -91,25 +92,27 @@ class RecordReader:
         if message.key() == offset_records.KEY:
             return
         in_scope = self.in_scope(topic, partition, offset)
+        record = self.names.topic(topic), partition, offset
         try:
-            record = _outcome(message.value() or b"")
-            letter, parked = place(record.source), record.decision == "park"
-            self.spill.add(
-                OutcomeRow(
-                    RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope,
-                    self.names.topic(topic), partition, offset,
-                    due_ms=record.taken_ms if record.due_ms is None else record.due_ms,
-                    taken_ms=record.taken_ms,
-                    lineage_hash=hash_of(record.id.encode()),
-                    attempt=record.attempt - 1 if parked else record.attempt,
-                    target=self.names.topic(record.target),
-                )
-            )  # fmt: skip
+            for outcome in _outcomes(message.value() or b""):
+                self._outcome_of_letter(outcome, in_scope, record)
         except (ValueError, struct.error, msgspec.MsgspecError) as error:
             self.phantom(in_scope, f"{topic}/{partition}/{offset}: no outcome: {error}")
-            return
-        self._note_lane(record)
-        self.outcome_first_ms.setdefault(partition, record.taken_ms)
+
+    def _outcome_of_letter(self, outcome: OutcomeRecord, in_scope: bool, record: tuple[int, int, int]) -> None:
+        letter, parked = place(outcome.source), outcome.decision == "park"
+        self.spill.add(
+            OutcomeRow(
+                RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope, *record,
+                due_ms=outcome.taken_ms if outcome.due_ms is None else outcome.due_ms,
+                taken_ms=outcome.taken_ms,
+                lineage_hash=hash_of(outcome.id.encode()),
+                attempt=outcome.attempt - 1 if parked else outcome.attempt,
+                target=self.names.topic(outcome.target),
+            )
+        )  # fmt: skip
+        self._note_lane(outcome)
+        self.outcome_first_ms.setdefault(record[1], outcome.taken_ms)
         source = letter.topic, letter.partition
         self.letter_stop[source] = max(self.letter_stop.get(source, 0), letter.offset + 1)
 

@@ -57,10 +57,10 @@ class TopicReading:
         """Up to where all of them are to be read."""
         return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
 
-    def outcome_count(self) -> int:
-        """About how many outcomes there are."""
-        outcomes = self._own.outcomes
-        return _records(read_bounds(self._admin, {outcomes: self.described[outcomes].partitions}).spans[outcomes])
+    def letter_count(self) -> int:
+        """About how many letters were taken in: each is put into the changelog and deleted there."""
+        changelog = self._own.changelog
+        return _records(read_bounds(self._admin, {changelog: self.described[changelog].partitions}).spans[changelog]) // 2
 
     def read_own(self, reader: RecordReader, bounds: ReadBounds, since_ms: int) -> RetainedOffsets:
         """Read outcomes, those of the time asked for, and the changelog; what retention has left of outcomes."""

@@ -249,12 +249,15 @@ class Shard:
     def idle(self, now_ms: int) -> bool:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
         self._checks += 1
-        if self._checks % _THOROUGH_EVERY == 0:
-            return False
-        if self.phase is Phase.READY and (self.table.controls or self.table.due_lanes(now_ms) or self.table.superseded(1)):
+        if self._checks % _THOROUGH_EVERY == 0 or not self.quiet(now_ms):
             return False
         self.rest()
         return True
+
+    def quiet(self, now_ms: int) -> bool:
+        """Whether nothing is to be done here at this time, or later, by what is in the table now."""
+        table = self.table
+        return self.phase is not Phase.READY or not (table.controls or table.due_lanes(now_ms) or table.superseded(1))
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""

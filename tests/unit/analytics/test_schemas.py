@@ -8,11 +8,11 @@ import typing
 import orjson
 import pytest
 
-from retry.telemetry.outcomes import VERSION, Outcome, to_json
+from retry.telemetry.outcomes import VERSION, LetterFields, LettersByShared, Outcome, SharedFields, records
 
 schema = pytest.importorskip("retry.analytics.schemas")
 
-SPARK_NAMES = {str: "string", int: "long"}
+SPARK_NAMES = {str: "string", bytes: "string", int: "long"}
 
 
 def test_every_field_of_the_outcome_is_read_with_its_type_and_in_its_order() -> None:
@@ -21,15 +21,21 @@ def test_every_field_of_the_outcome_is_read_with_its_type_and_in_its_order() -> 
     assert read == written
 
 
-def test_a_written_outcome_has_exactly_the_fields_of_the_schema() -> None:
-    outcome = Outcome(
-        v=VERSION, id="a/0/1", source="a/0/1", team="t", topic="a", policy="t/a", attempt=1, exception=None, first_failed_ms=1,
-        failed_ms=1, taken_ms=2, decision="retry", reason=None, due_ms=3, target="b",
-        cause=None, fingerprint=None, group="g", delay_ms=2,
-    )  # fmt: skip
-    written = orjson.loads(to_json(outcome))
-    assert list(written) == schema.OUTCOME.names
-    assert written["v"] == VERSION
+def test_a_written_record_has_fields_of_the_schema_and_no_others() -> None:
+    shared = SharedFields("t", "a", 0, "t/a", 1, None, "retry", None, "b", None, None, "g")
+    letters = LettersByShared(list, {shared: [LetterFields(b"a/0/1", 1, 1, 1, 3)]})
+    (record,) = map(orjson.loads, records(letters, 2))
+    (alike,) = record["letters"]
+    assert {*record} <= {*schema.OUTCOME_RECORD.names}
+    assert [*alike] == schema.OUTCOME_RECORD["letters"].dataType.elementType.names
+    assert record["v"] == VERSION
+
+
+@pytest.mark.parametrize("fields", [SharedFields, LetterFields])
+def test_what_letters_share_and_what_they_do_not_is_read_with_its_type(fields: type) -> None:
+    written = [(name, *_spark_type(hint)) for name, hint in typing.get_type_hints(fields).items()]
+    read = {field.name: field for field in [*schema.SHARED.fields, *schema.OF_EACH.fields]}
+    assert [(name, read[name].dataType.jsonValue(), read[name].nullable) for name, *_ in written] == written
 
 
 def _spark_type(annotation: object) -> tuple[str, bool]:

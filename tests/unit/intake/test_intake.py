@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import orjson
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -21,7 +20,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
 from retry.record import Headers
-from retry.telemetry import fingerprint
+from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from tests.support.plans import registry_of
@@ -92,7 +91,8 @@ class One:
         (outcome,) = result.outcomes
         self.key, self.envelope = row["key"], row["value"]
         self.entry = envelopes.decode(self.envelope)
-        self.outcome: dict[str, Any] = orjson.loads(outcome["value"])
+        (told,) = outcomes.read(outcome["value"])
+        self.outcome: dict[str, Any] = dict(told)
         ((self.counted, _),) = result.decided.items()
         self.due_at_ms = entry_keys.due_at_ms(self.key)
 
@@ -134,7 +134,7 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
 def test_an_outcome_says_what_was_decided() -> None:
     one = prepare(record(("exception-class", b"a.Slow")), NOW_MS + 7)
     assert one.outcome == {
-        "v": 2, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
+        "v": 3, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
         "target": "orders.retry", "cause": None, "fingerprint": fingerprint.of("a.Slow", None, None), "group": "shop",
@@ -368,15 +368,14 @@ class TestCommit:
     def test_entries_outcomes_and_offsets_are_one_transaction(self, log: MemoryLog) -> None:
         self.take(log, [record(offset=n) for n in range(40, 43)])
         assert [entry_keys.source(each.key() or b"").offset for each in log.read("changelog")] == [40, 41, 42]
-        told = {orjson.loads(each.value() or b"")["source"] for each in log.read("outcomes")}
-        assert told == {f"orders.DLT/3/{n}" for n in range(40, 43)}
+        (record_of_outcomes,) = log.read("outcomes")
+        told = [letter["source"] for letter in outcomes.read(record_of_outcomes.value() or b"")]
+        assert told == [f"orders.DLT/3/{n}" for n in range(40, 43)]
         (record_of_lineages,) = log.read("lineage")
         assert len(list(attempts.unpack(record_of_lineages.value() or b""))) == 3
         assert log.positions == {("intake", "orders.DLT", 3): 43}
 
-    @pytest.mark.parametrize(
-        ("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)]
-    )
+    @pytest.mark.parametrize(("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)])
     def test_a_batch_that_fails_leaves_nothing_and_is_taken_in_once_again(
         self, log: MemoryLog, fault: Fault, error: type[Exception]
     ) -> None:

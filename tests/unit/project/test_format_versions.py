@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,8 @@ from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnrea
 from retry.format_versions import FORMATS, Format
 from retry.intake import attempts
 from retry.operations.explain.search import LetterLocation, read_outcome
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import SharedFields
 
 WRITTEN = json.loads((Path(__file__).parents[2] / "fixtures" / "versions.json").read_text())
 DUE_MS = 1_700_000_000_000
@@ -61,7 +64,7 @@ def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> Non
 
 def test_only_the_newest_of_them_tell_of_the_failure() -> None:
     told = {name: envelopes.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
-    known = dict.fromkeys(("before versions", "before outcome 2"), DUE_MS - 5)
+    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3"), DUE_MS - 5)
     assert told == {"before lanes": None, "before failed_at_ms": None, **known}
 
 
@@ -89,15 +92,28 @@ def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, by
     told = read_outcome(written["outcome"], wanted)
     assert told is not None
     assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
-    newer = orjson.dumps({**told, "v": 3})
-    with pytest.raises(OutcomeNewer, match=r"outcome version 3 .*upgrade"):
+    newer = orjson.dumps({**told, "v": 4})
+    with pytest.raises(OutcomeNewer, match=r"outcome version 4 .*upgrade"):
         read_outcome(newer, wanted)
     # Whoever asks for another letter has no trouble with it.
     assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
 
 
+def test_a_letter_is_found_among_those_that_are_told_of_together() -> None:
+    shared = SharedFields("t", "orders.DLT", 3, "t/o", 1, None, "retry", None, "orders.retry", None, None, None)
+    rows: outcomes.LetterRows = [(b"%x" % n, n, 1, 2, 3) for n in range(9)]
+    (value,) = outcomes.records(defaultdict(list, {shared: rows}), 4)
+    told = read_outcome(value, LetterLocation("orders.DLT", 3, 7))
+    assert told is not None
+    assert (told["id"], told["source"], told["delay_ms"]) == ("7", "orders.DLT/3/7", 1)
+    assert read_outcome(value, LetterLocation("orders.DLT", 3, 9)) is None
+    newer = value.replace(b'{"v":3', b'{"v":4')
+    with pytest.raises(OutcomeNewer, match="outcome version 4"):
+        read_outcome(newer, LetterLocation("orders.DLT", 3, 7))
+
+
 def test_this_version_writes_what_the_one_before_it_wrote() -> None:
-    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 2"].items() if name != "revision"}
+    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 3"].items() if name != "revision"}
     assert last["key"] == KEY
     assert last["envelope"] == envelopes.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
     assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))

@@ -85,7 +85,7 @@ def test_every_reason_to_park_is_one_that_the_code_writes_and_none_of_decide_is_
 @pytest.mark.parametrize(
     ("module", "fields"),
     [
-        (outcomes, [*outcomes.Outcome.__annotations__]),
+        (outcomes, ["v", "taken_ms", "letters", *outcomes.SharedFields._fields, *outcomes.LetterFields._fields]),
         (offset_records, [*offset_records.Position.__struct_fields__]),
         (call_records, [*call_records.Called.__struct_fields__]),
     ],
