@@ -125,7 +125,7 @@ def _letters_alike(record: Column, alike: Column) -> Column:
 def _letter_fault(record: Column) -> Column:
     """Why a record tells of no letters that can be counted; empty where it does."""
     uneven = F.exists(record["letters"], _uneven)
-    # What is null cannot be told, and is no letter.
+    # A list that is null has no length to compare: then the record cannot be read.
     wrong = F.exists(_letters(record), _is_undecided) | F.coalesce(uneven, record["letters"].isNotNull())
     return _fault(record, format_versions.OUTCOME.reads, F.coalesce(wrong, F.lit(True)))
 

@@ -249,15 +249,14 @@ class Shard:
     def idle(self, now_ms: int) -> bool:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
         self._checks += 1
-        if self._checks % _THOROUGH_EVERY == 0 or not self.quiet(now_ms):
-            return False
-        self.rest()
-        return True
+        if is_idle := self._checks % _THOROUGH_EVERY != 0 and self.quiet(now_ms):
+            self.rest()
+        return is_idle
 
     def quiet(self, now_ms: int) -> bool:
         """Whether nothing is to be done here at this time, or later, by what is in the table now."""
-        table = self.table
-        return self.phase is not Phase.READY or not (table.controls or table.due_lanes(now_ms) or table.superseded(1))
+        is_swept, table = self.phase is Phase.READY, self.table
+        return not (is_swept and (table.controls or table.due_lanes(now_ms) or table.superseded(1)))
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
@@ -286,9 +285,8 @@ class Shard:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN
         log.warning("shard %d: to be opened again: %s", self.changelog.partition, trouble)
 
-    unreadable = False
-    # Whether what broke it says that no other worker has taken over.
-    is_still_ours = False
+    # The second: whether what broke it says that no other worker has taken over.
+    unreadable = is_still_ours = False
 
     def close(self) -> None:
         """Finish what is under way and let go of the table and the producer."""
