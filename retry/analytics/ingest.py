@@ -16,6 +16,7 @@ listed in the set's `_spark_metadata`. A batch that was begun and not listed is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +29,8 @@ from retry.analytics.kafka_source import pattern
 from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
+# Each tells of up to 500 letters, and a batch of letters is sorted into files as a whole.
+_OUTCOMES_A_BATCH = 20_000
 _STOP_CHECK_S = 1
 
 
@@ -65,7 +68,8 @@ class Ingest:
             outcomes = [self._topic]
             self._pass(datasets.POSITIONS, decode.positions(self._stream(outcomes)), "at_ms", ["day"])
             until_ms = clock.wall_ms()
-            self._pass(datasets.LETTERS, decode.letters(self._stream(outcomes)), "taken_ms", ["day", "team"])
+            letters = decode.letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
+            self._pass(datasets.LETTERS, letters, "taken_ms", ["day", "team"])
             retried = self._retry_topics or datasets.targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
             if retried:
                 when_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
@@ -79,14 +83,14 @@ class Ingest:
                 for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
-    def _stream(self, topics: list[str]) -> DataFrame:
+    def _stream(self, topics: list[str], records_max: int = sys.maxsize) -> DataFrame:
         return (
             self._spark.readStream.format("kafka")
             .options(**self._options)
             .option("subscribePattern", pattern(topics))
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
-            .option("maxOffsetsPerTrigger", self._batch_records)
+            .option("maxOffsetsPerTrigger", min(records_max, self._batch_records))
             # Retention may have deleted records that were not read yet; the rest is still read.
             .option("failOnDataLoss", "false")
             .load()
