@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from retry.kafka.asked_again import until_answered
 from tests.acceptance import felling_worker
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
@@ -15,7 +14,7 @@ from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.load import Load
 from tests.support.process import await_that
-from tests.support.reading import Tail, admin
+from tests.support.reading import Tail
 
 # A node that comes back may take a minute on a busy machine.
 pytestmark = pytest.mark.slow
@@ -51,20 +50,6 @@ def mended(cluster: Cluster, node: int) -> None:
     """The node comes back, and the others have given it all that it missed: the next one may die."""
     cluster.start(node)
     cluster.await_whole()
-
-
-def test_the_tests_know_which_node_coordinates(cluster: Cluster) -> None:
-    # Where they are wrong, they fell a node on which nothing depends, and whatever they assert of the rest may hold.
-    asking = admin(cluster.bootstrap_servers)
-
-    def told(group: str) -> int:
-        described = until_answered(lambda _: asking.describe_consumer_groups([group])[group].result(MORE_S), MORE_S)
-        return int(described.coordinator.id)
-
-    groups = [f"{n * 104_729:x}-table" for n in range(40)]
-    # Asked first: the first question of a group creates the topic from which the tests know it.
-    nodes = {group: told(group) for group in groups}
-    assert {group: cluster.group_coordinator(group) for group in groups} == nodes
 
 
 @pytest.mark.fault("group coordinator killed, three brokers")

@@ -131,12 +131,17 @@ class Cluster:
     def _leader_now(self, topic: str, name: str) -> int:
         # A node that has just begun may not know the topic yet.
         partitions = self._about(topic).topics[topic].partitions
-        return partitions[java_hash(name) % len(partitions)].leader if partitions else -1
+        return partitions[coordinating_partition(name, len(partitions))].leader if partitions else -1
 
     def _about(self, *topic: str) -> ClusterMetadata:
         """What a node says; another is asked where that one has died, or is frozen."""
         ask = self._admin.list_topics
         return until_answered(lambda within_s: ask(*topic, timeout=min(within_s, _NODE_S)), 3 * _ASK_S)
+
+
+def coordinating_partition(name: str, partitions: int) -> int:
+    """The partition whose leader coordinates a group, or decides the transactions of an id; of so many."""
+    return java_hash(name) % partitions
 
 
 def java_hash(text: str) -> int:
