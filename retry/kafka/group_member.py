@@ -209,7 +209,11 @@ class KafkaGroupMember:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Of the membership that asks for them: what is under way can still be committed with it.
-        self._metadata = consumer.consumer_group_metadata()
+        try:
+            self._metadata = consumer.consumer_group_metadata()
+        except RuntimeError:
+            # Fenced while it is closed, it has none. The client cannot hand this error on: it makes a `SystemError` of it.
+            self._metadata = None
         self._give_up([(p.topic, p.partition) for p in partitions])
         consumer.incremental_unassign(partitions)
 
