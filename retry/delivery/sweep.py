@@ -1,14 +1,15 @@
-"""Sweep: due entries out; publish, delete, commit, forget.
+"""Sweep: due entries out; publish, delete, commit, forget. One transaction for several shards.
 
 One batch is one transaction. Its steps, and what a crash after each costs:
 
-1. select the first due rows that may go, and what was superseded       nothing
+1. select the first due rows of each shard that may go, and what was
+   superseded                                                           nothing
 2. begin a transaction                                                  nothing
 3. write into the changelog: nulls for what was superseded, rows that
    replace due ones, a null for each due row                            nothing: all are undone
 4. publish the entries, and wait for their arrival                      nothing: the same
 5. commit                                                               nothing: all stand, and a restored table has none
-6. forget the rows in the table, in one write                           nothing: the fold finds the same nulls
+6. forget the rows in each shard's table, in one write for each         nothing: the fold finds the same nulls
 
 A batch takes from every lane that the gate lets through, the teams in turn, so that whoever has much due leaves the others
 on time. Where the transaction is aborted, steps 2 to 6 are done again with less, by these strategies in turn:
@@ -28,14 +29,14 @@ What recurs is put again, due at its next run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.interface import Table
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, diagnose, too_large
 from retry.delivery.transaction_batch import TransactionBatch, decoded, with_side_records
@@ -72,7 +73,7 @@ class Swept(NamedTuple):
       sent: the entries that were delivered.
       due_at_ms: when each of them was due.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
-      errors: why they were refused; or their targets, where no target took anything.
+      errors: why they were refused.
       superseded: how many superseded entries got their nulls.
     """
 
@@ -86,65 +87,48 @@ class Swept(NamedTuple):
 NOTHING = Swept([], [], Counter(), [])
 
 
-class SweepContext(NamedTuple):
-    """What one sweep works with."""
-
-    table: Table
-    writer: SweepWriter
-    changelog: ChangelogPartition
-    gate: Admitting
-    now_ms: int
-
-    def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Write rows into the changelog."""
-        self.writer.write(*self.changelog, [{"key": key, "value": value} for key, value in rows])
-
-
-class _Attempt(NamedTuple):
-    """What is tried in one transaction.
+class ShardBatch(NamedTuple):
+    """What one shard has in a transaction.
 
     Attributes:
       batch: what it is about.
       left: rows that it leaves where they are.
-      refused: targets that take nothing, and why.
       forget: how the table lets go of the batch's rows.
     """
 
+    table: Table
+    changelog: ChangelogPartition
     batch: TransactionBatch
     left: list[DueRow]
-    refused: dict[str, str]
     forget: Callable[[list[bytes], list[DueRow]], None]
 
+    def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
+        """The same with those of its rows that go, by their positions; the others stay where they are."""
+        stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
+        return self._replace(batch=self.batch.select(sorted(goes), deferred), left=self.left + stays)
 
-def sweep(
-    table: Table, writer: SweepWriter, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int
-) -> Swept:
-    """Deliver one batch of what is due at `now_ms`; the steps are those of the module's docstring.
+    def nothing(self) -> ShardBatch:
+        """The same where nothing was committed."""
+        return self._replace(batch=TransactionBatch([], [], [], {}))
+
+
+class SweepContext(NamedTuple):
+    """What one sweep works with."""
+
+    writer: SweepWriter
+    gate: Admitting
+    now_ms: int
+
+
+def select(
+    table: Table, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int
+) -> ShardBatch | None:
+    """Step 1, for one shard; None where nothing is to be done there.
 
     Raises:
       TableUnreadable: the table must be restored before anything is sent.
-      EntryUnreadable: nothing was sent; the shard must not be swept by this version.
-      TransactionFailed: nothing was forgotten; the shard must be opened again, unless it was merely aborted.
+      EntryUnreadable: the shard must not be swept by this version.
     """
-    batch = _select(table, gate, now_ms, rows_max, bytes_max)
-    if not batch.rows and not batch.superseded:
-        return NOTHING
-    try:
-        swept, left = _deliver(SweepContext(table, writer, changelog, gate, now_ms), batch)
-    except TransactionAborted:
-        give_back(gate, batch.rows)
-        raise
-    except TransactionFailed:
-        # Whoever opens the shard again shall know whom not to send to, or find out.
-        gate.look({e.destination for e in batch.entries})
-        gate.doubt(now_ms)
-        raise
-    give_back(gate, left)
-    return swept
-
-
-def _select(table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int) -> TransactionBatch:
-    """Step 1: what is due and may go, and what was superseded."""
     rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max)
     # After what is due: whatever was superseded by that is found here.
     superseded = table.superseded(rows_max + 1)
@@ -154,91 +138,100 @@ def _select(table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max
         goes = [not (key in gone or (no_names and key[0] == NAMED)) for key, _ in rows]
         give_back(gate, [row for row, go in zip(rows, goes, strict=True) if not go])
         rows = list(compress(rows, goes))
-    return decoded(superseded[:rows_max], rows)
+    if not rows and not superseded:
+        return None
+    return ShardBatch(table, changelog, decoded(superseded[:rows_max], rows), [], table.forget)
 
 
-def _deliver(context: SweepContext, batch: TransactionBatch) -> tuple[Swept, list[DueRow]]:
-    """Try everything, and after an abort less; how it went, and the rows that did not go."""
-    attempt = _everything(context, batch)
+def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
+    """Steps 2 to 5, for some shards together: try everything, and after an abort less.
+
+    Returns:
+      what of each shard was committed, for `settle`.
+
+    Raises:
+      TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
+    """
+    gate = context.gate
+    try:
+        return _deliver(shards, context)
+    except TransactionAborted:
+        for shard in shards:
+            give_back(gate, shard.batch.rows)
+        raise
+    except TransactionFailed:
+        # Whoever opens the shards again shall know whom not to send to, or find out.
+        gate.look({e.destination for shard in shards for e in shard.batch.entries})
+        gate.doubt(context.now_ms)
+        raise
+
+
+def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
+    trying = [_everything(shard, context) for shard in shards]
     for reduced in (_without_refused, _only_deferred):
         try:
-            return _delivered(context, attempt)
+            return _committed(trying, context)
         except TransactionAborted:
-            smaller = reduced(context, attempt)
+            smaller = reduced(trying, context)
             if smaller is None:
                 raise
-        if not smaller.batch.rows:
-            return NOTHING._replace(errors=sorted(smaller.refused.values())), smaller.left
-        attempt = smaller
-    return _delivered(context, attempt)
+        trying = smaller
+        if not any(shard.batch.rows for shard in trying):
+            return [shard.nothing() for shard in trying]
+    return _committed(trying, context)
 
 
-def _everything(context: SweepContext, batch: TransactionBatch) -> _Attempt:
+def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
     """All rows; entries that are known to be too large are deferred, since one that is refused undoes a whole transaction."""
-    limits = context.gate.size_limits
-    if limits.limited():
-        oversized, skipped = too_large(batch.entries, limits.too_large), batch.skipped_runs(context.now_ms)
-        batch = batch._replace(deferred={n: why for n, why in oversized.items() if n not in skipped})
-    return _Attempt(batch, [], {}, context.table.forget)
+    limits, batch = context.gate.size_limits, shard.batch
+    if not limits.limited():
+        return shard
+    oversized, skipped = too_large(batch.entries, limits.too_large), batch.skipped_runs(context.now_ms)
+    return shard._replace(batch=batch._replace(deferred={n: why for n, why in oversized.items() if n not in skipped}))
 
 
-def _without_refused(context: SweepContext, attempt: _Attempt) -> _Attempt | None:
+def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch] | None:
     """The rows of targets that refuse nothing, single entries that were refused deferred; None where nothing was refused."""
-    batch, gate, now_ms = attempt.batch, context.gate, context.now_ms
-    unsent = batch.unsent(now_ms)
-    tried = [n for n in range(len(batch.rows)) if n not in unsent]
-    anchor = Anchor(*context.changelog, batch.rows[tried[0]][0]) if tried else None
-    targets, entries = diagnose([batch.entries[n] for n in tried], context.writer, gate, now_ms, anchor)
-    if not targets and not entries:
+    gate, now_ms = context.gate, context.now_ms
+    unsent = [shard.batch.unsent(now_ms) for shard in shards]
+    tried = [(at, n) for at, shard in enumerate(shards) for n in range(len(shard.batch.rows)) if n not in unsent[at]]
+    anchor = None
+    if tried:
+        first = shards[tried[0][0]]
+        anchor = Anchor(*first.changelog, first.batch.rows[tried[0][1]][0])
+    targets, single = diagnose([shards[at].batch.entries[n] for at, n in tried], context.writer, gate, now_ms, anchor)
+    if not targets and not single:
         return None
     for target, why in targets.items():
         gate.refused(target, why, now_ms)
-    left = [row for row, e in zip(batch.rows, batch.entries, strict=True) if e.destination in targets]
-    deferred = batch.deferred | {tried[n]: why for n, why in entries.items()}
-    smaller = batch.select([n for n, e in enumerate(batch.entries) if e.destination not in targets], deferred)
-    return attempt._replace(batch=smaller, left=left, refused=targets)
+    deferred = [dict(shard.batch.deferred) for shard in shards]
+    for position, why in single.items():
+        at, n = tried[position]
+        deferred[at][n] = why
+    goes = [{n for n, e in enumerate(shard.batch.entries) if e.destination not in targets} for shard in shards]
+    return [shard.reduced(goes[at], deferred[at]) for at, shard in enumerate(shards)]
 
 
-def _only_deferred(context: SweepContext, attempt: _Attempt) -> _Attempt | None:
+def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
     """The deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
-    batch = attempt.batch
-    if not batch.deferred:
+    if not any(shard.batch.deferred for shard in shards):
         return None
-    left = attempt.left + [row for n, row in enumerate(batch.rows) if n not in batch.deferred]
+    smaller = [shard.reduced(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
     # Of their lanes something is left below what the scan has reached: `forget` would pass over it.
-    return attempt._replace(batch=batch.select(sorted(batch.deferred), batch.deferred), left=left, forget=context.table.drop)
+    return [shard._replace(forget=shard.table.drop) for shard in smaller]
 
 
-def _delivered(context: SweepContext, attempt: _Attempt) -> tuple[Swept, list[DueRow]]:
-    """Steps 2 to 6; how it went, and the rows that did not go."""
-    batch, now_ms = attempt.batch, context.now_ms
-    replacements = _commit(context, batch)
-    # Before those that count, which leave no others of their names behind then.
-    context.table.drop(batch.superseded)
-    attempt.forget([key for key, _ in batch.rows], replacements)
-    unsent = batch.unsent(now_ms)
-    sent = [n for n in range(len(batch.rows)) if n not in unsent]
-    context.gate.delivered({batch.entries[n].destination for n in sent})
-    swept = Swept(
-        sent=[batch.entries[n] for n in sent],
-        due_at_ms=[entry_keys.due_at_ms(batch.rows[n][0]) for n in sent],
-        deferred=Counter(batch.entries[n].destination for n in batch.deferred),
-        errors=sorted(set(batch.deferred.values())),
-        superseded=len(batch.superseded),
-    )
-    return swept, attempt.left + [batch.rows[n] for n in sorted(unsent)]
-
-
-def _commit(context: SweepContext, batch: TransactionBatch) -> list[DueRow]:
-    """Steps 2 to 5: one transaction; the rows that it put in the place of others."""
-    writer, gate, now_ms = context.writer, context.gate, context.now_ms
-    unsent, replacements = batch.unsent(now_ms), batch.replacements(now_ms)
-    published = [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
+def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
+    """Steps 2 to 5: one transaction."""
+    writer, gate, now_ms = context
+    published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
-    context.write((key, None) for key in batch.superseded)
-    # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
-    context.write(replacements)
-    context.write((key, None) for key, _ in batch.rows)
+    for shard in shards:
+        # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
+        rows: list[ChangelogRow] = [(key, None) for key in shard.batch.superseded]
+        rows += shard.batch.replacements(now_ms)
+        rows += [(key, None) for key, _ in shard.batch.rows]
+        writer.write(*shard.changelog, [{"key": key, "value": value} for key, value in rows])
     if gate.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
         writer.arrived(_ANCHORED_S)
@@ -246,7 +239,12 @@ def _commit(context: SweepContext, batch: TransactionBatch) -> list[DueRow]:
     writer.publish(records, now_ms, partitions)
     _await_arrival(published, writer, gate)
     writer.commit()
-    return replacements
+    return shards
+
+
+def _published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
+    unsent = batch.unsent(now_ms)
+    return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
 def _await_arrival(published: list[Entry], writer: SweepWriter, gate: Admitting) -> None:
@@ -259,3 +257,26 @@ def _await_arrival(published: list[Entry], writer: SweepWriter, gate: Admitting)
         if gone := gate.look({e.destination for e in published}):
             writer.abort()
             raise TransactionAborted("; ".join(gone.values()))
+
+
+def settle(shard: ShardBatch, context: SweepContext) -> Swept:
+    """Step 6, for one shard, after the commit; how it went.
+
+    Raises:
+      TableUnreadable: the table must be restored before the shard is swept again.
+    """
+    batch, gate, now_ms = shard.batch, context.gate, context.now_ms
+    # Before those that count, which leave no others of their names behind then.
+    shard.table.drop(batch.superseded)
+    shard.forget([key for key, _ in batch.rows], batch.replacements(now_ms))
+    unsent = batch.unsent(now_ms)
+    sent = [n for n in range(len(batch.rows)) if n not in unsent]
+    gate.delivered({batch.entries[n].destination for n in sent})
+    give_back(gate, shard.left + [batch.rows[n] for n in sorted(unsent)])
+    return Swept(
+        sent=[batch.entries[n] for n in sent],
+        due_at_ms=[entry_keys.due_at_ms(batch.rows[n][0]) for n in sent],
+        deferred=Counter(batch.entries[n].destination for n in batch.deferred),
+        errors=sorted(set(batch.deferred.values())),
+        superseded=len(batch.superseded),
+    )

@@ -23,8 +23,9 @@ from retry.telemetry.health import HealthProbe
 
 logger = logging.getLogger(__name__)
 
-# Few letters make small batches, and every transaction costs the brokers the same.
-_LINGER_S = 0.05
+# Few letters make small batches, and every transaction costs the brokers the same: what is gathered is what comes in this
+# time, or while the batch before is committed.
+_LINGER_S, _LINGER_S_MAX = 0.05, 0.2
 _DRAIN_S = 8.0
 _AGAIN_S = 1.0
 _CHECK_EVERY_S = 4.0
@@ -60,6 +61,7 @@ class LetterConsumer:
         self._closing = threading.Event()
         self._cursors: defaultdict[Partition, PartitionCursor] = defaultdict(PartitionCursor)
         self._reads = self._tries = self._commits = 0
+        self._linger_s = _LINGER_S
         self._failing = ""
         self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
@@ -85,7 +87,7 @@ class LetterConsumer:
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._records, _AGAIN_S)
             return None
-        messages = self._member.read(self._records, _LINGER_S)
+        messages = self._member.read(self._records, self._linger_s)
         if not messages:
             if not self._under_way:
                 # Whatever failed, nothing is left to do.
@@ -192,6 +194,7 @@ class LetterConsumer:
             self._done()
 
     def _commit(self, decided: PreparedBatch) -> bool:
+        begun_s = clock.monotonic_s()
         # Only what has moved since.
         cursors = [self._cursors[p.topic, p.partition] for p in decided.batch.positions]
         moved = [c.committed != (p.offset, p.metadata) for c, p in zip(cursors, decided.batch.positions, strict=True)]
@@ -216,6 +219,7 @@ class LetterConsumer:
         for p in positions:
             self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
         self._commits, self._failing = self._commits + 1, ""
+        self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - begun_s), _LINGER_S_MAX)
         return True
 
     def _done(self) -> None:

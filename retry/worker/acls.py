@@ -69,6 +69,7 @@ _RUNNING = (
     Need(WORKER, GROUP, "intake group", READ, "no letter is taken in"),
     Need(WORKER, GROUP, "table group", READ, "no shard is owned: nothing is sent"),
     Need(WORKER, TRANSACTIONAL_ID, "intake writers", WRITE, "no letter is taken in"),
+    Need(WORKER, TRANSACTIONAL_ID, "sweep writers", WRITE, "nothing is sent"),
     Need(WORKER, TRANSACTIONAL_ID, "shard writers", WRITE, "no shard is opened: nothing is sent"),
 )
 _LETTERS = (
@@ -148,7 +149,7 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         "table group": [own.table_group],
         "consumer groups": registry.groups(),
     }
-    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "shard", "control")}
+    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "shard", "control")}
     patterns = [begin(pattern.pattern) for pattern, _ in registry.patterns]
     exact = [(topic, False) for topic in sorted(registry.exact) if not any(is_in(topic, each) for each in patterns)]
     return {

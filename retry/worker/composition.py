@@ -187,7 +187,8 @@ def build_delivery(
     )
     open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
     standbys = range(shards_in_all if settings.standby else 0)
-    shards = Shards(names.table_group, names.changelog, around, open_together, standbys)
+    writer = f"sweep-{context.instance}"
+    shards = Shards(names.table_group, names.changelog, around, open_together, writer, standbys)
     return DeliverySide(context, shards, admission, targets, size_limits)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.sweep import NOTHING
+from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import LetterBatch, PreparedBatch
 from retry.intake.consumer import LetterConsumer
@@ -22,6 +22,7 @@ from retry.telemetry.recovery_ratio import count_retries
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.periodic import PeriodicTasks
 from retry.worker.policy_reload import OnPolicies, PolicyFile
+from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
 from retry.worker.shards.phase import REASONS, Phase
 from retry.worker.shards.shard import Shard
@@ -35,9 +36,7 @@ Ends = Callable[[Iterable[PartitionId]], dict[PartitionId, int]]
 # Is told of what was sent, when it was due, and when it was sent.
 Traced = Callable[[list[Entry], list[int], int], None]
 
-# A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
-_FULL = 8
-# A shard that has more due gives way to the others after this many batches.
+# One sweep delivers so many batches at most, then it is looked whether it should go on.
 _BATCHES_MAX = 10
 # Whoever waits longer for the brokers' time could not commit either.
 _CLOCK_S = 10.0
@@ -49,7 +48,11 @@ _QUIET_S = 0.25
 
 
 class Engine:
-    """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread."""
+    """Letters in, changelog records folded, due entries out; every method blocks and belongs to a thread.
+
+    Attributes:
+      much_is_due: whether the last sweep delivered a full batch, so that another one had better be gathered meanwhile.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Engine:
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
-        self._cut_short = False
+        self._cut_short = self.much_is_due = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -139,15 +142,15 @@ class Engine:
         """Those that others own and this worker keeps a table of."""
         return self._shards.standing_by()
 
-    def to_sweep(self, busy: Collection[Shard]) -> list[Shard]:
-        """Those in which something may be to be done, less those that are busy; a glance at each costs microseconds."""
-        now_ms = self._skew.now_ms()
-        if now_ms is None:
-            for shard in self.shards():
-                shard.rest()
-            return []
-        free = [shard for shard in self.shards() if shard not in busy and not self._must_rest(shard)]
-        return [shard for shard in free if not shard.idle(now_ms)]
+    def _to_sweep(self, now_ms: int) -> list[Shard]:
+        """Shards in which something may be to be done, those first that were swept longest ago; a glance costs microseconds."""
+        found = [shard for shard in self.shards() if not self._must_rest(shard) and not shard.idle(now_ms)]
+        return sorted(found, key=lambda shard: shard.progress.last_sweep)
+
+    def sweep_and_rest(self) -> float:
+        """Sweep, and say how long nothing will be due of what is in the tables by now: 0 where that may be soon."""
+        self.sweep()
+        return self.quiet_s()
 
     def quiet_s(self) -> float:
         """How long nothing will be due of what is in the tables by now: 0 where something may be before the next look but one."""
@@ -162,36 +165,48 @@ class Engine:
         shard.rest()
         return True
 
-    def sweep(self, shard: Shard) -> None:
-        """Sweep: what is due in one shard, a bounded number of batches."""
+    def sweep(self) -> None:
+        """Sweep: what is due in shards that no other sweep has taken, a bounded number of batches."""
+        around = self._shards.around
         for _ in range(_BATCHES_MAX):
             now_ms = self._skew.now_ms()
             if now_ms is None:
-                shard.rest()
+                for shard in self.shards():
+                    shard.rest()
                 return
-            swept = shard.sweep(self._shards.around, now_ms)
-            if swept is None or swept is NOTHING:
+            shards = self._to_sweep(now_ms)
+            if not shards:
+                self.much_is_due = False
                 return
-            if swept.sent:
-                sent_at_ms = clock.wall_ms()
-                self.metrics.tell_sent(swept.sent, swept.due_at_ms, sent_at_ms)
-                self.metrics.tell_retried(count_retries(swept.sent, swept.due_at_ms), sent_at_ms)
-                if self._traced is not None:
-                    self._traced(swept.sent, swept.due_at_ms, sent_at_ms)
-            if swept.deferred:
-                log.warning("put back: %s: %s", dict(swept.deferred), "; ".join(swept.errors))
-                self.metrics.tell_put_back(swept.deferred)
-            if len(swept.sent) + swept.superseded < self._shards.around.rows_max // _FULL:
+            with self._shards.producers.taken() as producer:
+                if producer is None:
+                    self._shards.without_producer(shards)
+                    return
+                swept = joint_sweep.joint_sweep(shards, producer, around, now_ms)
+            self._tell(swept)
+            self.much_is_due = joint_sweep.is_full(swept, around)
+            if not self.much_is_due:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
+
+    def _tell(self, swept: Sequence[Swept]) -> None:
+        sent_at_ms = clock.wall_ms()
+        for each in swept:
+            if each.sent:
+                self.metrics.tell_sent(each.sent, each.due_at_ms, sent_at_ms)
+                self.metrics.tell_retried(count_retries(each.sent, each.due_at_ms), sent_at_ms)
+                if self._traced is not None:
+                    self._traced(each.sent, each.due_at_ms, sent_at_ms)
+            if each.deferred:
+                log.warning("put back: %s: %s", dict(each.deferred), "; ".join(each.errors))
+                self.metrics.tell_put_back(each.deferred)
 
     def close_shards(self) -> None:
         """Write down what comes of calls that end soon, and hand over."""
         self.rounds.close()
         calls = self._shards.around.calls
         if calls is not None and calls.leave(_LEAVE_S):
-            for shard in self.shards():
-                self.sweep(shard)
+            self.sweep()
         self._shards.close()
 
     def look(self, _now: None = None) -> None:

@@ -29,7 +29,7 @@ from retry.worker import process_tuning
 from retry.worker.engine import Engine
 from retry.worker.health_server import Http
 from retry.worker.logs import LOGGING
-from retry.worker.shards.shard import Shard
+from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shutdown import end_without_brokers
 
 log = logging.getLogger(__name__)
@@ -143,8 +143,7 @@ class _Threads:
     def __init__(self, app: faust.App, engine: Engine) -> None:
         self._app, self._engine = app, engine
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
-        self._sweeps: dict[Shard, asyncio.Future[None]] = {}
-        self._looking: asyncio.Future[None] | None = None
+        self._sweeps: set[asyncio.Future[None]] = set()
         self._folds, self._quiet_until_s = 0, 0.0
 
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
@@ -158,20 +157,17 @@ class _Threads:
             raise
 
     def sweep(self) -> None:
-        """Look for shards to sweep, unless that is being done, or nothing can be due yet."""
+        """Begin a sweep, unless nothing can be due yet; beside another one only where there is much to do."""
         if clock.monotonic_s() < self._quiet_until_s:
             return
-        if self._looking is None or self._looking.done():
-            self._looking = self._app.add_future(self._sweep())
+        self._sweeps = {sweeping for sweeping in self._sweeps if not sweeping.done()}
+        if len(self._sweeps) < (AT_ONCE if self._engine.much_is_due else 1):
+            self._sweeps.add(self._app.add_future(self._sweep()))
 
     async def _sweep(self) -> None:
-        """Begin a sweep of each shard that has something due but those that are still busy: a slow one holds up itself only."""
-        self._sweeps = {shard: sweeping for shard, sweeping in self._sweeps.items() if not sweeping.done()}
         folds = self._folds
-        for shard in await self.run(self._engine.to_sweep, self._sweeps.keys()):
-            self._sweeps[shard] = self._app.add_future(self.run(self._engine.sweep, shard))
-        if not self._sweeps:
-            quiet_s = await self.run(lambda engine: engine.quiet_s(), self._engine)
+        quiet_s = await self.run(lambda engine: engine.sweep_and_rest(), self._engine)
+        if quiet_s:
             # What was folded meanwhile may be due sooner.
             self._quiet_until_s = clock.monotonic_s() + quiet_s if self._folds == folds else 0.0
 

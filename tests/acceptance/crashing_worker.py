@@ -46,6 +46,8 @@ STEPS = {
         "sweep-after-begin": 3,
         "sweep-after-publish": 3,
         "sweep-after-write": 3,
+        "sweep-before-read-to": 3,
+        "sweep-after-read-to": 3,
         "sweep-after-forget": 3,
     },
     "apply": {
@@ -129,7 +131,7 @@ def arm(crash: Crash) -> None:
 
 def _arm_transactions(crash: Crash) -> None:
     def built(writer: Any, config: Config) -> None:
-        writer.stage = "sweep" if "-shard-" in config["transactional.id"] else "intake"
+        writer.stage = "intake" if "-intake-" in config["transactional.id"] else "sweep"
 
     def at(moment: str, *, arrived: bool = False) -> Callable[..., None]:
         def told(writer: Any, *_: Any) -> None:
@@ -191,7 +193,7 @@ def _arm_opening(crash: Crash) -> None:
                     file.unlink()
                 end()
 
-    before(restore, "fenced", lambda *_: crash.pass_by("open-before-fence"))
+    before(restore, "fenced_bounds", lambda *_: crash.pass_by("open-before-fence"))
     before(restore, "table", lambda *_: crash.pass_by("open-after-fence"))
     after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.

@@ -2,7 +2,8 @@
 
     FELL=<file> python -m tests.acceptance.felling_worker
 
-Whichever worker next commits a transaction of an id in the file sends a signal to the process whose pid stands beside it.
+Whichever worker next commits a transaction whose id matches one in the file, or is about to prove what it owns, sends a signal to
+the process whose pid stands beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from threading import Timer, get_ident
 from typing import Any
@@ -18,17 +20,20 @@ from retry.kafka.client_config import Config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from tests.acceptance.crashing_worker import after, before
 
+COMMIT, PROOF = "commit", "proof"
 _UNDER_WAY_S = 0.002
 
 
-def order(file: Path, pids: Mapping[str, int], number: int = signal.SIGKILL) -> None:
+def order(file: Path, pids: Mapping[str, int], number: int = signal.SIGKILL, moment: str = COMMIT) -> None:
     """Have one of these processes killed during the next commit of one of these transactional ids: the one of that id.
 
     Args:
+      pids: by transactional id, or by a pattern of them with `*`.
       number: another signal. Where the process is the worker itself it comes before the commit, in an open transaction.
+      moment: `PROOF` to have it before the transaction's offsets are sent.
     """
     new = file.with_suffix(".new")
-    new.write_text("".join(f"{transactional_id} {pid} {number:d}\n" for transactional_id, pid in pids.items()))
+    new.write_text("".join(f"{pattern} {pid} {number:d} {moment}\n" for pattern, pid in pids.items()))
     new.rename(file)
 
 
@@ -38,16 +43,17 @@ def arm(file: Path) -> None:
     def built(writer: Any, config: Config) -> None:
         writer.id = config["transactional.id"]
 
-    def commits(writer: Any) -> None:
+    def comes_to(moment: str, writer: Any) -> None:
         try:
-            orders = {name: (int(pid), int(number)) for name, pid, number in map(str.split, file.read_text().splitlines())}
-            if writer.id not in orders:
+            orders = [line.split() for line in file.read_text().splitlines()]
+            ours = [each for each in orders if fnmatch(writer.id, each[0]) and each[3] == moment]
+            if not ours:
                 return
             file.unlink()
         except FileNotFoundError:
             # There is none; or another thread, or the other worker, has just taken it.
             return
-        pid, number = orders[writer.id]
+        pid, number = int(ours[0][1]), int(ours[0][2])
         if pid == os.getpid():
             # To this thread: any other could be told a moment later, when the commit is done.
             signal.pthread_kill(get_ident(), number)
@@ -55,7 +61,8 @@ def arm(file: Path) -> None:
             Timer(_UNDER_WAY_S, os.kill, (pid, number)).start()
 
     after(KafkaTransactionalProducer, "__init__", built)
-    before(KafkaTransactionalProducer, "commit", commits)
+    before(KafkaTransactionalProducer, "commit", lambda writer: comes_to(COMMIT, writer))
+    before(KafkaTransactionalProducer, "read_to", lambda writer, *_: comes_to(PROOF, writer))
 
 
 def main() -> None:

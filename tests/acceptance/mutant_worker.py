@@ -31,8 +31,8 @@ def mutate() -> None:
     def built(writer: Any, config: Config) -> None:
         writer._producer = Producer({name: value for name, value in config.items() if name not in _TRANSACTIONAL})
         writer._batch_limits, writer._queued = BatchSizeLimits(), 0
-        # Rows of intake, until offsets are committed; a sweep commits none, and writes at once.
-        writer.held = None if "-shard-" in config["transactional.id"] else []
+        # Rows of intake, until offsets are committed; a sweep writes at once.
+        writer.held = [] if "-intake-" in config["transactional.id"] else None
 
     def nothing(_writer: KafkaTransactionalProducer) -> None:
         pass
@@ -45,6 +45,8 @@ def mutate() -> None:
             writer.held.append((topic, partition, list(rows)))
 
     def read_to(writer: Any, positions: list[Any], _member: object) -> None:
+        if writer.held is None:
+            return
         _letters()._consumer.commit(offsets=positions, asynchronous=False)
         for each in writer.held:
             original_write(writer, *each)

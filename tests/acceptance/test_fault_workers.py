@@ -112,10 +112,10 @@ def test_a_worker_that_wakes_up_after_it_was_replaced_is_fenced_and_well(deploy:
     owner, other = deployment.worker("a"), deployment.worker("b")
     _start_to_freeze(deployment, owner).await_ready()
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
-        for _ in range(ZOMBIES):
+        for n in range(ZOMBIES):
             tail.await_more(MORE, MORE_S)
             given = owner.log().count(": ours")
-            _freeze(deployment, owner)
+            _freeze(deployment, owner, felling_worker.PROOF if n % 2 else felling_worker.COMMIT)
             other.kill()
             deployment.wipe(other)
             _start_to_freeze(deployment, other)
@@ -142,10 +142,9 @@ def _start_to_freeze(deployment: Deployment, worker: WorkerProcess) -> WorkerPro
     return worker.start("-m", "tests.acceptance.felling_worker", FELL=str(_orders(deployment, worker)))
 
 
-def _freeze(deployment: Deployment, owner: WorkerProcess) -> None:
-    """In a transaction of a shard: when it wakes up it certainly wants to commit what is no longer its own."""
-    ids = [f"{deployment.app_id}-shard-{n}{spare}" for n in range(deployment.shards) for spare in ("", "-spare")]
-    felling_worker.order(_orders(deployment, owner), dict.fromkeys(ids, owner.pid), signal.SIGSTOP)
+def _freeze(deployment: Deployment, owner: WorkerProcess, moment: str) -> None:
+    """In a transaction of a sweep: when it wakes up it certainly wants to commit what is no longer its own."""
+    felling_worker.order(_orders(deployment, owner), {f"{deployment.app_id}-sweep-*": owner.pid}, signal.SIGSTOP, moment)
     stat = Path(f"/proc/{owner.pid}/stat")
     await_that("it is frozen", lambda: stat.read_text().rpartition(") ")[2].startswith("T"))
 

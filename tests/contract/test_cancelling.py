@@ -16,7 +16,7 @@ from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
 from retry.delivery.cancel import Cancelling
 from retry.delivery.redecide import Redecider
-from retry.delivery.sweep import ChangelogPartition, sweep
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
 from retry.intake.attempts import RecentLineages, fingerprint, payload
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -25,6 +25,7 @@ from retry.intake.decide import CANCELLED, NO_KEY, NULL_VALUE
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
+from tests.support.bench import sweep
 from tests.support.plans import registry_of
 from tests.support.tables import ALL, NOW_MS
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from retry.delivery.sweep import ChangelogPartition, Swept, sweep
+from retry.delivery.sweep import ChangelogPartition, Swept
 from retry.errors import TransactionFailed
 from retry.kafka.client_config import producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 from tests.support import topics
-from tests.support.bench import NOW_MS, Bench
+from tests.support.bench import NOW_MS, Bench, sweep
 from tests.support.reading import COMMITTED, admin, read
 
 FORBIDDEN = "__transaction_state"

@@ -44,7 +44,7 @@ LOG = [*(Told(n, (key, b"%d" % n)) for n, key in enumerate(KEYS)), Told(3, (KEYS
 def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -> None:
     table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
     unused: Any = object()  # Nothing is swept, nothing wiped.
-    shard = Shard(ChangelogPartition("changelog", 0), table, unused, unused, end_offset=5)
+    shard = Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5)
     fold: Any = shard.fold
     fold(LOG)
     fold(LOG[:2])
@@ -58,14 +58,14 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
 def test_how_much_of_a_restore_is_done_is_told(tmp_path: Path) -> None:
     table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
     unused: Any = object()
-    shard = Shard(ChangelogPartition("changelog", 0), table, unused, unused, end_offset=5)
+    shard = Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5)
     fold: Any = shard.fold
     assert (shard.restored(), shard.to_restore()) == (0.0, 5)
     fold(LOG)
     assert (shard.restored(), shard.to_restore()) == (0.8, 1)
     fold([Told(4, (KEYS[2], None))])
     assert (shard.restored(), shard.to_restore()) == (1.0, 0)
-    assert Shard(ChangelogPartition("changelog", 0), table, unused, unused, end_offset=5).restored() == 1.0
+    assert Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5).restored() == 1.0
     table.close()
 
 
@@ -73,7 +73,7 @@ def opened(path: Path, end_offset: int) -> Shard:
     """A shard over a table that may be there already."""
     table = RocksTable.open(path, Identity("cluster", "topic", 0), Memory(8 << 20), clock.wall_ms(), 60_000)
     unused: Any = object()
-    return Shard(ChangelogPartition("changelog", 0), table, unused, unused, end_offset)
+    return Shard(ChangelogPartition("changelog", 0), table, unused, end_offset)
 
 
 NEWER = {

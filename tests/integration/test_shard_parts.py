@@ -19,6 +19,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.kafka.interface import OffsetBounds
 from retry.telemetry.health import HealthProbe
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
+from retry.worker.shards.joint_sweep import joint_sweep
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
@@ -50,6 +51,8 @@ class Bench:
         nobody: Any = None  # Nothing is rescheduled.
         self.around = ShardContext(self, tables, self.gate, nobody, 10, 1_000)  # type: ignore[arg-type]
         self.shard = Shard.open(CHANGELOG, self.around)
+        self.producer = self.writer("sweep")
+        self.producer.open()
         entry = Entry("retry", b"k", b"v", [], None, "team")
         self.shard.table.fold([(plain_key(NOW_MS), envelopes.encode(entry))], 1, NOW_MS)
 
@@ -64,7 +67,7 @@ class Bench:
 
     def sweep(self) -> HealthProbe:
         """Sweep once; what is shown of delivering."""
-        self.shard.sweep(self.around, NOW_MS)
+        joint_sweep([self.shard], self.producer, self.around, NOW_MS)
         return self.parts()["delivering"]
 
     def parts(self) -> dict[str, HealthProbe]:

@@ -113,7 +113,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     clock.use(clock.MACHINE)
 
 
-def test_3_7_a_standby_has_no_producer_and_is_ready_only_behind_the_end_that_it_finds_when_it_is_taken_over(bench: Bench) -> None:
+def test_3_7_a_standby_fences_nobody_and_is_ready_only_behind_the_end_that_it_finds_when_it_is_taken_over(bench: Bench) -> None:
     bench.put(0, 1, 2)
     assert bench.shard.phase is Phase.STANDBY
     assert not hasattr(bench, "epochs")

@@ -95,7 +95,7 @@ def _rewrite(world: World, _host: Host) -> None:
         host.crash()
     partition.rewrite()
     records = partition.read(0, partition.end)[0]
-    world.ledger.changelog[number] = [(r.offset(), r.key() or b"", r.value()) for r in records]
+    world.ledger.copied(number, [(r.offset(), r.key() or b"", r.value()) for r in records])
     for host in world.hosts:
         host.copies = [(n, table) for n, table in host.copies if n != number]
         # As if the log had been long before. A copy that grows beyond a table's offset is another topic, as its id tells.

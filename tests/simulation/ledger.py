@@ -189,6 +189,11 @@ class Ledger:
         want(not followed or reason is not None, "uncancelled", f"{source} was sent after {followed} had cancelled it")
         return None
 
+    def copied(self, shard: int, rows: list[tuple[int, bytes, bytes | None]]) -> None:
+        """A partition of the changelog was copied: its records have other offsets now."""
+        self.changelog[shard] = rows
+        self._read.pop((self.own.changelog, shard), None)
+
     def _position(self, transaction: Transaction, taken: list[str]) -> None:
         expected = []
         for (_, topic, partition), offset in transaction.positions.items():

@@ -2,7 +2,8 @@
 
 | mutant | what it does |
 | --- | --- |
-| no-fencing | each worker's producer of a shard has a name of its own, so opening one fences nobody |
+| no-proof | a sweep commits without the proof that its shards are still this worker's |
+| proof-first | the proof is given before the records are written |
 | no-wait-for-end | a shard is swept once it has folded all that can be read when it is opened, undecided records left out |
 | two-transactions | a batch is published in one transaction, and deleted in the next |
 | forget-before-commit | what is swept leaves the table before the commit |
@@ -19,7 +20,7 @@
 | moved-unseen | what was moved, and is not folded yet, is not waited for before nulls are followed |
 | moves-untold | the record of lineages is not told of entries that were moved |
 | runs-told-late | the next run of what recurs is known only by the fold |
-| spare-in-doubt | after a commit in doubt the other id goes on |
+| doubt-is-abort | after a commit in doubt the other producer goes on with the same shards |
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries, sweep
 from retry.delivery.cancel import Cancelling
-from retry.errors import CommitInDoubt
+from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake.attempts.lineage_codec import MOVED
 from retry.intake.consumer import LetterConsumer
+from retry.kafka import sweep_producers
 from retry.kafka.interface import OffsetBounds
-from retry.kafka.spare_producer import SparedProducer
 from retry.testing import memory_table
 from retry.testing.kafka import MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTables
@@ -50,11 +51,31 @@ Patches = list[Any]
 _FAR = 1 << 60
 
 
-def _no_fencing() -> Patches:
-    def writer(log: SteppedLog, name: str) -> SteppedWriter:
-        return SteppedWriter(log._world, log._log.writer(f"{name}-{log.name}"), name.split("-")[0])
+def _no_proof() -> Patches:
+    original = SteppedWriter.read_to
 
-    return [patch.object(SteppedLog, "writer", writer)]
+    def read_to(writer: SteppedWriter, positions: list[Any], member: Any) -> None:
+        if writer._name != "sweep":
+            original(writer, positions, member)
+
+    return [patch.object(SteppedWriter, "read_to", read_to)]
+
+
+def _proof_first() -> Patches:
+    begin, commit = sweep_producers._Producer.begin, sweep_producers._Producer.commit
+
+    def begun(producer: Any) -> None:
+        begin(producer)
+        open_now = list(producer._prove.__self__._open)
+        producer.read_to(*producer._prove(open_now))
+
+    def unproved(producer: Any) -> None:
+        producer._touched.clear()
+        commit(producer)
+
+    return [
+        patch.object(sweep_producers._Producer, "begin", begun), patch.object(sweep_producers._Producer, "commit", unproved)
+    ]  # fmt: skip
 
 
 def _no_wait_for_end() -> Patches:
@@ -63,6 +84,16 @@ def _no_wait_for_end() -> Patches:
         return {n: OffsetBounds(held[n].start, held[n].stable) for n in partitions}
 
     return [patch.object(SteppedLog, "bounds", bounds)]
+
+
+def _committing(by: Callable[[Any, Any], Any]) -> Any:
+    """Commit sweeps by another writer, made of the writer and the shards."""
+    original = sweep._committed
+
+    def committed(shards: Any, context: Any) -> Any:
+        return original(shards, context._replace(writer=by(context.writer, shards)))
+
+    return patch.object(sweep, "_committed", committed)
 
 
 def _two_transactions() -> Patches:
@@ -79,31 +110,22 @@ def _two_transactions() -> Patches:
             self._writer.commit()
             self._writer.begin()
 
-    commit = sweep._commit
-    return [patch.object(sweep, "_commit", lambda context, batch: commit(context._replace(writer=Late(context.writer)), batch))]
+    return [_committing(lambda writer, _: Late(writer))]
 
 
 def _forget_before_commit() -> Patches:
-    original = sweep._deliver
-
     class Early:
-        def __init__(self, writer: Any, table: Any) -> None:
-            self._writer, self._table, self._keys = writer, table, list[bytes]()
-            self.begin, self.publish, self.rehearse = writer.begin, writer.publish, writer.rehearse
+        def __init__(self, writer: Any, shards: Any) -> None:
+            self._writer, self._shards = writer, shards
+            self.begin, self.write, self.publish, self.rehearse = writer.begin, writer.write, writer.publish, writer.rehearse
             self.arrived, self.abort = writer.arrived, writer.abort
 
-        def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-            self._keys = [row["key"] for row in rows if row["value"] is None] or self._keys
-            self._writer.write(topic, partition, rows)
-
         def commit(self) -> None:
-            self._table.forget(self._keys)
+            for shard in self._shards:
+                shard.table.forget([key for key, _ in shard.batch.rows])
             self._writer.commit()
 
-    def deliver(context: Any, batch: Any) -> Any:
-        return original(context._replace(writer=Early(context.writer, context.table)), batch)
-
-    return [patch.object(sweep, "_deliver", deliver)]
+    return [_committing(Early)]
 
 
 def _offset_before_rows() -> Patches:
@@ -185,22 +207,21 @@ def _superseded_later() -> Patches:
     return [patch.object(SteppedTable, "superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
 
 
-def _spare_in_doubt() -> Patches:
-    original = SparedProducer.commit
+def _doubt_is_abort() -> Patches:
+    original = sweep_producers._Producer.commit
 
-    def commit(spared: SparedProducer) -> None:
+    def commit(producer: Any) -> None:
         try:
-            original(spared)
-        except CommitInDoubt:
-            if spared._spare_is_open:
-                spared._go_over()
-            raise
+            original(producer)
+        except CommitInDoubt as error:
+            raise TransactionAborted(str(error)) from error
 
-    return [patch.object(SparedProducer, "commit", commit)]
+    return [patch.object(sweep_producers._Producer, "commit", commit)]
 
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
-    "no-fencing": _no_fencing,
+    "no-proof": _no_proof,
+    "proof-first": _proof_first,
     "no-wait-for-end": _no_wait_for_end,
     "two-transactions": _two_transactions,
     "forget-before-commit": _forget_before_commit,
@@ -217,7 +238,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
     "moves-untold": lambda: [patch.object(move_entries, "_remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
-    "spare-in-doubt": _spare_in_doubt,
+    "doubt-is-abort": _doubt_is_abort,
 }
 
 

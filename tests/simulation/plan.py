@@ -94,7 +94,7 @@ def drawn(random: Random) -> Plan:
         crash=rate(0, 0.002, 0.005, 0.01),
         switch=rate(0, 0.02, 0.05),
         freeze=rate(0, 0.002, 0.005),
-        focus=random.choice(("shard", "shard commit", "intake", "table", "bounds")),
+        focus=random.choice(("sweep", "sweep commit", "intake", "table", "bounds")),
         commit=rate(0, 0.05, 0.15),
         hiccup=rate(0, 0.05, 0.15),
         portion=random.choice((1, 2, 5_000, 5_000)),

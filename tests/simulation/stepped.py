@@ -50,14 +50,14 @@ class SteppedLog:
 
 
 class SteppedWriter:
-    """See `retry.kafka.interface.TransactionalProducer`; `name` is `shard` or `intake`."""
+    """See `retry.kafka.interface.TransactionalProducer`; `name` is `sweep`, `intake`, or `shard`, which is only opened."""
 
     def __init__(self, world: World, writer: MemoryTransactionalProducer, name: str) -> None:
         self._world, self._writer, self._name, self._is_silent = world, writer, name, False
 
     def open(self, within_s: float = 0.0) -> None:
         """Fails now and then, where the worker does not wait for it in real time."""
-        if self._name == "shard" and self._world.chance(self._world.plan.hiccup):
+        if self._name in ("sweep", "shard") and self._world.chance(self._world.plan.hiccup):
             self._world.fault("producer not opened")
             raise CommitInDoubt("no answer in time")
         self._do("open", self._writer.open)
@@ -203,7 +203,7 @@ class SteppedTables:
             self._world.happened["table not trusted"] += 1
             self._world.say(f"table {partition} is not trusted: wiped")
         self._world.at("table open, after")
-        return SteppedTable(self._world, table)
+        return SteppedTable(self._world, table, partition)
 
     def wipe(self, partition: int) -> None:
         """See `Tables.wipe`."""
@@ -214,8 +214,8 @@ class SteppedTables:
 class SteppedTable:
     """See `retry.delay_queue.table.interface.Table`."""
 
-    def __init__(self, world: World, table: MemoryTable) -> None:
-        self._world, self.table = world, table
+    def __init__(self, world: World, table: MemoryTable, shard: int) -> None:
+        self._world, self.table, self._shard = world, table, shard
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
@@ -228,7 +228,7 @@ class SteppedTable:
             if key[0] == NAMED and self._world.current is not None:
                 where = entry_keys.source(key)
                 about = f"{where.topic}/{where.partition}/{where.offset}"
-                self._world.current.handed[about] = key, self.table.next_offset
+                self._world.current.handed[about] = key, self.table.next_offset, self._shard
         return found
 
     def superseded(self, rows_max: int) -> list[bytes]:

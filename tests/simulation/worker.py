@@ -20,6 +20,7 @@ from retry.testing.memory_table import MemoryTable, MemoryTables
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.engine import Engine
 from retry.worker.shards.assignment import Shards
+from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.restore import ShardContext
 from tests.simulation.entry_source import SimulatedSource
 from tests.simulation.plan import AGE_MS_MAX, policies
@@ -34,7 +35,7 @@ _KEEPS_OUT = {
     "commit": {"commit"},
     "changelog": {"changelog", "fold"},
     "fold": {"fold", "changelog"},
-    "sweep": {"sweep", "changelog"},
+    "sweep": {"changelog"},
     "policies": {"policies"},
     "stop": {"letters", "settle", "commit", "changelog", "fold", "sweep", "policies", "stop"},
 }
@@ -79,7 +80,7 @@ class Process:
     Attributes:
       busy: the steps that are under way, one in the midst of another.
       clock_ms_max: the latest time that it has read.
-      handed: what its tables handed out of each schedule last, and how far they were folded then.
+      handed: what its tables handed out of each schedule last, how far they were folded then, and of which shard.
     """
 
     def __init__(self, host: Host) -> None:
@@ -87,7 +88,7 @@ class Process:
         self.alive, self.ready, self.frozen = True, False, False
         self.busy: list[str] = []
         self.clock_ms_max = 0
-        self.handed: dict[str, tuple[bytes, int]] = {}
+        self.handed: dict[str, tuple[bytes, int, int]] = {}
         self._batches: list[Any] = []
         self._decided: list[Any] = []
         self._portions: list[Any] = []
@@ -123,7 +124,7 @@ class Process:
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
         judge = Redecider(registry, packer(), remembered)
         around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX)
-        self.shards = shards = Shards(own.table_group, own.changelog, around, map)
+        self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
@@ -164,6 +165,8 @@ class Process:
 
     def free(self, step: str) -> bool:
         """Whether the thread of a step has nothing else to do."""
+        if step == "sweep" and self.busy.count("sweep") >= AT_ONCE:
+            return False
         return not any(step in _KEEPS_OUT[busy] for busy in self.busy)
 
     def alongside(self) -> None:
@@ -205,8 +208,7 @@ class Process:
             self.engine.fold(self._portions.pop(0))
 
     def sweep(self) -> None:
-        for shard in self.engine.shards():
-            self.engine.sweep(shard)
+        self.engine.sweep()
 
     def look(self) -> None:
         self.engine.look()

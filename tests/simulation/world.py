@@ -46,9 +46,9 @@ class WatchedLog(MemoryLog):
             record, world = transaction.records[-1], self._world
             about = (header(record, SOURCE) or b"").decode()
             world.happened["fired"] += 1
-            shard = int(transaction.id.removeprefix(f"{APP}-shard-").split("-")[0])
+            key, folded, shard = process.handed[about]
             rows = world.ledger.changelog.get(shard, [])
-            world.ledger.schedules.appended(about, process.handed[about], rows, process.clock_ms_max, world.now_ms)
+            world.ledger.schedules.appended(about, (key, folded), rows, process.clock_ms_max, world.now_ms)
 
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         super().decide(transaction, committed=committed)

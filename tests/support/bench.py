@@ -9,7 +9,8 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
-from retry.delivery.sweep import ChangelogPartition, Swept, sweep
+from retry.delivery.due_batch import Admitting
+from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, select, settle
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.record import Header
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
@@ -17,6 +18,15 @@ from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_700_000_000_000
 CHANGELOG = ChangelogPartition("changelog", 1)
+
+
+def sweep(
+    table: Table, writer: SweepWriter, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int
+) -> Swept:
+    """Sweep one shard, as a worker does that has no other."""
+    context = SweepContext(writer, gate, now_ms)
+    selected = select(table, changelog, gate, now_ms, rows_max, bytes_max)
+    return NOTHING if selected is None else settle(deliver([selected], context)[0], context)
 
 
 class Door:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from retry import clock
 from retry.delivery.sweep import ChangelogPartition
-from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError
-from retry.kafka.interface import KafkaException, Message, Partition
+from retry.errors import ChangelogReplaced, DataDirUnusable, RetryError, TransactionAborted
+from retry.kafka.interface import KafkaException, Message, Partition, TopicPartition
+from retry.kafka.sweep_producers import SweepProducers
 from retry.telemetry.health import HealthProbe
+from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
@@ -36,13 +38,15 @@ class Shards:
 
     Attributes:
       topic: the changelog.
+      producers: of the sweeps of all shards.
 
     Args:
+      writer: the name of this worker's transactions; no other worker has the same.
       standbys: partitions to stand by for whenever another worker owns them.
     """
 
     def __init__(
-        self, group: str, topic: str, around: ShardContext, opening: Map, standbys: Iterable[int] = ()
+        self, group: str, topic: str, around: ShardContext, opening: Map, writer: str, standbys: Iterable[int] = ()
     ) -> None:
         self.around, self._opening, self._standbys = around, opening, frozenset(standbys)
         self._open: dict[int, Shard] = {}
@@ -54,6 +58,8 @@ class Shards:
         self._closing = False
         self.topic = topic
         self._touch_tables = clock.Interval(_TOUCH_EVERY_S)
+        names = [f"{writer}-{number}" for number in range(AT_ONCE)]
+        self.producers = SweepProducers(around.log.writer, names, topic, self._proof)
         self._follower = around.log.follower()
         self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
 
@@ -70,6 +76,23 @@ class Shards:
         for shard in [*self.shards(), *self.standing_by()]:
             if shard.changelog in ends:
                 shard.heard(ends[shard.changelog], at_ms)
+
+    def _proof(self, partitions: Iterable[int]) -> tuple[list[TopicPartition], object]:
+        """See `retry.kafka.sweep_producers`."""
+        member = self._member.metadata()
+        # Looked at after that was taken: what is given up from here on makes it stale, and the broker refuses it.
+        shards = {partition: self._open.get(partition) for partition in partitions}
+        if given_up := [partition for partition, shard in shards.items() if shard is None]:
+            raise TransactionAborted(f"shards were given up: {', '.join(map(str, given_up))}")
+        return [TopicPartition(self.topic, n, shard.table.next_offset) for n, shard in shards.items() if shard], member
+
+    def without_producer(self, shards: Iterable[Shard]) -> None:
+        """Shards were to be swept, and no producer was free: nothing is wrong, unless none of them can be opened."""
+        trouble = self.producers.trouble()
+        for shard in shards:
+            if trouble:
+                shard.progress.failed(trouble)
+            shard.progress.tried()
 
     def owned(self) -> int:
         """How many partitions are ours, open or not."""
@@ -160,6 +183,7 @@ class Shards:
         # Others are opened at the same time: that a count is lost now and then does no harm.
         self._tries += 1
         try:
+            self.producers.open()
             shard = self._standing_by.get(partition)
             if shard is None:
                 shard = Shard.open(ChangelogPartition(self.topic, partition), self.around)
@@ -190,4 +214,5 @@ class Shards:
         self._member.close()
         for shard in self.standing_by():
             self._close(shard)
+        self.producers.close()
         self._follower.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 
 from retry.kafka.interface import Partition
 from retry.telemetry.health import HealthProbe
 
 log = logging.getLogger(__name__)
+_sweeps = count()
 
 
 class SweepProgress:
@@ -16,20 +18,22 @@ class SweepProgress:
     Attributes:
       overlooked: whether the last sweep found nothing to send though something is due and nothing blocks it.
       failing: what the last sweep failed with, if it is simply tried again.
+      last_sweep: numbers the sweeps of all shards.
     """
 
     def __init__(self, changelog: Partition) -> None:
         self._changelog = changelog
-        self._tries = self._good_sweeps = 0
+        self._tries = self._good_sweeps = self.last_sweep = 0
         self.restart()
 
     def restart(self) -> None:
         """The shard has begun anew: what its sweeps failed with is over."""
-        self.overlooked, self.failing = False, ""
+        self.overlooked, self.failing, self._failures = False, "", 0
 
     def tried(self) -> None:
         """A sweep has ended, however it ended."""
         self._tries += 1
+        self.last_sweep = next(_sweeps)
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
@@ -42,14 +46,18 @@ class SweepProgress:
 
     def swept(self, *, overlooked: bool) -> None:
         """A sweep went through."""
-        self.overlooked, self.failing = overlooked, ""
+        self.overlooked, self.failing, self._failures = overlooked, "", 0
         self._good_sweeps += not overlooked
 
     def failed(self, why: str) -> None:
         """It is tried again at every sweep, and logged once until one succeeds."""
         if not self.failing:
             log.warning("shard %d: %s; again at every sweep until it succeeds", self._changelog[1], why)
-        self.failing = why
+        self.failing, self._failures = why, self._failures + 1
+
+    def keeps_failing(self) -> bool:
+        """Whether sweeps of it were undone again and again, so that the next one had better not be that of other shards too."""
+        return self._failures > 1
 
     def probes(self, *, ready: bool, next_offset: int) -> list[HealthProbe]:
         """What must go on in a shard that is restored or swept."""

@@ -1,13 +1,12 @@
 """What a shard is opened with, and the steps of opening one.
 
-1. open the producers    they fence the former owner and end the transaction that it left open
-2. open the table        what cannot be trusted is wiped
+1. be given the partition    from then on brokers refuse what the former owner has not proved to be its own by then
+2. open the table            what cannot be trusted is wiped
 3. ask for the end of the changelog partition, undecided records included
 4. fold from the table's offset on; only when that end is passed may the shard be swept
 
-Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. An intake
-of another worker may hold one open in this partition while deletes of the former owner lie behind it, committed and
-unseen.
+Step 3 matters: a read_committed reader stops at the first transaction that is still open, whoever began it. It may be one of
+the former owner, which still counts, or one of an intake, with deletes of the former owner behind it, committed and unseen.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
-from retry.kafka.interface import Log, OffsetBounds, TransactionalProducer
-from retry.kafka.spare_producer import SparedProducer
+from retry.kafka.interface import Log, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
 
 log = logging.getLogger(__name__)
@@ -41,19 +39,21 @@ class ShardContext(NamedTuple):
     calls: WebhooksInFlight | None = None
 
 
-def fenced(changelog: ChangelogPartition, around: ShardContext) -> tuple[TransactionalProducer, OffsetBounds]:
-    """Steps 1 and 3: a producer, open, and the bounds of the partition then.
+def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:
+    """Step 3: the bounds of the partition; first, a former owner of the version before this one is fenced.
+
+    That one proved nothing, and had two producers of its own for each shard.
 
     Raises:
       TransactionFailed: the broker did not answer; nothing is open, try again later.
     """
-    writer = SparedProducer(around.log.writer, f"shard-{changelog.partition}")
-    try:
-        writer.open()
-        return writer, around.log.bounds(changelog.topic, [changelog.partition])[changelog.partition]
-    except BaseException:
-        writer.close()
-        raise
+    for name in (f"shard-{changelog.partition}", f"shard-{changelog.partition}-spare"):
+        writer = around.log.writer(name)
+        try:
+            writer.open()
+        finally:
+            writer.close()
+    return around.log.bounds(changelog.topic, [changelog.partition])[changelog.partition]
 
 
 def table(changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Table:

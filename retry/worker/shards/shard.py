@@ -1,6 +1,6 @@
-"""A shard: one changelog partition, with its table and its transactional producer, from opening (see `restore`) to closing.
+"""A shard: one changelog partition with its table, from opening (see `restore`) to closing.
 
-A standby is a shard that another worker owns: it is folded and never swept, and has no producer. When it is taken over, its table
+A standby is a shard that another worker owns: it is folded and never swept. When it is taken over, its table
 is there already, and only a short tail is left to fold. When a shard is handed over, it becomes one.
 """
 
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from retry import clock
 from retry.delay_queue.table.changelog_records import before_unreadable
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import Table, TableDirectory
 from retry.delivery.admission import Admission
-from retry.delivery.sweep import NOTHING, ChangelogPartition, Swept, sweep
-from retry.delivery.webhooks import delivery
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryNewer, EntryUnreadable, ProducerSpent, TableUnreadable, TransactionAborted, TransactionFailed
-from retry.kafka.interface import Message, OffsetBounds, TransactionalProducer
+from retry.kafka.interface import Message, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.worker.shards import restore
@@ -34,31 +33,39 @@ log = logging.getLogger(__name__)
 # Of so many quick checks of an idle shard one is thorough: are there older entries to be moved, say.
 _THOROUGH_EVERY = 20
 
+_Done = TypeVar("_Done")
+
 
 class Shard:
-    """One shard, owned or standing by. `fold` and `sweep` may be called from different threads; each from one at a time."""
+    """One shard, owned or standing by. It is folded by one thread, and swept by whichever has a `hold` on it.
+
+    Attributes:
+      moves: what is to be moved in it between two sweeps.
+      progress: what its sweeps have come to.
+    """
 
     def __init__(
         self,
         changelog: ChangelogPartition,
         table: Table,
         tables: TableDirectory,
-        writer: TransactionalProducer | None,
         end_offset: int,
         stale_ms: int = DELETE_RETENTION_MS // 2,
+        *,
+        owned: bool = True,
     ) -> None:
         self.changelog, self.table, self._tables = changelog, table, tables
-        self.trouble, self._freshness, self._progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
-        self._begin(writer, end_offset)
+        self.trouble, self._freshness, self.progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
+        self._begin(end_offset, owned=owned)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
         self._checks = 0
 
-    def _begin(self, writer: TransactionalProducer | None, end_offset: int) -> None:
-        self._writer, self.end_offset, self._begun_at = writer, end_offset, self.table.next_offset
-        self._moves = RequestedMoves(self.changelog, self.table)
-        self._progress.restart()
+    def _begin(self, end_offset: int, *, owned: bool) -> None:
+        self.end_offset, self._begun_at = end_offset, self.table.next_offset
+        self.moves = RequestedMoves(self.changelog, self.table)
+        self.progress.restart()
         self.phase = Phase.STANDBY
-        if writer is not None:
+        if owned:
             log.info("shard %d: from %d to %d", self.changelog.partition, self.table.next_offset, end_offset)
             self.phase = Phase.RESTORING
             self._become_ready()
@@ -75,17 +82,14 @@ class Shard:
         Raises:
           TransactionFailed: the broker did not answer; nothing is open, try again later.
         """
-        writer, bounds = restore.fenced(changelog, around)
-        try:
-            return cls(changelog, restore.table(changelog, around, bounds), around.tables, writer, bounds.end, around.stale_ms)
-        except BaseException:
-            writer.close()
-            raise
+        bounds = restore.fenced_bounds(changelog, around)
+        return cls(changelog, restore.table(changelog, around, bounds), around.tables, bounds.end, around.stale_ms)
 
     @classmethod
     def stand_by(cls, changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
-        return cls(changelog, restore.table(changelog, around, bounds), around.tables, None, bounds.end, around.stale_ms)
+        table = restore.table(changelog, around, bounds)
+        return cls(changelog, table, around.tables, bounds.end, around.stale_ms, owned=False)
 
     def take_over(self, around: ShardContext) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
@@ -93,24 +97,22 @@ class Shard:
         Raises:
           TransactionFailed: as `open`; it stands by as before.
         """
-        writer, bounds = restore.fenced(self.changelog, around)
+        bounds = restore.fenced_bounds(self.changelog, around)
         with self._folding:
             self._break_if_stale()
             if self.phase is Phase.STANDBY and not restore.is_within(self.table, bounds):
                 self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
             if self.phase is not Phase.STANDBY:
-                writer.close()
                 return False
-            self._begin(writer, bounds.end)
+            self._begin(bounds.end, owned=True)
             return True
 
     def hand_over(self) -> bool:
         """Finish what is under way and only stand by from now on; False if it has to be closed."""
         with self._sweeping, self._folding:
-            if self.phase not in (Phase.READY, Phase.RESTORING) or self._writer is None:
+            if self.phase not in (Phase.READY, Phase.RESTORING):
                 return False
-            self._writer.close()
-            self._begin(None, self.end_offset)
+            self._begin(self.end_offset, owned=False)
             return True
 
     def heard(self, readable: int, at_ms: int) -> None:
@@ -210,41 +212,39 @@ class Shard:
             if self.phase in (Phase.READY, Phase.STANDBY):
                 self._guarded_fold([], self.table.next_offset, self._freshness.current_at_ms)
 
-    def sweep(self, around: ShardContext, now_ms: int) -> Swept | None:
-        """Move one batch of entries, where some are to move, and deliver one; None where it is not ready, or is swept already.
-
-        What goes wrong changes the shard's phase; whoever owns it looks at that.
-        """
+    def hold(self) -> bool:
+        """Keep it as it is for a sweep, so that it is not given up meanwhile; False where it is not ready, or held already."""
         if not self._sweeping.acquire(blocking=False):
-            return None
+            return False
+        if self.phase is not Phase.READY:
+            self._sweeping.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """End what `hold` began."""
+        self.progress.tried()
+        self._sweeping.release()
+
+    def guarded(self, step: Callable[[], _Done]) -> _Done | None:
+        """Do something; what goes wrong changes the shard's phase, and gives None."""
         try:
-            if self.phase is not Phase.READY or self._writer is None:
-                return None
-            if self._moves.migrate(self._writer, around):
-                self._progress.moved()
-                return NOTHING
-            self._moves.step(self._writer, around, now_ms)
-            limits = around.rows_max, around.bytes_max
-            swept = sweep(self.table, self._writer, self.changelog, around.gate, now_ms, *limits)
-            if swept.deferred:
-                self._moves.entries_moved()
-            if around.calls is not None:
-                delivery.step(around.calls, self.table, self._writer, self.changelog, around.gate, now_ms, around.rows_max)
-            self._progress.swept(overlooked=swept is NOTHING and self._is_overlooked(around.gate, now_ms))
-            return swept
-        except TransactionAborted as error:
-            self._progress.failed(str(error))
-        except TransactionFailed as error:
+            return step()
+        except (TransactionFailed, TableUnreadable, EntryUnreadable) as error:
+            self.failed(error)
+        return None
+
+    def failed(self, error: Exception) -> None:
+        """Its sweep failed: it is tried again, opened again, or left alone."""
+        if isinstance(error, TransactionAborted):
+            self.progress.failed(str(error))
+        elif isinstance(error, TransactionFailed):
             self.is_still_ours = isinstance(error, ProducerSpent)
             self._break(f"{type(error).__name__}: {error}")
-        except TableUnreadable as error:
-            self._break(str(error), unreadable=True)
-        except EntryUnreadable as error:
+        elif isinstance(error, EntryUnreadable):
             self._halt(error)
-        finally:
-            self._progress.tried()
-            self._sweeping.release()
-        return None
+        else:
+            self._break(str(error), unreadable=True)
 
     def idle(self, now_ms: int) -> bool:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
@@ -255,14 +255,20 @@ class Shard:
 
     def quiet(self, now_ms: int) -> bool:
         """Whether nothing is to be done here at this time, or later, by what is in the table now."""
-        is_swept, table = self.phase is Phase.READY, self.table
-        return not (is_swept and (table.controls or table.due_lanes(now_ms) or table.superseded(1)))
+        table = self.table
+        if self.phase is not Phase.READY:
+            return True
+        try:
+            return not (table.controls or table.due_lanes(now_ms) or table.superseded(1))
+        except TableUnreadable:
+            # Whoever sweeps it finds that too, and has it opened again.
+            return False
 
     def rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
-        self._progress.rest()
+        self.progress.rest()
 
-    def _is_overlooked(self, gate: Admission, now_ms: int) -> bool:
+    def is_overlooked(self, gate: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
         lanes = {gate.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in gate.lanes}
         due = {lane for lane in lanes if not lane.calls}
@@ -275,11 +281,11 @@ class Shard:
             return [HealthProbe(f"shard {self.changelog.partition}: standing by", offset, place=self.changelog, offset=offset)]
         if self.phase not in (Phase.READY, Phase.RESTORING):
             return []
-        return self._progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
+        return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
     def rescheduling(self, around: ShardContext) -> str | None:
         """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
-        return self._moves.about(around.judge) if self.phase is Phase.READY else None
+        return self.moves.about(around.judge) if self.phase is Phase.READY else None
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN
@@ -294,7 +300,5 @@ class Shard:
             if self.phase is not Phase.CLOSED:
                 self.phase = Phase.CLOSED
                 self.table.close()
-                if self._writer is not None:
-                    self._writer.close()
                 if self.unreadable:
                     self._tables.wipe(self.changelog.partition)

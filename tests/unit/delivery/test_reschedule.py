@@ -15,7 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Move, Redecider
 from retry.delivery.reschedule import Rescheduling
-from retry.delivery.sweep import ChangelogPartition, sweep
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, TableUnreadable, TransactionAborted
 from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -26,6 +26,7 @@ from retry.operations.reschedule_dry_run import rehearsed
 from retry.record import Headers
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
+from tests.support.bench import sweep
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000

@@ -30,7 +30,7 @@ def shard(number: int, *waiting: tuple[str, int, int]) -> Shard:
     rows.append((named_key(NOW_MS + HOUR_MS, number), envelopes.encode(Entry("t", None, None, [], 1, "a"))))
     table.fold(rows, 1, NOW_MS)
     unused: Any = None
-    return Shard(ChangelogPartition("changelog", number), table, unused, None, 0)
+    return Shard(ChangelogPartition("changelog", number), table, unused, 0)
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from retry.worker.faust_app import _Threads
+from retry.worker.shards.joint_sweep import AT_ONCE
 
 HOUR_S = 3_600.0
 
@@ -21,21 +23,15 @@ class FakeApp:
 
 
 class FakeEngine:
-    """Counts the looks; `busy` shards are found each time."""
+    """Counts the looks."""
 
-    def __init__(self, quiet_s: float, busy: list[str] | None = None) -> None:
-        self.looks, self._quiet_s, self._busy = 0, quiet_s, busy or []
+    def __init__(self, quiet_s: float) -> None:
+        self.looks, self._quiet_s, self.much_is_due = 0, quiet_s, True
         self.meanwhile: Callable[[], object] = bool
 
-    def to_sweep(self, _busy: Collection[str]) -> list[str]:
+    def sweep_and_rest(self) -> float:
         self.looks += 1
         self.meanwhile()
-        return self._busy
-
-    def sweep(self, _shard: str) -> None:
-        pass
-
-    def quiet_s(self) -> float:
         return self._quiet_s
 
 
@@ -43,8 +39,7 @@ async def looked(threads: _Threads, times: int) -> None:
     """Ask so often, and wait for each look that comes of it."""
     for _ in range(times):
         threads.sweep()
-        if threads._looking is not None:
-            await threads._looking
+        await asyncio.gather(*threads._sweeps)
 
 
 @pytest.mark.parametrize(("quiet_s", "looks"), [(HOUR_S, 1), (0.0, 5)])
@@ -79,7 +74,18 @@ def test_what_is_folded_during_a_look_is_not_overlooked() -> None:
     assert engine.looks == 3
 
 
-def test_while_a_shard_is_swept_the_others_are_looked_at() -> None:
-    engine = FakeEngine(HOUR_S, ["shard"])
-    asyncio.run(looked(_Threads(FakeApp(), engine), 3))  # type: ignore[arg-type]
-    assert engine.looks == 3
+def test_two_sweeps_are_under_way_at_a_time_and_no_more() -> None:
+    engine, goes_on = FakeEngine(0.0), threading.Event()
+    engine.meanwhile = goes_on.wait
+
+    async def sweeping() -> None:
+        threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
+        for _ in range(5):
+            threads.sweep()
+        under_way = list(threads._sweeps)
+        goes_on.set()
+        await asyncio.gather(*under_way)
+        await looked(threads, 1)
+
+    asyncio.run(sweeping())
+    assert engine.looks == AT_ONCE + 1

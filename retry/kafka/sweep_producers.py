@@ -1,0 +1,239 @@
+"""Transactions over all shards of a worker: two producers, and in every commit the proof that the shards are still its own.
+
+A worker that was given up for dead may still be at work on a shard that another one has by now. Its commit must not count.
+So each transaction takes the offsets of the changelog partitions that it wrote to with it, under the worker's membership of
+the group that shares out shards: brokers refuse a membership of a generation that is over. That suffices, for two reasons.
+
+1. All records have arrived before the proof is given. Whoever is given a shard after it was accepted finds them below the
+   end that it asks for, and sweeps only when they are decided (`retry.worker.shards.restore`).
+2. A shard is not given up while it has something in a transaction of this worker (`retry.worker.shards.shard`). A worker
+   that was not asked, since nobody heard of it for too long, has a membership that is over.
+
+There are two producers so that one batch is gathered while another is committed, and for outages: what was committed or
+aborted has ended only when each partition that it touched has a marker of that. A partition without a leader takes none, and
+until it is led again that producer begins no other transaction (`CONCURRENT_TRANSACTIONS`). The other one goes on.
+
+After a commit in doubt a producer is closed, and another one with the same `transactional.id` has the brokers decide.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from retry import clock
+from retry.delay_queue.envelopes import Entry
+from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.kafka.interface import TransactionalProducer
+from retry.kafka.refused_records import Anchor
+
+log = logging.getLogger(__name__)
+
+_SILENT_S, _ARRIVE_S = 0.5, 8.0
+# It is asked between two sweeps, which wait for the answer.
+_ASK_EVERY_S, _ASK_S = 1.0, 0.1
+# A worker that was taken for dead learns in this time that it was, and does not fence whoever has its name now.
+_FENCED_S = 2.0
+
+_Answer = TypeVar("_Answer")
+# For changelog partitions: how far each is folded, and the proof of membership. Raises TransactionAborted where there is none.
+Prove = Callable[[Iterable[int]], tuple[list[TopicPartition], object]]
+
+
+class SweepProducers:
+    """The producers of a worker's sweeps, each used by one sweep at a time.
+
+    Args:
+      make: a producer of a transactional id, not opened yet.
+      names: the ids; no other worker has the same.
+      changelog: the topic whose partitions are shards.
+    """
+
+    def __init__(
+        self, make: Callable[[str], TransactionalProducer], names: Sequence[str], changelog: str, prove: Prove
+    ) -> None:
+        self._all = [_Producer(make, name, self, changelog, prove) for name in names]
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+
+    def open(self) -> None:
+        """Fence this worker's own past, and end the transactions that it left open; does nothing where one of them is open.
+
+        Raises:
+          TransactionFailed: none of them could be opened in time; ask again.
+        """
+        with self._opening:
+            failed = None
+            for producer in () if any(producer.is_open for producer in self._all) else self._all:
+                if self._take(producer):
+                    try:
+                        producer.open()
+                    except TransactionFailed as error:
+                        failed = error
+                    finally:
+                        producer.is_taken = False
+            if failed is not None and self.trouble():
+                raise failed
+
+    @contextmanager
+    def taken(self) -> Iterator[TransactionalProducer | None]:
+        """One that is free, until the end of the block; None where each of them is in use, or cannot be opened yet."""
+        for producer in self._all:
+            if self._take(producer):
+                try:
+                    if producer.is_ready():
+                        yield producer
+                        return
+                finally:
+                    producer.is_taken = False
+        yield None
+
+    def _take(self, producer: _Producer) -> bool:
+        with self._lock:
+            was_taken, producer.is_taken = producer.is_taken, True
+            return not was_taken
+
+    def trouble(self) -> str:
+        """Why nothing can be sent just now; empty where one of them is open."""
+        return "" if any(producer.is_open for producer in self._all) else "no transactional producer could be opened yet"
+
+    def another_is_open(self, than: object) -> bool:
+        """Whether work can go on without one of them."""
+        return any(producer.is_open for producer in self._all if producer is not than)
+
+    def close(self) -> None:
+        """Let go of all."""
+        for producer in self._all:
+            producer.close()
+
+
+class _Producer:
+    """See `retry.kafka.interface.TransactionalProducer`; what it cannot go on with is replaced by another of the same id."""
+
+    def __init__(
+        self, make: Callable[[str], TransactionalProducer], name: str, among: SweepProducers, changelog: str, prove: Prove
+    ) -> None:
+        self._make, self._name, self._among, self._changelog, self._prove = make, name, among, changelog, prove
+        self._client = make(name)
+        self.is_open = self.is_taken = False
+        self._ask_at_s = 0.0
+        self._touched: set[int] = set()
+
+    def open(self, within_s: float | None = None) -> None:
+        """See `TransactionalProducer.open`; does nothing where it is open."""
+        if self.is_open:
+            return
+        try:
+            self._client.open() if within_s is None else self._client.open(within_s)
+        except CommitInDoubt:
+            # Goes on where it was when it is asked again.
+            raise
+        except TransactionFailed:
+            self._replace()
+            raise
+        self.is_open = True
+
+    def is_ready(self) -> bool:
+        """Whether it is open, or could be opened just now."""
+        if not self.is_open and clock.monotonic_s() >= self._ask_at_s:
+            try:
+                self.open(_ASK_S)
+                log.info("%s: goes on", self._name)
+            except TransactionFailed as error:
+                log.debug("%s: not free yet: %s", self._name, error)
+                self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
+        return self.is_open
+
+    def begin(self) -> None:
+        """See `TransactionalProducer.begin`."""
+        self._touched.clear()
+        self._do(self._client.begin)
+
+    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
+        """See `TransactionalProducer.write`."""
+        if topic == self._changelog:
+            self._touched.add(partition)
+        self._do(self._client.write, topic, partition, rows)
+
+    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
+        """See `TransactionalProducer.publish`."""
+        self._do(self._client.publish, entries, now_ms, partitions)
+
+    def rehearse(
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
+    ) -> dict[int, KafkaError]:
+        """See `TransactionalProducer.rehearse`."""
+        return self._do(self._client.rehearse, entries, now_ms, partitions, anchor)
+
+    def read_to(self, positions: list[TopicPartition], member: object) -> None:
+        """See `TransactionalProducer.read_to`."""
+        self._do(self._client.read_to, positions, member)
+
+    def arrived(self, within_s: float) -> bool:
+        """See `TransactionalProducer.arrived`.
+
+        Raises:
+          TransactionAborted: nothing of it arrived, so the next one is begun with another producer.
+        """
+        if self._do(self._client.arrived, within_s):
+            return True
+        if self._client.is_silent() and self._among.another_is_open(self):
+            # What it had begun is ended by whoever opens its id next.
+            self._replace()
+            log.warning("%s: the brokers cannot end its last transaction yet; the other producer goes on", self._name)
+            raise TransactionAborted(f"the brokers cannot end the last transaction of {self._name} yet; another producer goes on")
+        return False
+
+    def is_silent(self) -> bool:
+        """See `TransactionalProducer.is_silent`."""
+        return self._client.is_silent()
+
+    def commit(self) -> None:
+        """See `TransactionalProducer.commit`; first it is proved that what it touched is this worker's.
+
+        Raises:
+          TransactionAborted: besides, some of it was given to another worker, or does not arrive.
+        """
+        # Before the proof: whoever has a shard after it must find these records.
+        deadline = clock.Deadline(_ARRIVE_S)
+        while not self.arrived(_SILENT_S):
+            if deadline.passed():
+                self.abort()
+                raise TransactionAborted("records do not arrive")
+        if self._touched:
+            try:
+                positions, member = self._prove(sorted(self._touched))
+            except TransactionAborted:
+                self.abort()
+                raise
+            self.read_to(positions, member)
+        self._do(self._client.commit)
+
+    def abort(self) -> None:
+        """See `TransactionalProducer.abort`."""
+        self._do(self._client.abort)
+
+    def close(self) -> None:
+        """See `TransactionalProducer.close`."""
+        self.is_open = False
+        self._client.close()
+
+    def _do(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        if not self.is_open:
+            raise TransactionAborted(f"{self._name} is being opened again")
+        try:
+            return call(*arguments)
+        except TransactionAborted:
+            raise
+        except TransactionFailed as error:
+            self._replace(_FENCED_S if isinstance(error, ProducerFenced) else 0.0)
+            raise
+
+    def _replace(self, after_s: float = 0.0) -> None:
+        self.is_open, self._ask_at_s = False, clock.monotonic_s() + after_s
+        self._client.close()
+        self._client = self._make(self._name)

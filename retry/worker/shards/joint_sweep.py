@@ -1,0 +1,121 @@
+"""Sweeps several shards in one transaction, so that many shards cost the brokers no more than few.
+
+Two such sweeps may be under way at a time, each with a producer and with shards of its own. So one is gathered while the other
+is committed. Where much is due, each takes half of the shards, and the same part of a batch from each of them: whoever has
+little in any shard does not wait for whoever has much in another. A shard whose sweeps were undone twice is swept alone until
+one goes through, so that what is wrong with it holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retry.delivery import sweep
+from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
+from retry.delivery.webhooks import delivery
+from retry.errors import TransactionFailed
+from retry.kafka.interface import TransactionalProducer
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.shard import Shard
+
+# A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
+_FULL = 8
+# Sweeps at a time.
+AT_ONCE = 2
+
+
+def joint_sweep(shards: Sequence[Shard], writer: TransactionalProducer, around: ShardContext, now_ms: int) -> list[Swept]:
+    """Deliver one batch of what is due in some shards, those that were swept longest ago first.
+
+    What goes wrong changes the phases of the shards that it concerns; whoever owns them looks at that.
+
+    Returns:
+      how it went in each shard that had something to be delivered; none where others hold all of them.
+    """
+    held: list[Shard] = []
+    try:
+        parts = _selected(shards, held, writer, around, now_ms)
+        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms))
+        for shard in held:
+            _call(shard, writer, around, now_ms)
+        return swept
+    finally:
+        for shard in held:
+            shard.release()
+
+
+def is_full(swept: Sequence[Swept], around: ShardContext) -> bool:
+    """Whether a batch was so large that the next one should not wait: every transaction costs the brokers the same."""
+    return sum(len(each.sent) + each.superseded for each in swept) >= around.rows_max // _FULL
+
+
+def _selected(
+    shards: Sequence[Shard], held: list[Shard], writer: TransactionalProducer, around: ShardContext, now_ms: int
+) -> list[tuple[Shard, ShardBatch]]:
+    """What each shard has to be sent, within the bounds of one batch; those that are looked at are `held`."""
+    parts: list[tuple[Shard, ShardBatch]] = []
+    at_most = max(1, -(-len(shards) // AT_ONCE))
+    rows, size = 0, 0
+    for shard in shards:
+        if len(held) >= at_most and rows >= around.rows_max // _FULL:
+            break
+        if (shard.progress.keeps_failing() and held) or not shard.hold():
+            continue
+        held.append(shard)
+        places = max(1, at_most - len(parts))
+        rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_max - size) // places
+        batch = shard.guarded(lambda: _select(shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max)))  # noqa: B023
+        if batch is not None:
+            parts.append((shard, batch))
+            rows += len(batch.batch.rows) + len(batch.batch.superseded)
+            size += sum(len(envelope) for _, envelope in batch.batch.rows)
+        if shard.progress.keeps_failing() or rows >= around.rows_max or size >= around.bytes_max:
+            break
+    return parts
+
+
+def _select(
+    shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+) -> ShardBatch | None:
+    """Move one batch of entries, where some are to move, and say what is to be sent."""
+    if shard.moves.migrate(writer, around):
+        shard.progress.moved()
+        return None
+    shard.moves.step(writer, around, now_ms)
+    found = sweep.select(shard.table, shard.changelog, around.gate, now_ms, rows_max, bytes_max)
+    if found is None:
+        shard.progress.swept(overlooked=shard.is_overlooked(around.gate, now_ms))
+    return found
+
+
+def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext) -> list[Swept]:
+    if not parts:
+        return []
+    try:
+        committed = sweep.deliver([batch for _, batch in parts], context)
+    except TransactionFailed as error:
+        for shard, _ in parts:
+            shard.failed(error)
+        return []
+    return [_settled(shard, batch, context) for (shard, _), batch in zip(parts, committed, strict=True)]
+
+
+def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
+    """Let go of what was sent, after its commit."""
+    swept = shard.guarded(lambda: sweep.settle(batch, context))
+    if swept is None:
+        return NOTHING
+    if swept.deferred:
+        shard.moves.entries_moved()
+    shard.progress.swept(overlooked=False)
+    return swept
+
+
+def _call(shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
+    """Write down what came of HTTP calls, and begin those that are due."""
+    calls = around.calls
+    if calls is not None and shard.phase is Phase.READY:
+        shard.guarded(
+            lambda: delivery.step(calls, shard.table, writer, shard.changelog, around.gate, now_ms, around.rows_max)
+        )
