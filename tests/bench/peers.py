@@ -3,8 +3,9 @@
     python -m tests.bench.peers --peers DIRECTORY [--times 3] [--letters 200000] [--only NAME,...] [--keep FILE]
 
 DIRECTORY has `harness/bench.py`, which measures whatever an adapter describes, and `kafka-streams/`, which is copied and built
-here (a JDK and Maven). Both sides read committed records; the peer runs with exactly_once_v2. Each turn has fresh topics,
-application id and state. Who goes first changes from turn to turn.
+here (a JDK and Maven). Both sides read committed records; the peer runs with exactly_once_v2, the worker with settings as they
+come. Each turn has fresh topics, application id and state. Who goes first changes from turn to turn. Letters are plain, or Spring
+Kafka's: ten headers more, of which one is a stack trace of 3 KB.
 
 Every run is one line of FILE, and what is there already is not run again, so a measurement that was cut off goes on.
 """
@@ -29,7 +30,12 @@ from .ratios import PEER, US, compared, table
 
 _HERE = Path(__file__).parent
 _BUILT = Path("build") / "peers"
-_TESTS = {"ingest_fire": 1, "drain": 1, "trickle": 1, "restore": 1, "kill": 1, "ingest_fire/4": 4, "drain/4": 4}
+# Partitions of the dead-letter topic, and whose letters.
+_TESTS = {
+    "ingest_fire": (1, "plain"), "ingest_fire/spring": (1, "spring"), "drain": (1, "plain"), "drain/spring": (1, "spring"),
+    "trickle": (1, "plain"), "trickle/spring": (1, "spring"), "restore": (1, "plain"), "kill": (1, "plain"),
+    "ingest_fire/4": (4, "plain"), "drain/4": (4, "plain"),
+}  # fmt: skip
 _TIMEOUT_S = 400
 
 
@@ -61,10 +67,11 @@ def main() -> int:
 
 
 def _run(asked: argparse.Namespace, name: str, system: str, adapter: Path, broker: LocalBroker, work: Path) -> None:
-    test, partitions = name.split("/")[0], _TESTS[name]
+    test, (partitions, letters) = name.split("/")[0], _TESTS[name]
     out = work / "line.jsonl"
     out.unlink(missing_ok=True)
     options = ["--test", test, "--partitions", str(partitions), "--isolation", "read_committed", "--out", str(out)]
+    options += ["--letters", letters]
     # Only to place the time at which all are due: late enough for either.
     options += ["--est-rate", "12000"]
     if test != "trickle":

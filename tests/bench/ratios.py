@@ -26,28 +26,43 @@ class Wanted(NamedTuple):
     a_letter_us: bool = False
 
 
-_INGEST_FIRE = [
-    Wanted("ingest", ("ingest_committed_rate",), "letters/s", ">= 1.0"),
-    Wanted("fire", ("fire_rate",), "letters/s", ">= 1.2"),
-    Wanted("first visible after due", ("fire_first_s",), "s", "<= 0.2"),
-    Wanted("peak RSS", ("rss_peak_mib",), "MiB", "<= 0.5"),
-    Wanted("CPU, ingest and fire", ("ingest_cpu_s", "fire_cpu_s"), "us a letter", "<= 1.0", True),
-]
-_DRAIN = [
-    Wanted("drain from process start", ("drain_rate_with_start",), "letters/s", ">= 1.5"),
-    Wanted("CPU, drain", ("drain_cpu_s",), "us a letter", "<= 1.0", True),
-]
+
+
+def _ingest_fire(ingest: str, first: str, cpu: str) -> list[Wanted]:
+    return [
+        Wanted("ingest", ("ingest_committed_rate",), "letters/s", ingest),
+        Wanted("fire", ("fire_rate",), "letters/s", ">= 0.9"),
+        Wanted("first visible after due", ("fire_first_s",), "s", first),
+        Wanted("peak RSS", ("rss_peak_mib",), "MiB", "<= 0.55"),
+        Wanted("CPU, ingest and fire", ("ingest_cpu_s", "fire_cpu_s"), "us a letter", cpu, True),
+    ]
+
+
+def _drain(rate: str, cpu: str) -> list[Wanted]:
+    return [
+        Wanted("drain from process start", ("drain_rate_with_start",), "letters/s", rate),
+        Wanted("CPU, drain", ("drain_cpu_s",), "us a letter", cpu, True),
+    ]
+
+
+def _trickle(p99: str) -> list[Wanted]:
+    return [Wanted("lateness p50", ("late_p50_ms",), "ms", ""), Wanted("lateness p99", ("late_p99_ms",), "ms", p99)]
+
+
 WANTED = {
-    "ingest_fire": _INGEST_FIRE,
-    "ingest_fire/4": _INGEST_FIRE,
-    "drain": _DRAIN,
-    "drain/4": _DRAIN,
-    "trickle": [Wanted("lateness p50", ("late_p50_ms",), "ms", ""), Wanted("lateness p99", ("late_p99_ms",), "ms", "<= 0.5")],
+    "ingest_fire": _ingest_fire(">= 0.9", "<= 0.3", "<= 1.2"),
+    "ingest_fire/spring": _ingest_fire(">= 0.7", "<= 0.4", "<= 1.3"),
+    "ingest_fire/4": _ingest_fire(">= 0.9", "<= 0.3", "<= 1.2"),
+    "drain": _drain(">= 1.3", "<= 1.2"),
+    "drain/spring": _drain(">= 1.0", "<= 1.3"),
+    "drain/4": _drain(">= 1.3", "<= 1.2"),
+    "trickle": _trickle("<= 0.4"),
+    "trickle/spring": _trickle("<= 0.5"),
     "restore": [
         Wanted("restart, state kept", ("restart_kept_s",), "s", "<= 1.0"),
         Wanted("restart, state wiped", ("restart_wiped_s",), "s", "<= 1.0"),
     ],
-    "kill": [Wanted("first record after kill -9 and restart", ("recover_first_s",), "s", "<= 0.5")],
+    "kill": [Wanted("first record after kill -9 and restart", ("recover_first_s",), "s", "<= 0.4")],
 }
 
 
