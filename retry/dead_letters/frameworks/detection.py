@@ -6,13 +6,13 @@ group may follow from the topic's name, the number of failed deliveries from our
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks.aliases import Aliases, overrule
-from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, plan
+from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, ReadAt, plan
 from retry.dead_letters.frameworks.dialect import HeaderLocation, Tier
 from retry.dead_letters.frameworks.task_queues import opened
 from retry.dead_letters.frameworks.topic_names import implied
@@ -29,8 +29,9 @@ def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None,
       aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first
         that says something, of duplicates the last. Numbers are ASCII digits, and are taken as they are.
     """
-    detected = plan(tuple([name for name, _ in headers if name in KNOWN]))
-    fields = _read(detected, headers) if detected else {}
+    known = [header for header in headers if header[0] in KNOWN]
+    detected = plan(tuple([name for name, _ in known]))
+    fields = _read(detected, [value for _, value in known]) if detected else {}
     if detected is None or detected.tier is Tier.OWN:
         fields |= opened(value)
     if aliases:
@@ -56,22 +57,25 @@ def _completed(fields: dict[str, Any], topic: str) -> Failure:
     return Failure(**fields)
 
 
-def _read(plan: DetectionPlan, headers: Sequence[Header]) -> dict[str, Any]:
-    values = dict(headers)  # Of duplicates the last.
-    if plan.firsts:
-        values |= {name: value for name, value in reversed(headers) if name in plan.firsts}
+def _read(plan: DetectionPlan, values: Sequence[bytes | None]) -> dict[str, Any]:
     fields: dict[str, Any] = {"family": plan.family}
-    for field, places in plan.fields:
-        for header, read in places:
-            raw = values[header]
-            if raw and (content := read(raw)) is not None:
-                fields[field] = content
-                break
+    for field, places in plan.fields.items():
+        if (content := first_content(places, values)) is not None:
+            fields[field] = content
     if plan.names_origin:
         fields.setdefault("origin_topic", None)
     if plan.attempts:
-        fields["attempts"] = max([_attempts(place, values[place.header]) for place in plan.attempts])
+        fields["attempts"] = max([_attempts(place, values[n]) for n, place in plan.attempts])
     return fields
+
+
+def first_content(places: Iterable[ReadAt], values: Sequence[bytes | None]) -> str | int | None:
+    """What the first place says that says something; None where none does."""
+    for n, read in places:
+        raw = values[n]
+        if raw and (content := read(raw)) is not None:
+            return content
+    return None
 
 
 def _attempts(place: HeaderLocation, raw: bytes | None) -> int:

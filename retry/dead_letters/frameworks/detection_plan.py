@@ -12,11 +12,12 @@ A letter may carry headers of several frameworks, since most copy what they find
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import apache_kafka, dotnet, libraries, message_brokers, smallrye, spring
-from retry.dead_letters.frameworks.dialect import Dialect, Places, Read, Tier
+from retry.dead_letters.frameworks.dialect import Dialect, HeaderLocation, Places, Read, Tier
 
 # Where marks stand equally late, which is only where two share a name, the first one here.
 DIALECTS: tuple[Dialect, ...] = (
@@ -32,22 +33,24 @@ KNOWN = frozenset(
 _CACHED_NAMES_MAX = 64
 
 
-class DetectionPlan(NamedTuple):
-    """What to read from a letter.
+# Which of the values, and how it is read.
+ReadAt = tuple[int, Read]
+
+
+class DetectionPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What to read from a letter; values are found by their place among the names that the plan is for.
 
     Attributes:
       family, tier: of the dialect that is believed.
-      fields: (field, places): of each field the first place that says something.
+      fields: field to places: of each field the first place that says something.
       attempts: places of counts, of which the largest is taken; of our own count where the dialect has none.
-      firsts: headers of which the first counts, not the last.
       names_origin: whether a header for the origin's topic is there, whatever it says.
     """
 
     family: str
     tier: Tier
-    fields: tuple[tuple[str, tuple[tuple[str, Read], ...]], ...]
-    attempts: Places
-    firsts: frozenset[str]
+    fields: dict[str, tuple[ReadAt, ...]]
+    attempts: tuple[tuple[int, HeaderLocation], ...]
     names_origin: bool
 
 
@@ -67,15 +70,13 @@ def _build_plan(names: tuple[str, ...]) -> DetectionPlan | None:
     at = {name: n for n, name in enumerate(names)}
     from_end = {name: n for n, name in enumerate(reversed(names))}
     dialect = max(candidates, key=lambda one: _lateness(one, from_end if one.prepends else at))
-    fields = [(field, _present(getattr(dialect, field), present)) for field in _FIELDS]
-    attempts = _present(dialect.attempts, present) or _present(libraries.OWN.attempts, present)
+    fields = {field: _found(getattr(dialect, field), names) for field in _FIELDS}
     return DetectionPlan(
         dialect.family,
         dialect.tier,
-        tuple((field, tuple((place.header, place.read) for place in places)) for field, places in fields if places),
-        attempts,
-        frozenset(place.header for _, places in [*fields, ("", attempts)] for place in places if place.first),
-        any(field == "origin_topic" and places for field, places in fields),
+        {field: tuple((n, place.read) for n, place in found) for field, found in fields.items() if found},
+        _found(dialect.attempts, names) or _found(libraries.OWN.attempts, names),
+        bool(fields["origin_topic"]),
     )
 
 
@@ -85,8 +86,12 @@ def _lateness(dialect: Dialect, at: dict[str, int]) -> tuple[int, bool, int]:
     return dialect.tier, not dialect.prepends, max(min(at[name] for name in mark) for mark in marks)
 
 
-def _present(places: Places, names: frozenset[str]) -> Places:
-    return tuple(place for place in places if place.header in names)
+def _found(places: Places, names: tuple[str, ...]) -> tuple[tuple[int, HeaderLocation], ...]:
+    """Those of the places that are there, and where: of duplicates the last, or the first where the family says so."""
+    last = {name: n for n, name in enumerate(names)}
+    return tuple(
+        (names.index(place.header) if place.first else last[place.header], place) for place in places if place.header in last
+    )
 
 
 _cached_plan = lru_cache(4_096)(_build_plan)
