@@ -23,9 +23,9 @@ NO_TIME = -1
 # Headers of ours that say who wrote a letter; a wish says nothing of it.
 _SIGNS = frozenset({names.ID, names.SOURCE, names.ATTEMPT})
 # Broker-side writers, which may leave the payload where it is.
-_POINTING = ("share-group", "kafka-streams")
+POINTING = ("share-group", "kafka-streams")
 # These give a letter the timestamp of the record that failed (DeadLetterQueueReporter of Connect, KIP-1034 of Streams).
-_COPYING = frozenset({"kafka-connect", "kafka-streams"})
+COPYING = frozenset({"kafka-connect", "kafka-streams"})
 # Stands for headers that cannot be told; no real one can have a NUL in its name, since the client cuts names there.
 _UNREADABLE: tuple[Header, ...] = (("\0", None),)
 
@@ -90,7 +90,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         return (
             self.key is None
             and self.value is None
-            and failure.family in _POINTING
+            and failure.family in POINTING
             and None not in (failure.origin_topic, failure.origin_partition, failure.origin_offset)
         )
 
@@ -150,7 +150,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         value,
         original_headers,
         stamp_ms,
-        None if kind == _CREATE and failure.family in _COPYING else stamp_ms,
+        None if kind == _CREATE and failure.family in COPYING else stamp_ms,
         source,
         failure,
         lineage,

@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
@@ -121,6 +122,12 @@ def key_stem(topic: str, partition: int) -> bytes:
 def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
     """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
     return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
+
+
+def keys_of(stem: bytes, lane: bytes) -> Callable[[int, int], bytes]:
+    """(due time, offset) → `key`, of the letters of one partition in one lane; the due time is one that needs no clamping."""
+    pack = struct.Struct(f">{len(lane)}sQ{len(stem)}sQ").pack
+    return lambda due_at_ms, offset: pack(lane, due_at_ms + _BIAS, stem, offset)
 
 
 def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:

@@ -1,140 +1,180 @@
-"""How plain letters are taken in faster: a first failure that says nothing of itself but, perhaps, when it is to come back.
+"""How most letters are taken in faster: those of a first failure, whichever framework wrote them, or none.
 
-Most letters of most topics are like that, and for all of one partition the answers to most questions are the same: route,
-plan, target, lane, half of the key and of the outcome. They are found once (`Template`), and each letter fills them in.
-What is written is what `AttemptCounter`, `decide` and `EntryBuilder` would write, byte for byte; every other letter is left
-to them. `tests/unit/intake/test_fast_path.py` holds both against each other.
+Most letters of a topic are like many before them: written by the same framework, of the same partition, about the same
+exception. For all of these the answers to most questions are the same: route, plan, target, lane, half of the key and of the
+outcome. They are found once (`LetterTemplate`), by reading one such letter as every other is read, and kept under all that
+they follow from; each letter fills them in with what it has of its own.
+What is written is what `read`, `AttemptCounter`, `decide` and `EntryBuilder` would write, byte for byte; every other letter is
+left to them. `tests/unit/intake/test_fast_path.py` holds both against each other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
-from backoff import Policy
 from retry.dead_letters import frameworks
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import LIKELY_MS, moment
-from retry.dead_letters.failure import UNKNOWN
-from retry.delay_queue import entry_keys, envelopes
+from retry.dead_letters.dead_letter import LIKELY_MS, POINTING, moment, read
+from retry.dead_letters.frameworks import HeaderLayout, Values, first_content, header_values
+from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.intake.attempts import SECOND_MAX
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.decide import DRAWS
+from retry.intake.letter_template import LetterTemplate, template
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.policies.registry import Registry
 from retry.record import Headers
-from retry.telemetry.outcomes import LetterRows, SharedFields
+from retry.telemetry import fingerprint
+from retry.telemetry.outcomes import SharedFields
 
-# Headers that tell something of the failure, which has to be read.
-_TELLING = frameworks.KNOWN | names.OURS
-_STAMPED = (1, 2)
-
-
-class Template(NamedTuple):
-    """What the plain letters of one partition of a dead-letter topic have in common."""
-
-    topic: str
-    team: str
-    target: str
-    policy: Policy
-    policy_name: bytes
-    lane: bytes
-    stem: bytes
-    source: bytes
-    outcome: SharedFields
+_CREATE, _STAMPED = 1, (1, 2)
+_NO_HEADERS: tuple[tuple[str, ...], tuple[bytes | None, ...]] = (), ()
+# What is kept is forgotten when it is this much, by a generous guess; what is longer than most is not kept.
+_KEPT_BYTES_MAX, _BYTES_EACH, _LONG_BYTES = 32 << 20, 2_000, 2_000
 
 
 class FastPath:
-    """Prepares what is written for plain letters.
+    """Prepares what is written for letters like those before them.
 
     Args:
       shards: how many there are.
     """
 
     def __init__(self, registry: Registry, attempt_counter: AttemptCounter, entry_builder: EntryBuilder, shards: int) -> None:
-        self._registry, self._new, self._bytes_max, self._shards = registry, attempt_counter.new, entry_builder.safe_bytes, shards
-        self._templates: dict[tuple[str, int], Template | None] = {}
-
-    def template(self, topic: str, partition: int) -> Template | None:
-        """Of this partition; None where its letters need a closer look, each of them."""
-        route, failure = self._registry.route(topic), frameworks.unknown(topic)
-        plan = None if route.aliases else route.plan_by_names(failure)
-        if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.template or plan.retry_to is None:
-            return None
-        return Template(
-            topic,
-            route.team,
-            plan.retry_to,
-            plan.policy,
-            plan.name.encode(),
-            entry_keys.lane(route.team, topic, plan.retry_to),
-            entry_keys.key_stem(topic, partition),
-            b"%b/%d/" % (topic.encode(), partition),
-            SharedFields(route.team, topic, partition, plan.name, 1, None, "retry", None, plan.retry_to, None, None, route.group),
-        )
+        self._registry, self._attempt_counter, self._new = registry, attempt_counter, attempt_counter.new
+        self._bytes_max, self._shards = entry_builder.safe_bytes, shards
+        self._layouts: dict[tuple[str, ...], HeaderLayout | None] = {}
+        self._templates: dict[tuple[Any, ...], LetterTemplate | None] = {}
+        self._kept_bytes = 0
 
     def prepare(self, messages: Iterable[Any], now_ms: int, result: BatchResult) -> list[Any]:
-        """Add what is to be written for the plain letters among these; gives back the others, in their order."""
-        slow, letters_of, templates, told = [], Counter[str](), self._templates, dict[tuple[str, int], LetterRows]()
+        """Add what is to be written for the letters among these that are like others; gives back the rest, in their order."""
+        slow, letters_of, layouts = [], defaultdict[LetterTemplate, int](int), self._layouts
         for message in messages:
-            partition = message.topic(), message.partition()
-            if partition not in templates:
-                templates[partition] = self.template(*partition)
-            template = templates[partition]
-            if template is None:
-                slow.append(message)
-                continue
             try:
-                headers = message.headers() or []
+                headers = message.headers()
             except SystemError:
                 slow.append(UnreadableHeaders(message))
                 continue
-            if partition not in told:
-                told[partition] = result.letters[template.outcome]
-            if self._fill(template, message, headers, now_ms, told[partition], result):
-                letters_of[template.team] += 1
+            header_names, values = zip(*headers, strict=True) if headers else _NO_HEADERS
+            try:
+                layout = layouts[header_names]
+            except KeyError:
+                layout = self._new_layout(header_names)
+            template = None if layout is None else self._template(layout, values, message)
+            if layout and template and self._fill(template, layout, values, message, headers or [], now_ms, result):
+                letters_of[template] += 1
             else:
                 slow.append(message)
-        for team, letters in letters_of.items():
-            result.decided[team, "retry"] += letters
-            result.families[UNKNOWN] += letters
-            result.failures[team, None, 0] += letters
+        for each, letters in letters_of.items():
+            result.decided[each.team, "retry"] += letters
+            result.families[each.family] += letters
+            result.failures[each.team, each.cause or each.exception, 0] += letters
         return slow
 
+    def _template(self, layout: HeaderLayout, values: Values, message: Any) -> LetterTemplate | None:
+        if layout.plan is None:
+            alike: tuple[Any, ...] = message.topic(), message.partition()
+        else:
+            derived = [first_content(places, values) for places in layout.derived]
+            alike = message.topic(), message.partition(), layout.plan, *layout.alike(values), *derived
+        try:
+            return self._templates[alike]
+        except KeyError:
+            return self._new_template(alike, message)
+
     def _fill(
-        self, template: Template, message: Any, original: Headers, now_ms: int, told: LetterRows, result: BatchResult
-    ) -> bool:
-        """Whether this letter was plain; called for nearly every one, so what can be is done here and not in functions."""
-        requested_ms = None
-        for name, value in original:
-            if name not in _TELLING:
-                continue
-            if name != names.RETRY_AT_MS or requested_ms is not None or (requested_ms := moment(value)) is None:
-                return False
-        key, value, offset, (kind, stamp_ms) = message.key(), message.value(), message.offset(), message.timestamp()
-        if frameworks.may_be(value) or (new := self._new(template.topic, key, value)) is None:
+        self, template: LetterTemplate, layout: HeaderLayout, values: Values, message: Any, original: Headers, now_ms: int,
+        result: BatchResult,
+    ) -> bool:  # fmt: skip
+        """Whether this letter is like others; called for nearly every one, so what can be is done here and not in functions."""
+        requested_ms, retry_at = None, layout.retry_at
+        if retry_at is not None and (requested_ms := moment(values[retry_at])) is None:
             return False
-        fingerprint, lineage, number = new
+        key, value, offset, (kind, stamp_ms) = message.key(), message.value(), message.offset(), message.timestamp()
+        new = self._history(template, layout, values, key, value)
+        if new is None:
+            return False
+        print_, lineage, number = new
         timestamp_ms = stamp_ms if stamp_ms > 0 and kind in _STAMPED else None
-        failed_ms = now_ms if stamp_ms < LIKELY_MS or timestamp_ms is None else stamp_ms
+        copied = template.copies_timestamp and kind == _CREATE
+        failed_ms = now_ms if stamp_ms < LIKELY_MS or timestamp_ms is None or copied else stamp_ms
         source = b"%b%d" % (template.source, offset)
         draw = crc32(source)
         due_ms = template.policy.due_at_ms(1, failed_ms, failed_ms, now_ms, draw / DRAWS, requested_ms)
         if not isinstance(due_ms, int) or not 0 < due_ms // 1_000 <= SECOND_MAX:
             return False
-        due, failed = b"%d" % due_ms, b"%d" % failed_ms
-        headers = original if requested_ms is None else [header for header in original if header[0] != names.RETRY_AT_MS]
-        headers = headers + names.of_retry(lineage, b"1", source, due, template.policy_name, failed)
+        headers = original.copy()
+        if retry_at is not None:
+            del headers[retry_at]
+        headers += names.of_retry(lineage, b"1", source, b"%d" % due_ms, template.policy_name, b"%d" % failed_ms)
         envelope = envelopes.encode(Entry(template.target, key, value, headers, timestamp_ms, template.team, failed_ms))
         if len(envelope) > self._bytes_max:
             return False
-        entry_key = entry_keys.key(due_ms, template.stem, offset, template.lane)
-        result.entries[(draw if key is None else crc32(key)) % self._shards].append({"key": entry_key, "value": envelope})
-        told.append((lineage, offset, failed_ms, failed_ms, due_ms))
-        result.traces.append((number, fingerprint, due_ms // 1_000, failed_ms // 1_000, 1, 0))
+        shard = (draw if key is None else crc32(key)) % self._shards
+        result.entries[shard].append({"key": template.entry_key(due_ms, offset), "value": envelope})
+        result.letters[self._shared(template, layout, values)].append((lineage, offset, failed_ms, failed_ms, due_ms))
+        result.traces.append((number, print_, due_ms // 1_000, failed_ms // 1_000, 1, 0))
+        return True
+
+    def _history(
+        self, template: LetterTemplate, layout: HeaderLayout, values: Values, key: bytes | None, value: bytes | None
+    ) -> tuple[int, bytes, int] | None:
+        """Print, id and number of a letter that says all of itself, and nothing of which is on record."""
+        lineage = None
+        if layout.plan is None:
+            if frameworks.may_be(value):
+                return None
+        elif key is None and value is None and template.family in POINTING:
+            return None
+        elif (origin_offset := first_content(layout.origin_offset, values)) is not None:
+            if template.lineage is None:
+                return None
+            lineage = template.lineage(origin_offset)
+        return self._new(template.shared.topic, key, value, lineage)
+
+    def _shared(self, template: LetterTemplate, layout: HeaderLayout, values: Values) -> SharedFields:
+        """What is told of this letter and of others, among them those whose exceptions say the same."""
+        message = alike = None
+        for n in layout.messages:
+            if message := values[n]:
+                alike = fingerprint.alike(message)
+                break
+        try:
+            return template.shared_by_message[alike]
+        except KeyError:
+            shared = template.with_message(header_values.message(message) if message else None)
+            if self._may_keep(alike or b""):
+                template.shared_by_message[alike] = shared
+            return shared
+
+    def _new_layout(self, header_names: tuple[str, ...]) -> HeaderLayout | None:
+        layout = frameworks.layout(header_names)
+        if self._may_keep(*header_names):
+            self._layouts[header_names] = layout
+        return layout
+
+    def _new_template(self, alike: tuple[Any, ...], message: Any) -> LetterTemplate | None:
+        route = self._registry.route(message.topic())
+        new = None if route.aliases else template(route, read(message), self._attempt_counter)
+        if self._may_keep(*alike):
+            self._templates[alike] = new
+        return new
+
+    def _may_keep(self, *parts: object) -> bool:
+        """Whether there is room to keep something under these; makes some where there is none."""
+        size = sum(len(part) for part in parts if isinstance(part, (str, bytes)))
+        if size > _LONG_BYTES:
+            return False
+        if self._kept_bytes > _KEPT_BYTES_MAX:
+            self._layouts.clear()
+            self._templates.clear()
+            self._kept_bytes = 0
+        self._kept_bytes += _BYTES_EACH + size
         return True

@@ -24,15 +24,13 @@ from typing import Any, Protocol
 from retry.dead_letters.dead_letter import Letter, read
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.intake.batch import BatchResult
+from retry.intake.batch import BatchResult, shared_fields
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
 from retry.intake.decide import DecidedLetter, decide
 from retry.intake.entry_source import EntrySource
 from retry.intake.fast_path import FastPath
 from retry.intake.pointer_letters import Fetch, fill
 from retry.policies.registry import Registry
-from retry.telemetry import fingerprint
-from retry.telemetry.outcomes import SharedFields
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
 _TOGETHER = 512
@@ -111,7 +109,7 @@ class Intake:
         letter, trace, reason = case.letter, case.trace, packed.reason
         to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else case.due_at_ms
-        told = to.letters[_shared(case, packed.destination, reason)]
+        told = to.letters[shared_fields(case.route, letter, case.plan.name, case.attempt, reason, packed.destination)]
         told.append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
         to.traces.append(attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched))
@@ -182,22 +180,3 @@ class Intake:
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
-
-
-def _shared(case: DecidedLetter, target: str, reason: str | None) -> SharedFields:
-    letter, failure = case.letter, case.letter.failure
-    # By position: by keyword it takes twice as long.
-    return SharedFields(
-        case.route.team,
-        letter.topic,
-        letter.partition,
-        case.plan.name,
-        case.attempt,
-        failure.cause or failure.exception,
-        "park" if reason else "retry",
-        reason,
-        target,
-        failure.cause,
-        fingerprint.of(failure.exception, failure.cause, failure.message),
-        failure.consumer_group or case.route.group,
-    )

@@ -23,6 +23,8 @@ _DIFFERS = re.compile(
 
 _ALIKE = str.maketrans("123456789", "0" * 9)
 
+_ALIKE_BYTES = bytes.maketrans(b"123456789", b"0" * 9)
+
 Failed = tuple[str | None, str | None, str | None]
 _known: dict[Failed, str] = {}
 
@@ -37,6 +39,15 @@ def of(exception: str | None, cause: str | None, message: str | None) -> str | N
     failed = exception, cause, None if message is None else message[:_CHARS_MAX].translate(_ALIKE)
     found = _known.get(failed)
     return found if found is not None else _made(failed)
+
+
+def alike(message: bytes) -> bytes:
+    """What is left of a message, as bytes of UTF-8, when what differs in numbers is alike.
+
+    Messages that come to the same here have the same fingerprint: of one nothing but the first 512 characters is looked at,
+    and these take 2,048 bytes at most.
+    """
+    return message[: 4 * _CHARS_MAX].translate(_ALIKE_BYTES)
 
 
 def _made(failed: Failed) -> str | None:

@@ -1,8 +1,20 @@
 """Who wrote a dead letter, and what its headers say: one table row a framework, one engine that reads the rows."""
 
 from retry.dead_letters.frameworks.aliases import ALIASABLE, Aliases
-from retry.dead_letters.frameworks.detection import recognise, unknown
+from retry.dead_letters.frameworks.detection import first_content, recognise, unknown
 from retry.dead_letters.frameworks.detection_plan import KNOWN
+from retry.dead_letters.frameworks.header_layout import HeaderLayout, Values, layout
 from retry.dead_letters.frameworks.task_queues import may_be
 
-__all__ = ["ALIASABLE", "KNOWN", "Aliases", "may_be", "recognise", "unknown"]
+__all__ = [
+    "ALIASABLE",
+    "KNOWN",
+    "Aliases",
+    "HeaderLayout",
+    "Values",
+    "first_content",
+    "layout",
+    "may_be",
+    "recognise",
+    "unknown",
+]

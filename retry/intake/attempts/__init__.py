@@ -17,7 +17,17 @@ does not change on the way: dead-letter topic, key and value.
 from __future__ import annotations
 
 from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, LineageFields, moved, pack, records, row, unpack
-from retry.intake.attempts.lineage_id import counted, fingerprint, from_header, identity, lineage_of, payload, silent, to_header
+from retry.intake.attempts.lineage_id import (
+    counted,
+    fingerprint,
+    from_header,
+    identity,
+    lineage_of,
+    lineages_of,
+    payload,
+    silent,
+    to_header,
+)
 from retry.intake.attempts.recent_lineages import KnownLineage, RecentLineages
 
 __all__ = [
@@ -31,6 +41,7 @@ __all__ = [
     "from_header",
     "identity",
     "lineage_of",
+    "lineages_of",
     "moved",
     "pack",
     "payload",

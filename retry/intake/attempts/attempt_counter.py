@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from retry.dead_letters.dead_letter import Letter
+from retry.dead_letters.failure import Failure
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages
 
@@ -89,13 +90,25 @@ class AttemptCounter:
             made, first_ms = sends.attempts, sends.first_failed_ms
         return LetterHistory(attempts.to_header(lineage), number, print_, made, first_ms, False)
 
-    def new(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[int, bytes, int] | None:
-        """Of a letter without origin and without headers of ours: print, id and number, as `trace` has them.
+    def lineages(self, failure: Failure) -> Callable[[int], int] | None:
+        """Offset → lineage of letters about records of one partition; None where `trace` has to look at each of them."""
+        topic, partition = failure.origin_topic, failure.origin_partition
+        if topic is None or partition is None or topic in self._retry_targets:
+            return None
+        return attempts.lineages_of(self._cluster_id, topic, partition, failure.consumer_group)
+
+    def new(self, topic: str, key: bytes | None, value: bytes | None, lineage: int | None) -> tuple[int, bytes, int] | None:
+        """Of a letter without headers of ours: print, id and number, as `trace` has them.
 
         None where it may come back from a send that is on record.
+
+        Args:
+          lineage: of the record that failed, by `lineages`; None where the letter has no offset of one.
         """
-        print_, lineage, number = attempts.silent(topic, key, value)
-        return (print_, b"%016x" % lineage, number) if self._recent.is_unknown(print_) else None
+        print_, silent, number = attempts.silent(topic, key, value)
+        if lineage is not None:
+            return (print_, b"%016x" % lineage, lineage) if self._recent.sends(lineage) is None else None
+        return (print_, b"%016x" % silent, number) if self._recent.is_unknown(print_) else None
 
     def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> LetterHistory | None:
         matched = self._matched.get(print_, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
@@ -38,8 +39,18 @@ def _of_topic(topic: str) -> int:
 
 def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: str | None = None) -> int:
     """The lineage of the record at these coordinates, as far as `group` failed to process it."""
-    named = "\0".join((cluster_id, topic, str(partition), str(offset), *(() if group is None else (group,))))
-    return _number(named.encode()) & ~_OF_PAYLOAD
+    return lineages_of(cluster_id, topic, partition, group)(offset)
+
+
+def lineages_of(cluster_id: str, topic: str, partition: int, group: str | None = None) -> Callable[[int], int]:
+    """Offset → lineage, of the records of one partition.
+
+    >>> lineages_of("cluster", "orders", 3, "billing")(7) == lineage_of("cluster", "orders", 3, 7, "billing")
+    True
+    """
+    before = f"{cluster_id}\0{topic}\0{partition}\0".encode()
+    after = b"" if group is None else f"\0{group}".encode()
+    return lambda offset: xxh3_64_intdigest(b"%b%d%b" % (before, offset, after)) & ~_OF_PAYLOAD
 
 
 def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
