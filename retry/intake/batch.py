@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from retry.dead_letters.dead_letter import Letter
+from retry.dead_letters.failure import Failure
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 from retry.kafka.interface import KafkaException, Message
@@ -101,19 +101,18 @@ class PreparedBatch(NamedTuple):
 
 
 def shared_fields(
-    route: Route, letter: Letter, policy: str, attempt: int, reason: str | None, target: str
+    route: Route, topic: str, partition: int, failure: Failure, policy: str, attempt: int, reason: str | None, target: str
 ) -> outcomes.SharedFields:
     """What is told of a letter, and of others that are like it.
 
     Args:
       reason: why it parks; None where it is retried.
     """
-    failure = letter.failure
     # By position: by keyword it takes twice as long.
     return outcomes.SharedFields(
         route.team,
-        letter.topic,
-        letter.partition,
+        topic,
+        partition,
         policy,
         attempt,
         failure.cause or failure.exception,

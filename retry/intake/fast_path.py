@@ -17,7 +17,7 @@ from zlib import crc32
 
 from retry.dead_letters import frameworks
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import LIKELY_MS, POINTING, moment, read
+from retry.dead_letters.dead_letter import LIKELY_MS, POINTING, moment
 from retry.dead_letters.frameworks import HeaderLayout, Values, first_content, header_values
 from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Entry
@@ -133,11 +133,11 @@ class FastPath:
                 return None
         elif key is None and value is None and template.family in POINTING:
             return None
-        elif (origin_offset := first_content(layout.origin_offset, values)) is not None:
+        elif isinstance(origin_offset := first_content(layout.origin_offset, values), int):
             if template.lineage is None:
                 return None
             lineage = template.lineage(origin_offset)
-        return self._new(template.shared.topic, key, value, lineage)
+        return self._new(template.shared.topic, key, value, lineage, template.is_retry)
 
     def _shared(self, template: LetterTemplate, layout: HeaderLayout, values: Values) -> SharedFields:
         """What is told of this letter and of others, among them those whose exceptions say the same."""
@@ -161,8 +161,11 @@ class FastPath:
         return layout
 
     def _new_template(self, alike: tuple[Any, ...], message: Any) -> LetterTemplate | None:
-        route = self._registry.route(message.topic())
-        new = None if route.aliases else template(route, read(message), self._attempt_counter)
+        topic = message.topic()
+        route, headers = self._registry.route(topic), [each for each in message.headers() or () if each[0] != names.RETRY_AT_MS]
+        # Its key and value are not looked at: those of the next letter are others.
+        failure = frameworks.recognise(headers, topic)
+        new = None if route.aliases else template(route, topic, message.partition(), failure, self._attempt_counter)
         if self._may_keep(*alike):
             self._templates[alike] = new
         return new

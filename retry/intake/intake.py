@@ -109,8 +109,10 @@ class Intake:
         letter, trace, reason = case.letter, case.trace, packed.reason
         to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else case.due_at_ms
-        told = to.letters[shared_fields(case.route, letter, case.plan.name, case.attempt, reason, packed.destination)]
-        told.append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
+        shared = shared_fields(
+            case.route, letter.topic, letter.partition, letter.failure, case.plan.name, case.attempt, reason, packed.destination
+        )
+        to.letters[shared].append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
         to.traces.append(attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched))
         to.decided[case.route.team, "park" if reason else "retry"] += 1

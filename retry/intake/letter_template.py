@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backoff import Policy
-from retry.dead_letters.dead_letter import COPYING, Letter
+from retry.dead_letters.dead_letter import COPYING
+from retry.dead_letters.failure import Failure
 from retry.delay_queue import entry_keys
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import shared_fields
@@ -23,7 +24,7 @@ class LetterTemplate:
       family, exception, cause: of the failure.
       target: the topic that they are retried in.
       copies_timestamp: whether the framework gives them the timestamp of the record that failed.
-      lineage: offset of the record that failed → lineage; None where that needs a closer look.
+      lineage, is_retry: see `AttemptCounter`.
       source: coordinates, offset aside.
       entry_key: (due time, offset) → key.
       shared: what is told of one of them.
@@ -39,6 +40,7 @@ class LetterTemplate:
     policy_name: bytes
     copies_timestamp: bool
     lineage: Callable[[int], int] | None
+    is_retry: bool
     source: bytes
     entry_key: Callable[[int, int], bytes]
     shared: SharedFields
@@ -49,9 +51,10 @@ class LetterTemplate:
         return self.shared._replace(fingerprint=fingerprint.of(self.exception, self.cause, message))
 
 
-def template(route: Route, letter: Letter, attempt_counter: AttemptCounter) -> LetterTemplate | None:
-    """The template of letters like this one; None where each of them needs a closer look."""
-    failure, topic, partition = letter.failure, letter.topic, letter.partition
+def template(
+    route: Route, topic: str, partition: int, failure: Failure, attempt_counter: AttemptCounter
+) -> LetterTemplate | None:
+    """The template of letters of a failure; None where each of them needs a closer look."""
     plan = route.plan_by_names(failure)
     if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.retry_to is None:
         return None
@@ -68,7 +71,8 @@ def template(route: Route, letter: Letter, attempt_counter: AttemptCounter) -> L
         plan.name.encode(),
         failure.family in COPYING,
         attempt_counter.lineages(failure),
+        attempt_counter.is_retry(failure),
         b"%b/%d/" % (topic.encode(), partition),
         entry_keys.keys_of(entry_keys.key_stem(topic, partition), entry_keys.lane(route.team, topic, target)),
-        shared_fields(route, letter, plan.name, 1, None, target),
+        shared_fields(route, topic, partition, failure, plan.name, 1, None, target),
     )

@@ -91,24 +91,33 @@ class AttemptCounter:
         return LetterHistory(attempts.to_header(lineage), number, print_, made, first_ms, False)
 
     def lineages(self, failure: Failure) -> Callable[[int], int] | None:
-        """Offset → lineage of letters about records of one partition; None where `trace` has to look at each of them."""
+        """Offset → lineage of letters about records of one partition; None where the letters do not say which."""
         topic, partition = failure.origin_topic, failure.origin_partition
-        if topic is None or partition is None or topic in self._retry_targets:
+        if topic is None or partition is None:
             return None
         return attempts.lineages_of(self._cluster_id, topic, partition, failure.consumer_group)
 
-    def new(self, topic: str, key: bytes | None, value: bytes | None, lineage: int | None) -> tuple[int, bytes, int] | None:
+    def is_retry(self, failure: Failure) -> bool:
+        """Whether the record that failed may be a retry, so that its coordinates are not those of the original."""
+        return failure.origin_topic in self._retry_targets
+
+    def new(
+        self, topic: str, key: bytes | None, value: bytes | None, lineage: int | None, is_retry: bool
+    ) -> tuple[int, bytes, int] | None:
         """Of a letter without headers of ours: print, id and number, as `trace` has them.
 
         None where it may come back from a send that is on record.
 
         Args:
-          lineage: of the record that failed, by `lineages`; None where the letter has no offset of one.
+          lineage: by `lineages`; None where the letter has no offset of the record that failed.
+          is_retry: by `is_retry`.
         """
-        print_, silent, number = attempts.silent(topic, key, value)
-        if lineage is not None:
-            return (print_, b"%016x" % lineage, lineage) if self._recent.sends(lineage) is None else None
-        return (print_, b"%016x" % silent, number) if self._recent.is_unknown(print_) else None
+        print_, of_payload, number = attempts.silent(topic, key, value)
+        if (lineage is None or is_retry) and not self._recent.is_unknown(print_):
+            return None
+        if lineage is None:
+            return print_, b"%016x" % of_payload, number
+        return None if self._recent.sends(lineage) else (print_, b"%016x" % lineage, lineage)
 
     def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> LetterHistory | None:
         matched = self._matched.get(print_, 0)

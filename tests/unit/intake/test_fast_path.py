@@ -1,8 +1,10 @@
-"""The usual letter's way in is a short cut: what is written is the same, byte for byte, whatever the letters."""
+"""The fast path is a short cut: what is written is the same, byte for byte, whatever the letters and whichever came before."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -10,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.detection_plan import DIALECTS
 from retry.delay_queue.envelopes import Entry
-from retry.intake import attempts
+from retry.intake import attempts, fast_path
 from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
@@ -19,9 +23,11 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.fast_path import FastPath
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
-from retry.record import Headers
+from retry.record import CREATE_TIME, Header, Headers, Record
 from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord
+from tests.bench.letters import SPRING
+from tests.support.mutated_letters import Mutations, as_written
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -33,17 +39,29 @@ teams:
     topics:
       - dead_letters: plain
         retry_to: plain.retry
-        rules: [{exception: '*.Slow', backoff: {kind: constant, delay: 30s}}]
+        rules:
+          - {exception: '*.Slow', backoff: {kind: constant, delay: 30s}}
+          - {cause: '*Refused', park: true}
+          - {stage: '[DPT]*', retry_to: staged.retry}
       - {dead_letters: deaf, retry_to: deaf.retry, group: 'deaf "ones"', honour_retry_at: false}
       - {dead_letters: never, retry_to: never.retry, max_attempts: 0}
       - {dead_letters: ordered, retry_to: ordered.retry, ordered: true}
       - {dead_letters: aliased, retry_to: aliased.retry, aliases: {exception: [why]}}
       - {dead_letters: aged, retry_to: aged.retry, rules: [{age: 1h, park: true}]}
-      - {dead_letters: back.DLT, retry_to: origin, allowed_targets: [back]}
+      - {dead_letters: asks, retry_to: asks.retry, rules: [{exception: 'org.*', message: '17', park: true}]}
+      - {dead_letters: back.DLT, retry_to: origin, allowed_targets: [back, orders]}
+      - {dead_letters: {pattern: 'grouped-(.+)'}, retry_to: '{group}.retry', allowed_targets: [order-service.retry]}
       - {dead_letters: parks, retry_to: parks.retry, rules: [{null_value: true, park: true}]}
       - {dead_letters: cancels, retry_to: cancels.retry, null_value: cancel}
+      - {dead_letters: orders__billing__dlq, retry_to: orders.retry}
 """
-TOPICS = ["plain", "deaf", "never", "ordered", "aliased", "aged", "back.DLT", "parks", "cancels", "nobody's"]
+TOPICS = [
+    "plain", "deaf", "never", "ordered", "aliased", "aged", "asks", "back.DLT", "grouped-one", "parks", "cancels",
+    "orders__billing__dlq", "nobody's",
+]  # fmt: skip
+
+
+AS_WRITTEN = as_written()
 TIMES = [b"", b"soon", None, b"%d" % (NOW_MS + 5_000), b"%d" % (NOW_MS - 5_000), b"9" * 30]
 HEADERS = st.one_of(
     st.tuples(st.just("retry-at-ms"), st.sampled_from(TIMES)),
@@ -70,7 +88,7 @@ def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int,
     return dict.fromkeys(wanted, "source_gone")
 
 
-def intake(recent: RecentLineages, bytes_max: int) -> Intake:
+def intake(recent: RecentLineages, bytes_max: int = 1_000_000) -> Intake:
     registry = registry_of(POLICIES)
     tracer = AttemptCounter(recent, "cluster", registry.retry_targets())
     packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max})
@@ -78,43 +96,159 @@ def intake(recent: RecentLineages, bytes_max: int) -> Intake:
 
 
 def unordered(result: BatchResult) -> list[object]:
-    """What is written, the usual letters of a batch before the others or among them."""
+    """What is written and counted, the letters of the fast path before the others or among them."""
     entries = {shard: sorted((row["key"], row["value"]) for row in rows) for shard, rows in result.entries.items()}
-    told = [letter for row in result.outcomes for letter in outcomes.read(row["value"])]
+    told = sorted(
+        orjson.dumps(letter, option=orjson.OPT_SORT_KEYS) for row in result.outcomes for letter in outcomes.read(row["value"])
+    )
     traces = sorted(trace for row in result.lineages for trace in attempts.unpack(row["value"]))
-    return [entries, sorted(map(orjson.dumps, told)), traces, result.decided, result.families, result.failures, result.came_back]
+    counted = [result.decided, result.families, result.failures, result.came_back, result.back, result.parked]
+    return [entries, told, traces, *counted]
+
+
+class Both:
+    """The same letters through two intakes, of which one has no fast path.
+
+    Attributes:
+      fast_path: that of the other.
+      by_fast_path: letters that took it, by family.
+    """
+
+    def __init__(self, bytes_max: int = 1_000_000) -> None:
+        self._recent = [RecentLineages(1_000), RecentLineages(1_000)]
+        self._fast, self._slow = (intake(recent, bytes_max) for recent in self._recent)
+        self.fast_path, self.by_fast_path = self._fast._fast_path, Counter[str]()
+
+    def hold(self, letters: Sequence[Record], now_ms: int = NOW_MS) -> None:
+        """What both write is the same; both remember it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FastPath, "prepare", self._counting(FastPath.prepare))
+            by_fast = self._fast.prepare(list(letters), now_ms)
+            patch.setattr(FastPath, "prepare", lambda _self, messages, *_: list(messages))
+            by_slow = self._slow.prepare(list(letters), now_ms)
+        assert unordered(by_fast) == unordered(by_slow)
+        # In the same order, which letters that are equal in key and value depend on.
+        for row in by_slow.lineages:
+            for recent in self._recent:
+                recent.fold(row["value"])
+
+    def _counting(self, prepare: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def counted(path: FastPath, messages: list[Any], now_ms: int, result: BatchResult) -> list[Any]:
+            before = Counter(result.families)
+            others = prepare(path, messages, now_ms, result)
+            self.by_fast_path += result.families - before
+            return others
+
+        return counted
 
 
 @given(st.lists(st.lists(LETTERS, max_size=12), max_size=3), st.sampled_from([400, 1_000_000]))
 def test_what_is_written_is_the_same_by_the_short_way_and_by_the_long_one(
     batches: list[list[MemoryRecord]], bytes_max: int
 ) -> None:
-    both = [RecentLineages(100), RecentLineages(100)]
-    short, long = (intake(recent, bytes_max) for recent in both)
-    with pytest.MonkeyPatch.context() as patch:
-        for n, batch in enumerate(batches):
-            now_ms = NOW_MS + n * 60_000
-            by_short = short.prepare(list(batch), now_ms)
-            patch.setattr(FastPath, "template", lambda *_: None)
-            by_long = long.prepare(list(batch), now_ms)
-            patch.undo()
-            assert unordered(by_short) == unordered(by_long)
-            for recent, result in zip(both, (by_short, by_long), strict=True):
-                for row in result.lineages:
-                    recent.fold(row["value"])
+    both = Both(bytes_max)
+    for n, batch in enumerate(batches):
+        both.hold(batch, NOW_MS + n * 60_000)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_letters_of_all_frameworks_are_written_as_by_the_long_way_whatever_came_before(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(fast_path, "_KEPT_BYTES_MAX", chance.choice([0, 100_000, 32 << 20]))
+    mutations = Mutations(chance, [letter for _, letter in AS_WRITTEN], [*TOPICS, *["plain", "back.DLT"] * 3], NOW_MS)
+    both = Both(chance.choice([3_000, 1_000_000]))
+    for n in range(4):
+        letters = [mutations.letter() for _ in range(150)]
+        both.hold(letters + chance.choices(letters, k=20), NOW_MS + n * 60_000)
+    assert both.by_fast_path.total() > 100
+
+
+def test_first_failures_of_all_frameworks_with_headers_take_the_fast_path() -> None:
+    both = Both()
+    for turn in range(2):
+        both.hold([at("plain", 1_000 * turn + n, letter.headers()) for n, (_, letter) in enumerate(AS_WRITTEN)])
+    # These begin where a header of ours is, or where there is no header.
+    assert both.by_fast_path.keys() == {family for family, _ in AS_WRITTEN} - {"own", "etf1", "celery", "dramatiq"}
+
+
+def at(topic: str, offset: int, headers: Headers) -> Record:
+    return Record((topic, 1, offset), b"key", b"%d" % offset, headers, (CREATE_TIME, NOW_MS - 1_000))
+
+
+EXCEPTION, MESSAGE = "kafka_dlt-exception-fqcn", "kafka_dlt-exception-message"
+
+
+def spring(n: int, *more: Header) -> Headers:
+    """Headers of a letter whose trace, message and place are its own."""
+    own = {
+        MESSAGE: b"Listener failed; no answer for order %d" % n,
+        "kafka_dlt-exception-stacktrace": b"a.Failed: no\n\tat step%d(Step.java)\nCaused by: b.Timeout: %d\n\tat c" % (n, n),
+        "kafka_dlt-original-offset": n.to_bytes(8, "big"),
+        "kafka_dlt-original-timestamp": (NOW_MS - n).to_bytes(8, "big"),
+    }
+    return [*[(name, own.get(name, value)) for name, value in SPRING], *more]
+
+
+def test_letters_that_differ_in_trace_number_and_place_share_a_template() -> None:
+    both = Both()
+    both.hold([at("plain", n, spring(n)) for n in range(100)])
+    assert both.by_fast_path == {"spring-kafka": 100}
+    (template,) = both.fast_path._templates.values()
+    assert template is not None
+    assert (template.exception, template.cause) == (str(dict(SPRING)[EXCEPTION], "utf-8"), "b.Timeout")
+    assert len(template.shared_by_message) == len({len(str(n)) for n in range(100)})
+
+
+def test_what_is_kept_is_bounded_whatever_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path, "_KEPT_BYTES_MAX", 100_000)
+    both = Both()
+    path, most = both.fast_path, 100_000 // fast_path._BYTES_EACH + 1
+    for n in range(0, 400, 20):
+        both.hold([at("plain", m, spring(m, (f"x-{m}", b""), (EXCEPTION, b"a.E%d" % m))) for m in range(n, n + 20)])
+        both.hold([at("plain", m, spring(m, (MESSAGE, b"x" * m))) for m in range(1_000 + n, 1_020 + n)])
+        messages = sum(len(template.shared_by_message) for template in path._templates.values() if template)
+        assert len(path._layouts) + len(path._templates) + messages <= most
+    assert both.by_fast_path == {"spring-kafka": 800}
+
+
+@pytest.mark.parametrize("name", ["x" * 3_000, EXCEPTION, MESSAGE])
+def test_what_is_too_long_is_not_kept(name: str) -> None:
+    both = Both()
+    both.hold([at("plain", n, spring(n, (name, b"x" * 3_000))) for n in range(3)])
+    assert both.by_fast_path == {"spring-kafka": 3}
+    layouts, templates = both.fast_path._layouts, both.fast_path._templates
+    messages = [message for template in templates.values() if template for message in template.shared_by_message]
+    assert "xxx" not in f"{layouts.keys()} {templates.keys()} {messages}"
 
 
 def test_a_plain_letter_goes_the_short_way() -> None:
-    usual, result = intake(RecentLineages(100), 1_000_000)._fast_path, BatchResult()
+    path, result = intake(RecentLineages(100))._fast_path, BatchResult()
     plain = MemoryRecord(Entry("plain", b"key", b"value", [("retry-at-ms", b"%d" % NOW_MS)], None, ""), 1, 2, NOW_MS)
     telling = MemoryRecord(Entry("plain", b"key", b"value", [("retry-attempt", b"2")], None, ""), 1, 3, NOW_MS)
-    assert usual.prepare([plain, telling], NOW_MS, result) == [telling]
+    assert path.prepare([plain, telling], NOW_MS, result) == [telling]
     assert len(result.traces) == sum(map(len, result.letters.values())) == 1
 
 
-@pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "back.DLT", "parks", "cancels", "nobody's"])
+@pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "asks", "parks", "cancels", "nobody's"])
 def test_topics_whose_letters_need_a_closer_look_have_no_short_way(topic: str) -> None:
-    assert intake(RecentLineages(100), 1_000_000)._fast_path.template(topic, 0) is None
+    path = intake(RecentLineages(100))._fast_path
+    headers = [("kafka_dlt-exception-fqcn", b"org.Failed")]
+    letters = [at(topic, 1, headers), at(topic, 2, headers)]
+    assert path.prepare(list(letters), NOW_MS, BatchResult()) == letters
+
+
+@pytest.mark.parametrize(("topic", "retry_to"), [("back.DLT", "orders"), ("grouped-one", "order-service.retry")])
+def test_a_target_that_the_letter_names_is_the_same_for_all_that_name_it(topic: str, retry_to: str) -> None:
+    both = Both()
+    both.hold([at(topic, n, spring(n)) for n in range(3)])
+    assert both.by_fast_path == {"spring-kafka": 3}
+    assert {template and template.target for template in both.fast_path._templates.values()} == {retry_to}
+
+
+def test_messages_are_read_alike_in_all_frameworks() -> None:
+    assert {place.read for dialect in DIALECTS for place in dialect.message} == {header_values.message}
 
 
 def test_headers_that_cannot_be_told_are_asked_for_once() -> None:
