@@ -6,6 +6,7 @@ All are total and bounded: names and ids to 512 bytes, messages to 4,096 charact
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _NAME_BYTES_MAX = 512
 _MESSAGE_CHARS_MAX = 4_096
@@ -15,7 +16,7 @@ _TRACE_TRIES_MAX = 16
 _DIGITS_MAX = 19
 _CAUSED_BY = b"\nCaused by: "
 _INNER = b"\n ---> "
-_CLASS = re.compile(rb"[^\s:(]{1,512}(?=[:\r\n]|$)")
+_CLASS = re.compile(rb"[^\s:(]{1,512}(?=[\r\n]|$)")
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -97,8 +98,15 @@ def _last_class(raw: bytes, mark: bytes) -> str | None:
         at = raw.rfind(mark, start, end)
         if at < 0:
             break
-        name_match = _CLASS.match(raw, at + len(mark))
-        if name_match:
-            return name_match[0].decode("utf-8", "replace")
+        begin = at + len(mark)
+        if found := _class(raw[begin : begin + _NAME_BYTES_MAX + 1].partition(b":")[0]):
+            return found
         end = at  # A line of somebody's message, or of a circular reference.
     return None
+
+
+@lru_cache(1_024)
+def _class(text: bytes) -> str | None:
+    """The class at the beginning of what stands before a colon: mostly one of few."""
+    match = _CLASS.match(text)
+    return match[0].decode("utf-8", "replace") if match else None
