@@ -163,9 +163,9 @@ class FastPath:
 
     def _new_template(self, alike: tuple[Any, ...], message: Any) -> LetterTemplate | None:
         topic = message.topic()
-        route, headers = self._registry.route(topic), [each for each in message.headers() or () if each[0] != names.RETRY_AT_MS]
-        # Its key and value are not looked at: those of the next letter are others.
-        failure = frameworks.recognise(headers, topic)
+        route = self._registry.route(topic)
+        # Without its value: that of the next letter is another.
+        failure = frameworks.recognise(message.headers() or (), topic)
         new = None if route.aliases else template(route, topic, message.partition(), failure, self._attempt_counter)
         if self._may_keep(*alike):
             self._templates[alike] = new

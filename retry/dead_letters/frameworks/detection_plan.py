@@ -67,15 +67,20 @@ def _build_plan(names: tuple[str, ...]) -> DetectionPlan | None:
     candidates = [dialect for dialect in DIALECTS if dialect.is_in(present)]
     if not candidates:
         return None
-    at = {name: n for n, name in enumerate(names)}
+    last = {name: n for n, name in enumerate(names)}
     from_end = {name: n for n, name in enumerate(reversed(names))}
-    dialect = max(candidates, key=lambda one: _lateness(one, from_end if one.prepends else at))
-    fields = {field: _found(getattr(dialect, field), names) for field in _FIELDS}
+    dialect = max(candidates, key=lambda one: _lateness(one, from_end if one.prepends else last))
+
+    def found(places: Places) -> tuple[tuple[int, HeaderLocation], ...]:
+        there = (place for place in places if place.header in present)
+        return tuple((len(names) - 1 - from_end[p.header] if p.first else last[p.header], p) for p in there)
+
+    fields = {field: found(getattr(dialect, field)) for field in _FIELDS}
     return DetectionPlan(
         dialect.family,
         dialect.tier,
-        {field: tuple((n, place.read) for n, place in found) for field, found in fields.items() if found},
-        _found(dialect.attempts, names) or _found(libraries.OWN.attempts, names),
+        {field: tuple((n, place.read) for n, place in places) for field, places in fields.items() if places},
+        found(dialect.attempts) or found(libraries.OWN.attempts),
         bool(fields["origin_topic"]),
     )
 
@@ -84,14 +89,6 @@ def _lateness(dialect: Dialect, at: dict[str, int]) -> tuple[int, bool, int]:
     marks = [mark for mark in dialect.marks if mark <= at.keys()]
     # Of marks that need each other the earliest: our own names stand last whenever they were written.
     return dialect.tier, not dialect.prepends, max(min(at[name] for name in mark) for mark in marks)
-
-
-def _found(places: Places, names: tuple[str, ...]) -> tuple[tuple[int, HeaderLocation], ...]:
-    """Those of the places that are there, and where: of duplicates the last, or the first where the family says so."""
-    last = {name: n for n, name in enumerate(names)}
-    return tuple(
-        (names.index(place.header) if place.first else last[place.header], place) for place in places if place.header in last
-    )
 
 
 _cached_plan = lru_cache(4_096)(_build_plan)

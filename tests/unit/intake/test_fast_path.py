@@ -40,9 +40,9 @@ teams:
       - dead_letters: plain
         retry_to: plain.retry
         rules:
-          - {exception: '*.Slow', backoff: {kind: constant, delay: 30s}}
+          - {exception: ['*.Slow', '*.DeserializationException'], backoff: {kind: constant, delay: 30s}}
           - {cause: '*Refused', park: true}
-          - {stage: '[DPT]*', retry_to: staged.retry}
+          - {stage: [VALUE_CONVERTER, pay], retry_to: staged.retry}
       - {dead_letters: deaf, retry_to: deaf.retry, group: 'deaf "ones"', honour_retry_at: false}
       - {dead_letters: never, retry_to: never.retry, max_attempts: 0}
       - {dead_letters: ordered, retry_to: ordered.retry, ordered: true}
@@ -171,6 +171,15 @@ def test_first_failures_of_all_frameworks_with_headers_take_the_fast_path() -> N
         both.hold([at("plain", 1_000 * turn + n, letter.headers()) for n, (_, letter) in enumerate(AS_WRITTEN)])
     # These begin where a header of ours is, or where there is no header.
     assert both.by_fast_path.keys() == {family for family, _ in AS_WRITTEN} - {"own", "etf1", "celery", "dramatiq"}
+
+
+@pytest.mark.parametrize("value", [None, b"", b"7", bytes([0, 0, 0, 7]), b"java.lang.Slow", b"x.Refused", b"VALUE_CONVERTER"])
+def test_letters_that_differ_in_one_header_do_not_get_the_answer_of_another(value: bytes | None) -> None:
+    both = Both()
+    for _, letter in AS_WRITTEN:
+        headers = letter.headers()
+        changed = [[*headers[:n], (name, value), *headers[n + 1 :]] for n, (name, _) in enumerate(headers)]
+        both.hold([at("plain", n, each) for n, each in enumerate([headers, *changed, headers])])
 
 
 def at(topic: str, offset: int, headers: Headers) -> Record:
