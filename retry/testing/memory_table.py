@@ -199,5 +199,8 @@ class MemoryTable:
         self._ahead = UnfoldedChanges()
         return self
 
+    def bulk_load(self, *, on: bool) -> None:
+        """See `Table.bulk_load`; here nothing is put off."""
+
     def close(self) -> None:
         """See `Table.close`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionAborted
 from retry.kafka import client_config, topics
 from retry.kafka.cluster import KafkaCluster
@@ -19,6 +20,10 @@ from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
 from retry.testing.kafka import MemoryCluster, MemoryLog
+from retry.testing.memory_table import MemoryTable
+from retry.worker.shards import restore_queue
+from retry.worker.shards.restore_queue import RestoreQueue
+from retry.worker.shards.shard import Shard
 from tests.support.process import await_that
 from tests.support.topics import create_all
 
@@ -136,6 +141,30 @@ def test_a_follower_tells_records_and_the_end(place: Place) -> None:
     place.wrote(b"3")
     assert read_until(follower, 5) == [b"3"]
     follower.close()
+
+
+def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore_queue, "MANY", 0)
+    place.wrote(b"1")
+    place.wrote(*(b"%d" % n for n in range(2, 9)), partition=1)
+    writer = place.writer("other")
+    place.begun(writer, b"9")
+    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)})
+    queue, unused, values = RestoreQueue(place.log.follower(), place.topic), cast(Any, None), set[bytes | None]()
+    for partition, bounds in place.log.bounds(place.topic, [0, 1]).items():
+        shard = Shard(ChangelogPartition(place.topic, partition), MemoryTable(), unused, bounds.end)
+        queue.begin(partition, shard)
+
+    def came(wanted: set[bytes]) -> bool:
+        values.update(m.value() for found in queue.read(100, _WAIT_S).values() for m in found if m.error() is None)
+        return values >= wanted
+
+    await_that("the first is read as far as it can be", lambda: came({b"1"}))
+    await_that("the second is read, too", lambda: came({b"8"}))
+    assert values == {b"%d" % n for n in range(1, 9)}
+    writer.commit()
+    await_that("the first is read to its end", lambda: came({b"9"}))
+    queue.close()
 
 
 def test_a_follower_begins_where_it_is_told(place: Place) -> None:

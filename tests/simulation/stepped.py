@@ -235,6 +235,10 @@ class SteppedTable:
         """See `Table.superseded`."""
         return _around(self._world, "table superseded", self.table.superseded, rows_max)
 
+    def bulk_load(self, *, on: bool) -> None:
+        """See `Table.bulk_load`."""
+        self.table.bulk_load(on=on)
+
     @property
     def next_offset(self) -> int:
         """See `Table.next_offset`."""

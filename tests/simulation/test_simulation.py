@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from retry.worker.shards import restore, restore_queue
 from tests.simulation.ledger import Violation
 from tests.simulation.pool import Total, run_all
 from tests.simulation.run import run
@@ -49,6 +50,13 @@ def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
 def too_rare(total: Total) -> dict[str, int]:
     """What went wrong so seldom that the runs say little of it."""
     return {kind: total.happened[kind] for kind, least in FAULTS.items() if total.happened[kind] < least * total.seeds // 1_000}
+
+
+def test_every_promise_is_kept_where_each_shard_is_restored_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore_queue, "MANY", 0)
+    monkeypatch.setattr(restore, "_BULK_RECORDS", 0)
+    failed = {seed: result.problem for seed in range(100) if (result := run(seed)).problem}
+    assert failed == {}
 
 
 def test_a_seed_always_goes_the_same_way() -> None:

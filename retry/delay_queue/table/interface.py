@@ -123,6 +123,13 @@ class Table(Protocol):
         """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
         ...
 
+    def bulk_load(self, *, on: bool) -> None:
+        """Whether very many records are being folded, before anything is read: what makes reading fast may be put off.
+
+        What a table holds does not depend on it.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of files and locks; the table can be opened again."""
         ...

@@ -40,6 +40,11 @@ _LAST = b"\xff" * 300
 # A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of
 # thirty tables use up what all of them share, and further writes make one small sorted file after another.
 _ARENA_BYTES = 64 << 10
+# So many sorted files wait to be merged: of a table that is read, and of one that is only being filled.
+_MERGED_FROM, _MERGED_FROM_BULK = 4, 128
+# Writers wait for merging only where so many have gathered. With RocksDB's own numbers, 20 and 36, a table that has just been
+# filled, or is opened again then, would take nothing in until all of it is merged.
+_SLOWED_FROM, _STOPPED_FROM = 256, 384
 # Damage within the first block of this file cuts off what follows; in a longer one a hole could lie between changes.
 _MANIFEST_BYTES = 16 << 10
 # What an operator mends, and no reason to wipe anything.
@@ -155,6 +160,12 @@ class Database:
         with self._errors_translated():
             self._handle.write(batch, _UNLOGGED)
 
+    def bulk_load(self, *, on: bool) -> None:
+        """Put off the merging of sorted files while much is written and little is read; what is left is merged afterwards."""
+        trigger = _MERGED_FROM_BULK if on else _MERGED_FROM
+        with self._errors_translated():
+            self._handle.set_options({"level0_file_num_compaction_trigger": str(trigger)})
+
     def flush(self) -> None:
         """Have on disk what was written until now."""
         with self._errors_translated():
@@ -215,6 +226,9 @@ def _options(memory: Memory) -> Options:
     options.set_write_buffer_size(max(1 << 20, memory.bytes_max // 4))
     options.set_arena_block_size(_ARENA_BYTES)
     options.set_max_open_files(_FILES_MAX)
+    options.set_level_zero_file_num_compaction_trigger(_MERGED_FROM)
+    options.set_level_zero_slowdown_writes_trigger(_SLOWED_FROM)
+    options.set_level_zero_stop_writes_trigger(_STOPPED_FROM)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_keep_log_file_num(2)
     options.set_max_manifest_file_size(_MANIFEST_BYTES)

@@ -39,7 +39,7 @@ class RocksTable:
         self.path, self._identity = path, identity
         self._db = Database(path, memory)
         self._lock = threading.Lock()
-        self._flushed_at_ms = 0
+        self._flushed_at_ms, self._in_bulk = 0, False
         unfolded = UnfoldedChanges()
         try:
             self._state = table_state.read(self._db, identity)
@@ -213,6 +213,12 @@ class RocksTable:
         """See `Table.get`; rows of queues too."""
         row = self._db.get(key)
         return ordered_entries.find(self._db, key) if row is None and key[:1] == bytes([ORDERED]) else row
+
+    def bulk_load(self, *, on: bool) -> None:
+        """See `Table.bulk_load`."""
+        if on != self._in_bulk:
+            self._db.bulk_load(on=on)
+            self._in_bulk = on
 
     def close(self) -> None:
         """See `Table.close`."""

@@ -1,8 +1,9 @@
 """The shards that this worker owns: a member of the table group, which opens, feeds and closes them.
 
-The member only says which partitions are ours; another client follows each from where its table ends. A shard is opened
-outside the rebalance callback. The same way leads back when a shard broke: it is closed, and opened again if the
-partition is still ours. Of partitions that others own copies may be kept current, from which a shard is ready sooner.
+The member only says which partitions are ours; another client follows each from where its table ends, in the order of
+`RestoreQueue`. A shard is opened outside the rebalance callback. The same way leads back when a shard broke: it is closed,
+and opened again if the partition is still ours. Of partitions that others own copies may be kept current, from which a shard
+is ready sooner.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from retry.telemetry.health import HealthProbe
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore_queue import RestoreQueue
 from retry.worker.shards.shard import Shard
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Shards:
         self._touch_tables = clock.Interval(_TOUCH_EVERY_S)
         names = [f"{writer}-{number}" for number in range(AT_ONCE)]
         self.producers = SweepProducers(around.log.writer, names, topic, self._proof)
-        self._follower = around.log.follower()
+        self._followed = RestoreQueue(around.log.follower(), topic)
         self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
 
     def shards(self) -> list[Shard]:
@@ -106,10 +108,11 @@ class Shards:
         self._open_waiting()
         self._stand_by()
         self._touch_idle()
-        found: dict[int, list[Message]] = {}
-        for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
-            found.setdefault(message.partition() or 0, []).append(message)
+        found = self._followed.read(_RECORDS_MAX, _LINGER_S)
         shards = self._standing_by | self._open
+        if not self._followed.is_restoring():
+            for shard in shards.values():
+                shard.restoring.others_are_read()
         return [(shards[p], messages) for p, messages in found.items() if p in shards]
 
     def to_open(self) -> list[int]:
@@ -122,7 +125,9 @@ class Shards:
             return []
         reading = HealthProbe("reading the changelog", (self._turns, self._tries), busy=True)
         refused = [HealthProbe(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
-        return [reading, *refused, *(p for s in [*self.shards(), *self.standing_by()] for p in s.parts())]
+        # Those whose turn has not come stand still, and are not stuck.
+        read = [s for s in [*self.shards(), *self.standing_by()] if not self._followed.waits(s.changelog.partition)]
+        return [reading, *refused, *(part for shard in read for part in shard.parts())]
 
     def _gained(self, gained: list[Partition]) -> None:
         self._to_open |= {partition: 0.0 for _, partition in gained}
@@ -150,7 +155,7 @@ class Shards:
             bounds = self.around.log.bounds(self.topic, missing)
             for partition in sorted(missing):
                 shard = Shard.stand_by(ChangelogPartition(self.topic, partition), self.around, bounds[partition])
-                self._follower.begin(self.topic, partition, shard.table.next_offset)
+                self._followed.begin(partition, shard)
                 self._standing_by[partition] = shard
         except (RetryError, KafkaException, TimeoutError) as error:
             log.warning("cannot stand by yet: %s", error)
@@ -175,7 +180,7 @@ class Shards:
             if shard is None:
                 continue
             if self._standing_by.pop(partition, None) is None:
-                self._follower.begin(self.topic, partition, shard.table.next_offset)
+                self._followed.begin(partition, shard)
             self._open[partition] = shard
             del self._to_open[partition]
 
@@ -200,7 +205,7 @@ class Shards:
         return shard
 
     def _close(self, shard: Shard) -> None:
-        self._follower.end(self.topic, shard.changelog.partition)
+        self._followed.end(shard.changelog.partition)
         shard.close()
 
     def _touch_idle(self) -> None:
@@ -215,4 +220,4 @@ class Shards:
         for shard in self.standing_by():
             self._close(shard)
         self.producers.close()
-        self._follower.close()
+        self._followed.close()

@@ -25,6 +25,9 @@ from retry.kafka.topics import DELETE_RETENTION_MS
 
 log = logging.getLogger(__name__)
 
+# A table that lacks more than so many records is filled in bulk.
+_BULK_RECORDS = 100_000
+
 
 class ShardContext(NamedTuple):
     """What all shards of a process share; batches are bounded by rows and by bytes."""
@@ -72,3 +75,36 @@ def table(changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBou
 def is_within(table: Table, bounds: OffsetBounds) -> bool:
     """Whether the log goes on where a table ends."""
     return table.next_offset == 0 or bounds.start <= table.next_offset <= bounds.end
+
+
+class RestoreProgress:
+    """How far a table is from where its partition ended when the shard was opened; far from it, it is filled in bulk.
+
+    Attributes:
+      end_offset: where that was, undecided records included.
+    """
+
+    def __init__(self, table: Table, end_offset: int) -> None:
+        self._table, self._begun_at, self.end_offset = table, table.next_offset, end_offset
+        self._in_bulk = self.unread() > _BULK_RECORDS
+
+    def unread(self) -> int:
+        """How many offsets are to be read."""
+        return max(0, self.end_offset - self._table.next_offset)
+
+    def share(self) -> float:
+        """How much is read of what was to be read; 1 where that was nothing."""
+        to_read = self.end_offset - self._begun_at
+        return 1.0 - self.unread() / to_read if to_read > 0 else 1.0
+
+    def others_are_read(self) -> None:
+        """No other shard waits to be read: what this one has put off is made up for, once it is read itself."""
+        self._in_bulk = self._in_bulk and self.unread() > 0
+
+    def look(self) -> None:
+        """Before each fold: tell the table whether it is filled in bulk.
+
+        Raises:
+          TableUnreadable: its files are gone.
+        """
+        self._table.bulk_load(on=self._in_bulk)

@@ -26,7 +26,7 @@ from retry.worker.shards.freshness import Freshness
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.progress import SweepProgress
 from retry.worker.shards.requested_moves import RequestedMoves
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import RestoreProgress, ShardContext
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +45,9 @@ class Shard:
     """
 
     def __init__(
-        self,
-        changelog: ChangelogPartition,
-        table: Table,
-        tables: TableDirectory,
-        end_offset: int,
-        stale_ms: int = DELETE_RETENTION_MS // 2,
-        *,
-        owned: bool = True,
-    ) -> None:
+        self, changelog: ChangelogPartition, table: Table, tables: TableDirectory, end_offset: int,
+        stale_ms: int = DELETE_RETENTION_MS // 2, *, owned: bool = True,
+    ) -> None:  # fmt: skip
         self.changelog, self.table, self._tables = changelog, table, tables
         self.trouble, self._freshness, self.progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
         self._begin(end_offset, owned=owned)
@@ -61,7 +55,7 @@ class Shard:
         self._checks = 0
 
     def _begin(self, end_offset: int, *, owned: bool) -> None:
-        self.end_offset, self._begun_at = end_offset, self.table.next_offset
+        self.restoring = RestoreProgress(self.table, end_offset)
         self.moves = RequestedMoves(self.changelog, self.table)
         self.progress.restart()
         self.phase = Phase.STANDBY
@@ -71,7 +65,7 @@ class Shard:
             self._become_ready()
 
     def _become_ready(self) -> None:
-        if self.phase is Phase.RESTORING and self.table.next_offset >= self.end_offset:
+        if self.phase is Phase.RESTORING and not self.restoring.unread():
             self.phase = Phase.READY
             log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
@@ -112,7 +106,7 @@ class Shard:
         with self._sweeping, self._folding:
             if self.phase not in (Phase.READY, Phase.RESTORING):
                 return False
-            self._begin(self.end_offset, owned=False)
+            self._begin(self.restoring.end_offset, owned=False)
             return True
 
     def heard(self, readable: int, at_ms: int) -> None:
@@ -154,6 +148,7 @@ class Shard:
     def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:
         rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
+            self.restoring.look()
             self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
@@ -198,12 +193,11 @@ class Shard:
 
     def to_restore(self) -> int:
         """How many changelog offsets lie between the table and being ready."""
-        return max(0, self.end_offset - self.table.next_offset) if self.phase is Phase.RESTORING else 0
+        return self.restoring.unread() if self.phase is Phase.RESTORING else 0
 
     def restored(self) -> float:
         """How much of what was to be read when it was opened is read; 1 where nothing was."""
-        to_read = self.end_offset - self._begun_at
-        return 1.0 - self.to_restore() / to_read if to_read > 0 else 1.0
+        return self.restoring.share() if self.phase is Phase.RESTORING else 1.0
 
     def touch(self) -> None:
         """Note in the table when it was last seen to be current, so that an idle one does not grow stale."""
