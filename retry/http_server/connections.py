@@ -3,6 +3,7 @@
 - One that does not send its request, or does not read its answer, is closed after some seconds.
 - There are at most so many, far fewer than the process may have files open. One more takes the place of the one that has waited
   for the longest, so a probe gets in whatever else is connected.
+- The head of a request is bounded; what follows a body without being one is passed over.
 """
 
 from __future__ import annotations
@@ -12,27 +13,32 @@ import math
 from email.utils import formatdate
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from retry.clock import wall_ms
+from retry.http_server.joined_writes import JoinedWrites
 
 KEEP_ALIVE_S = 30
 _HEAD_S, _BODY_S, _STALLED_S = 10.0, 30.0, 30.0
 _LOOK_S = 1.0
+# Of the lines of a request before its body; the parser itself keeps whatever comes.
+HEAD_BYTES_MAX = 64 << 10
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
     b"Connection: close\r\n\r\n"
 )
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """One connection, which knows since when it waits for its other side."""
 
     server_state: Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
+        self._head_bytes, self._in_body = 0, False
         self._unsent_bytes, self._moved_s = 0, self.loop.time()
         self._expect_within(_HEAD_S)
         self.server_state.admit(self)
@@ -44,9 +50,27 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.server_state.tell_date(self.config)
         before = self.cycle
+        self._head_bytes += len(data)
         super().data_received(data)
         if self.cycle is not before:
             self._expect_within(_BODY_S)
+        if self._in_body:
+            self._head_bytes = 0
+        elif self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response(f"The head of a request has at most {HEAD_BYTES_MAX} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What comes behind a body as headers is no part of the request that the application was given.
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._head_bytes, self._in_body = 0, False
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         # uvicorn ends the wait for the first byte of the next request; that it then comes to an end is looked after here.
