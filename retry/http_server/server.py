@@ -59,7 +59,7 @@ class HttpServer:
         """
         listening = self._listening or _listen(self._host, self._port)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BUFFER_BYTES)
-        # asyncio does so for what it connects, not for what is accepted: a body waited 40 ms for the client to acknowledge its head.
+        # asyncio does so for what it connects, not for what it accepts: a part of an answer waited 40 ms for the one before it.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = int(listening.getsockname()[1])
         self._server = _Server(self._app, listening, _connections_max(self._share))

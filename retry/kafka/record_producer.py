@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from retry import clock
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
 from retry.kafka.client_config import Config, admin, asking_config
 from retry.kafka.flush import flush
 from retry.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _WITHIN_S = 30.0
 
@@ -49,15 +56,28 @@ def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | 
     return count
 
 
+# No longer: see `retry.kafka.flush`.
 _POLL_S = 0.1
 _LEAVE_S = 5.0
+# What ends each producer at once, a right that is missing say, must not have clients open one for each request.
+_REOPEN_S = 1.0
+
+Settle = Callable[[int | RecordUnwritten], None]
+_Ended = tuple["asyncio.Future[int]", int | RecordUnwritten]
 
 
 class Records:
-    """An idempotent producer; for several threads."""
+    """An idempotent producer; for several threads and event loops.
+
+    Records that are written while others are under way share the next request to the brokers, and an event loop is woken once for
+    all that were acknowledged together. An error that ends the producer for good fails what is under way, and another is opened.
+    """
 
     def __init__(self, config: Config) -> None:
-        self._producer = client_config.producer(config)
+        self._config, self._lock = {**config, "error_cb": self._on_error}, threading.Lock()
+        self._producer = client_config.producer(self._config)
+        self._opened_s, self._fatal = clock.monotonic_s(), ""
+        self._ended: dict[asyncio.AbstractEventLoop, list[_Ended]] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records", daemon=True)
         self._thread.start()
@@ -65,26 +85,94 @@ class Records:
     def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]:
         """Write a record; the future has its offset once all copies have it, or `RecordUnwritten`."""
         done: Future[int] = Future()
+        # Whoever waits may give up; the record is under way all the same.
+        done.set_running_or_notify_cancel()
+        try:
+            self._produce(topic, partition, key, value, partial(_settle, done))
+        except RecordUnwritten as refused:
+            done.set_exception(refused)
+        return done
 
+    async def written(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
+        """Write a record; its offset, once all copies have it.
+
+        Raises:
+          RecordUnwritten: it was refused, or it is not known whether it was written.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+        self._produce(topic, partition, key, value, lambda result: self._ended.setdefault(loop, []).append((done, result)))
+        return await done
+
+    def _produce(self, topic: str, partition: int, key: bytes, value: bytes | None, settle: Settle) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                done.set_result(message.offset() or 0)
+                settle(message.offset() or 0)
             else:
-                done.set_exception(RecordUnwritten(authorization.advice(error, authorization.WRITE, topic=topic)))
+                settle(RecordUnwritten(self._fatal or authorization.advice(error, authorization.WRITE, topic=topic)))
 
-        produce: Any = self._producer.produce
-        try:
-            produce(topic, value, key, partition, delivered)
-        except (BufferError, KafkaException) as error:
-            done.set_exception(RecordUnwritten(str(error)))
-        return done
+        with self._lock:
+            produce: Any = self._producer.produce
+            try:
+                produce(topic, value, key, partition, delivered)
+            except (BufferError, KafkaException) as error:
+                raise RecordUnwritten(self._fatal or str(error)) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Whatever else is told the client mends by itself, and its log says so.
+        if error.fatal():
+            self._fatal = f"the producer ended: {error.str()}"
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(_POLL_S)
+            self._serve(_POLL_S)
+            if self._fatal and clock.monotonic_s() - self._opened_s > _REOPEN_S:
+                self._reopen()
+
+    def _serve(self, within_s: float) -> None:
+        """Tell of what has ended; those that wait in one loop all at once."""
+        try:
+            self._producer.poll(within_s)
+        except KafkaException as error:
+            self._fatal = self._fatal or f"the producer ended: {error}"
+        self._wake()
+
+    def _wake(self) -> None:
+        for loop in list(self._ended):
+            # A loop that is closed has nobody who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle_all, self._ended.pop(loop, []))
+
+    def _reopen(self) -> None:
+        """Fail what is under way, and open another producer."""
+        log.error("%s; what is under way fails, and another is opened", self._fatal)
+        with self._lock:
+            self._producer.purge()
+            self._serve(0)
+            try:
+                self._producer = client_config.producer(self._config)
+            finally:
+                self._opened_s = clock.monotonic_s()
+            self._fatal = ""
 
     def close(self) -> None:
         """Wait a moment for what is under way."""
-        flush(self._producer, _LEAVE_S)
+        deadline = clock.Deadline(_LEAVE_S)
+        while len(self._producer) and not self._fatal and not deadline.passed():
+            clock.pause(_POLL_S / 10)
         self._closing.set()
         self._thread.join()
+
+
+def _settle(done: Future[int] | asyncio.Future[int], result: int | RecordUnwritten) -> None:
+    if isinstance(result, RecordUnwritten):
+        done.set_exception(result)
+    else:
+        done.set_result(result)
+
+
+def _settle_all(ended: Iterable[_Ended]) -> None:
+    for done, result in ended:
+        # Of one whose client is gone nobody waits any more.
+        if not done.done():
+            _settle(done, result)

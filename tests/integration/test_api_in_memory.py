@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,11 +49,9 @@ class Records:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
-    def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]:
-        done: Future[int] = Future()
+    async def written(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
         with ONE_AT_A_TIME:
-            done.set_result(self._log.put(topic, key, value, partition=partition).offset())
-        return done
+            return self._log.put(topic, key, value, partition=partition).offset()
 
 
 class Process:

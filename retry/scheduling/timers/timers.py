@@ -143,7 +143,7 @@ class Timers:
     async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: WaitingTimer | None) -> None:
         partition = entry_keys.shard_of(source.name(timer_id), self._view.shards)
         try:
-            offset = await asyncio.wrap_future(self._records.write(self._topic, partition, key, envelope))
+            offset = await self._records.written(self._topic, partition, key, envelope)
         except RecordUnwritten:
             headers = {"Retry-After": "1"}
             detail = "it is not known whether this was taken in; ask again with the same idempotency key"
