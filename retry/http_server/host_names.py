@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
@@ -57,6 +58,7 @@ def _host(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
 
 
+@lru_cache(1_000)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

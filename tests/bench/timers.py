@@ -1,23 +1,22 @@
-"""`make load`: timers made and fired in a second, by one API and one worker, beside a broker and hosts that are called."""
+"""`make load`: timers made and fired in a second, by one API and one worker, beside a broker and hosts that are called.
+
+All of it shares the machine: what the client alone can do is printed first, and is to be well above what is measured.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import tempfile
 from pathlib import Path
 
-import aiohttp
-
-from retry.clock import monotonic_s, wall_ms
+from retry.clock import wall_ms
 from retry.kafka.local_broker import LocalBroker
+from tests.bench.http_load import LoadHost, make
 from tests.support.deployment import Deployment
-from tests.support.hosts import Host
 from tests.support.process import await_that
 from tests.support.timers import Api
 
-_CONNECTIONS = 32
+_CONNECTIONS = 64
 _SETTINGS = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALLS_PER_HOST": "64", "RETRY_API_REQUESTS_PER_S": "0"}
 
 
@@ -41,45 +40,33 @@ def load(deployment: Deployment, timers: int, count: int) -> None:
     Raises:
       AssertionError: not all were made, or not all were called in ten minutes.
     """
+    with LoadHost() as alone:
+        seconds, _ = make(f"{alone.url}/timers", timers, _CONNECTIONS, 0, [alone.url])
+        print(f"client: {timers / seconds:,.0f} requests/s, where a host answers at once")
     worker, api = deployment.worker("a").start(), Api(deployment).start()
     worker.await_ready()
-    hosts = [Host().__enter__() for _ in range(count)]
-    due_ms = wall_ms() + max(10_000, timers * 3)
-    took_s, slowest = asyncio.run(_made(api.process.port(), [host.url for host in hosts], timers, due_ms))
+    hosts = [LoadHost().__enter__() for _ in range(count)]
+    try:
+        _measure(f"http://127.0.0.1:{api.process.port()}/timers", hosts, timers)
+        await_that("all is written down", lambda: worker.metric("retry_webhooks_total") >= timers, 60.0)
+    finally:
+        for host in hosts:
+            host.__exit__(None, None, None)
+
+
+def _measure(url: str, hosts: list[LoadHost], timers: int) -> None:
+    due_ms = wall_ms() + max(10_000, timers)
+    took_s, slowest_s = make(url, timers, _CONNECTIONS, due_ms, [host.url for host in hosts])
     late_ms = wall_ms() - due_ms
-    print(f"made:  {timers / took_s:,.0f} timers/s over {_CONNECTIONS} connections, p99 of an answer {slowest * 1_000:.0f} ms")
+    print(f"made:  {timers / took_s:,.0f} timers/s over {_CONNECTIONS} connections, p99 of an answer {slowest_s * 1_000:.0f} ms")
     if late_ms > 0:
         print(f"       they were due {late_ms} ms before the last was made: give more time by fewer timers")
-    await_that("all are called", lambda: sum(len(host.calls) for host in hosts) >= timers, 600.0)
-    calls = sorted(call.at_ms for host in hosts for call in host.calls)
-    ids = {call.headers["webhook-id"] for host in hosts for call in host.calls}
-    fired_s = (calls[-1] - due_ms) / 1_000
-    print(f"fired: {timers / fired_s:,.0f} timers/s, all due in one moment")
+    await_that("they are due", lambda: wall_ms() >= due_ms)
+    await_that("all are called", lambda: sum(host.count() for host in hosts) >= timers, 600.0)
+    calls = sorted(call for host in hosts for call in host.calls())
+    ids = {id_ for _, id_ in calls}
+    print(f"fired: {timers / ((calls[-1][0] - due_ms) / 1_000):,.0f} timers/s, all due in one moment")
     print(f"       {len(ids):,} of {timers:,} were called, {len(calls) - len(ids)} more than once")
-    await_that("all is written down", lambda: worker.metric("retry_webhooks_total") >= timers, 60.0)
-    for host in hosts:
-        host.__exit__(None, None, None)
-
-
-async def _made(port: int, urls: list[str], timers: int, due_ms: int) -> tuple[float, float]:
-    """Seconds for all of them, and the 99th percentile of seconds for one."""
-    left, took = iter(range(timers)), list[float]()
-    connector = aiohttp.TCPConnector(limit=_CONNECTIONS)
-    async with aiohttp.ClientSession(connector=connector) as session:
-
-        async def one_after_another() -> None:
-            for n in left:
-                wish = {"url": f"{urls[n % len(urls)]}/{n}", "at": due_ms, "body": {"n": n}}
-                began_s = monotonic_s()
-                async with session.post(f"http://127.0.0.1:{port}/timers", json=wish) as answer:
-                    body = await answer.read()
-                    if answer.status != 201:
-                        raise AssertionError(json.loads(body))
-                took.append(monotonic_s() - began_s)
-
-        began_s = monotonic_s()
-        await asyncio.gather(*(one_after_another() for _ in range(_CONNECTIONS)))
-        return monotonic_s() - began_s, sorted(took)[len(took) * 99 // 100]
 
 
 if __name__ == "__main__":

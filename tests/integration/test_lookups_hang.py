@@ -63,7 +63,7 @@ class World:
         self.lookups = Lookups(lookup_s=lookup_s)
         client = WebhookClient(SsrfGuard(listed("127.0.0.0/8"), self.lookups.addresses), list)
         limits = Limits(512, 32, int(LONG_S * 1_000))
-        self.calls = WebhooksInFlight(client.call, limits, self.names, self.told.extend, self.lookups.crowded)
+        self.calls = WebhooksInFlight(client.call, limits, self.names, self.told.extend, self.lookups.crowded, client.close)
 
     def put(self, team: str, timer_id: str, origin: str) -> None:
         call = Call(f"{origin}/{timer_id}", "POST", timer_id, 1, "", int(LONG_S * 1_000))

@@ -29,7 +29,10 @@ def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, 
     async def one() -> Answer:
         client = WebhookClient(SsrfGuard(listed(allow), lookup), lambda: [SECRET], trust)
         wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, "team": "t", **request}
-        return await client.call(HttpRequest(url=url, **wanted))  # type: ignore[arg-type]
+        try:
+            return await client.call(HttpRequest(url=url, **wanted))  # type: ignore[arg-type]
+        finally:
+            await client.close()
 
     return asyncio.run(one())
 

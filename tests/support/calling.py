@@ -39,6 +39,7 @@ async def _main(good: str, bad: str, times: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     *answers, last = await asyncio.gather(*(call(bad) for _ in range(times)), call(good))
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    await client.close()
     print(json.dumps([_told([*first, last]), _told(answers), grown_kib << 10]))
 
 

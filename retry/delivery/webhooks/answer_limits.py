@@ -1,13 +1,12 @@
 """What a host may send in answer to one call beside the body: bounded, whatever it consists of.
 
 aiohttp bounds a line, a header and how many of them there are. It does not bound what they come to together, answers that only
-announce another (1xx), or what surrounds the chunks of a body. A connection is for one call, so its bytes can be counted.
+announce another (1xx), or what surrounds the chunks of a body. A connection has one call at a time, so its bytes can be counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from aiohttp import ClientError, TCPConnector
@@ -27,26 +26,55 @@ class AnswerTooLarge(ClientError):
 
 
 class Connector(TCPConnector):
-    """Makes connections whose answers are bounded."""
+    """Makes connections whose answers are bounded; one at a time.
+
+    Attributes:
+      protocol: of the connection that was made last.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = partial(_Bounded, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+        self.protocol: BoundedAnswers | None = None
+        self._factory = self._made  # type: ignore[assignment]
+
+    def _made(self) -> BoundedAnswers:
+        self.protocol = BoundedAnswers(asyncio.get_running_loop())
+        return self.protocol
 
 
-class _Bounded(ResponseHandler):
+class BoundedAnswers(ResponseHandler):
+    """What comes through one connection.
+
+    Attributes:
+      came_bytes: since the last request.
+      resting: whether nobody has asked for anything.
+    """
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._came_bytes = 0
+        self.came_bytes, self.resting = 0, False
+
+    def address(self) -> str | None:
+        """The IP address of the other side, while it is connected."""
+        return None if self.transport is None else str(self.transport.get_extra_info("peername")[0]).partition("%")[0]
+
+    def set_response_params(self, **parameters: Any) -> None:
+        # A request is about to be sent: what is counted is the answer to that.
+        self.came_bytes, self._payload = 0, None
+        super().set_response_params(**parameters)
 
     def data_received(self, data: bytes) -> None:
+        if self.resting and data:
+            # An answer to nobody must not be taken for that to the next call.
+            self.abort()
+            return
         # No data at all means that the payload asks for what was left over.
         for at in range(0, max(1, len(data)), _PART_BYTES):
             part = data[at : at + _PART_BYTES]
-            self._came_bytes += len(part)
+            self.came_bytes += len(part)
             super().data_received(part)
             body_bytes = 0 if self._payload is None else self._payload.total_bytes
-            if self._came_bytes - body_bytes > BESIDE_BODY_BYTES_MAX or len(self._buffer) > _UNREAD_MAX:
+            if self.came_bytes - body_bytes > BESIDE_BODY_BYTES_MAX or len(self._buffer) > _UNREAD_MAX:
                 self._refuse()
             if self.transport is None:
                 return

@@ -204,12 +204,8 @@ def _begin_lane(
     prefix, lane = of
     passed = sum(key.startswith(prefix) for key in pending)
     allowed = gate.take(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
-    begun = 0
-    for key, envelope in table.due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []:
-        if key in pending:
-            continue
-        if not calls.begin(partition, key, envelopes.decode_named(envelope)):
-            break
-        begun += 1
+    due = table.due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []
+    free = [(key, envelopes.decode_named(envelope)) for key, envelope in due if key not in pending]
+    begun = calls.begin(partition, free[:allowed])
     if begun < allowed:
         gate.give_back(lane, allowed - begun)

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from functools import lru_cache
 from ipaddress import ip_address
 
 from retry.errors import LookupsBusy
@@ -96,6 +97,7 @@ def _resolved(host: str) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+@lru_cache(10_000)
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)

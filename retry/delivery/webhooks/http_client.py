@@ -1,8 +1,7 @@
 """One call, with one deadline over lookup, connection, request and answer. Whatever a host does, the call ends and says how.
 
-Each call has a connection of its own: it goes to the addresses that were vetted for it, and what a host leaves behind in one
-connection cannot be taken for the answer to another call. Nothing is decompressed, no redirect followed, no cookie kept, and
-no proxy taken from the environment.
+A call goes to the addresses that were vetted for it, through a connection of its own or one that `connection_pool` has kept.
+Nothing is decompressed, no redirect followed, no cookie kept, and no proxy taken from the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import NamedTuple
 import aiohttp
 
 from retry import clock
-from retry.delivery.webhooks.answer_limits import AnswerTooLarge, Connector
+from retry.delivery.webhooks.answer_limits import AnswerTooLarge
+from retry.delivery.webhooks.connection_pool import ConnectionPool, HostConnection
 from retry.delivery.webhooks.response import Answer, retry_after_ms
 from retry.delivery.webhooks.ssrf_guard import ResolvedHost, SsrfGuard
 from retry.delivery.webhooks.standard_webhooks import signed
@@ -58,7 +58,7 @@ class WebhookClient:
 
     def __init__(self, guard: SsrfGuard, secrets: CurrentSecrets, trust: ssl.SSLContext | None = None) -> None:
         self._guard, self._secrets = guard, secrets
-        self._trust = trust or ssl.create_default_context()
+        self._pool = ConnectionPool(trust or ssl.create_default_context())
 
     async def call(self, request: HttpRequest) -> Answer:
         """Call once. Every failure of a call that has begun is an answer.
@@ -76,22 +76,39 @@ class WebhookClient:
         return answer._replace(took_ms=int((clock.monotonic_s() - began_s) * 1_000))
 
     async def _called(self, vetted: ResolvedHost, request: HttpRequest) -> Answer:
+        kept = self._pool.take(vetted, request.team)
+        if kept is not None:
+            try:
+                return await self._exchanged(kept, vetted, request)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, ConnectionError) as error:
+                # The host may have closed it while nobody asked: that says nothing of the call.
+                if not kept.is_unanswered():
+                    raise
+                log.debug("%s: a kept connection was closed: %r", request.id, error)
+        return await self._exchanged(self._pool.make(vetted, request.team), vetted, request)
+
+    async def _exchanged(self, connection: HostConnection, vetted: ResolvedHost, request: HttpRequest) -> Answer:
         now_ms = clock.wall_ms()
         headers = {"User-Agent": _USER_AGENT, **request.headers}
         headers |= signed(self._secrets(), request.id, now_ms // 1_000, request.body)
-        connector = Connector(resolver=vetted.resolver(), use_dns_cache=False, force_close=True, ssl=self._trust)
-        async with aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None),
-            auto_decompress=False, trust_env=False,
-        ) as session:  # fmt: skip
-            response = await session.request(
+        try:
+            response = await connection.session.request(
                 request.method, vetted.url, headers=headers, data=request.body or None, allow_redirects=False
             )
             try:
-                return await _read(response, now_ms)
+                answer = await _read(response, now_ms)
             finally:
                 # Not released: that would read what is left.
                 response.close()
+        except BaseException:
+            self._pool.drop(connection)
+            raise
+        self._pool.keep(connection)
+        return answer
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        await self._pool.close()
 
 
 async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:

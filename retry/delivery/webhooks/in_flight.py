@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from retry import clock
@@ -58,12 +58,14 @@ class WebhooksInFlight:
       call: makes one; on the loop of a thread of its own.
       crowded: whether a host's name cannot be looked up for a team just now.
       report: is given what came of calls, once that is committed.
+      end: lets go of what `call` keeps from one to the next; on the same loop.
     """
 
     def __init__(
-        self, call: SendRequest, limits: Limits, names: TopicNames, report: Callable[[list[Called]], None], crowded: Crowded
-    ) -> None:
-        self._call, self._limits, self.names, self.report = call, limits, names, report
+        self, call: SendRequest, limits: Limits, names: TopicNames, report: Callable[[list[Called]], None], crowded: Crowded,
+        end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
+        self._call, self._end, self._limits, self.names, self.report = call, end, limits, names, report
         self._crowded, self._lock = crowded, threading.Lock()
         self._hosts = HostCircuitBreakers()
         self._in_flight: dict[int, set[bytes]] = {}
@@ -71,6 +73,7 @@ class WebhooksInFlight:
         self._of_team: Counter[str] = Counter()
         self._answered: dict[int, dict[bytes, Answered]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
 
     def why_not(self, team: str, host: str, now_ms: int) -> str | None:
@@ -100,19 +103,29 @@ class WebhooksInFlight:
         with self._lock:
             return {*self._in_flight.get(partition, ()), *self._answered.get(partition, ())}
 
-    def begin(self, partition: int, key: bytes, entry: Named) -> bool:
-        """Begin a call; False where there is no more room."""
-        host, now_ms = entry.destination, clock.wall_ms()
+    def begin(self, partition: int, entries: Sequence[tuple[bytes, Named]]) -> int:
+        """Begin calls of one team to one host, as long as there is room; how many were begun."""
+        begun, now_ms = 0, clock.wall_ms()
         with self._lock:
-            if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(entry.team, host) < 1:
-                return False
-            self._hosts.began(host)
-            self._in_flight.setdefault(partition, set()).add(key)
-            self._of_host[host] += 1
-            self._of_team[entry.team] += 1
-            loop = self._running_loop()
-        asyncio.run_coroutine_threadsafe(self._run(partition, key, entry), loop)
-        return True
+            for key, entry in entries:
+                host, team = entry.destination, entry.team
+                if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(team, host) < 1:
+                    break
+                self._hosts.began(host)
+                self._in_flight.setdefault(partition, set()).add(key)
+                self._of_host[host] += 1
+                self._of_team[team] += 1
+                begun += 1
+            if begun:
+                # One for all: to wake the loop costs as much as a call's request.
+                self._running_loop().call_soon_threadsafe(self._start, partition, entries[:begun])
+        return begun
+
+    def _start(self, partition: int, entries: Iterable[tuple[bytes, Named]]) -> None:
+        for key, entry in entries:
+            task = asyncio.ensure_future(self._run(partition, key, entry))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _run(self, partition: int, key: bytes, entry: Named) -> None:
         answer: Answer | None = None
@@ -177,7 +190,7 @@ class WebhooksInFlight:
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(_cancel_tasks(), loop).result(_END_S)
+            asyncio.run_coroutine_threadsafe(_cancel_tasks(self._end), loop).result(_END_S)
             loop.call_soon_threadsafe(loop.stop)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -187,11 +200,13 @@ class WebhooksInFlight:
         return self._loop
 
 
-async def _cancel_tasks() -> None:
+async def _cancel_tasks(end: Callable[[], Awaitable[None]] | None) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    if end is not None:
+        await end()
 
 
 def _request(entry: Named, timeout_ms: int) -> HttpRequest:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from ipaddress import IPv4Network as IPv4Net
 
@@ -30,7 +31,8 @@ _DENIED = [
 ]
 
 
-def allowed(text: str, listed: Iterable[Network] = ()) -> bool:
+@lru_cache(10_000)
+def allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
     """Whether an address may be called.
 
     Args:

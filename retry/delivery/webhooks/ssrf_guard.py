@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
@@ -106,9 +107,16 @@ class SsrfGuard:
     def _is_listed(self, host: str, addresses: Iterable[str]) -> bool:
         if host.rstrip(".").lower() in self._allow.hosts:
             return True
-        return all(is_listed(reached(ip_address(a.partition("%")[0])), self._allow.networks) for a in addresses)
+        return all(_is_listed(address, self._allow.networks) for address in addresses)
 
 
+@lru_cache(10_000)
+def _is_listed(address: str, networks: tuple[Network, ...]) -> bool:
+    return is_listed(reached(ip_address(address.partition("%")[0])), networks)
+
+
+# A request for a timer is checked, and then its host is vetted.
+@lru_cache(1_000)
 def well_formed(url: str) -> URL:
     """The URL, if every reader of it would call the same host.
 

@@ -43,6 +43,8 @@ _SECURITY_HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
 }
 
+_ENCODED_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _SECURITY_HEADERS.items()]
+
 Handler = Callable[[Request, str], Awaitable[Response]]
 
 
@@ -176,7 +178,9 @@ async def _body(request: Request) -> bytes:
 
 
 def _json(fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(fields), status, {**_SECURITY_HEADERS, **(headers or {})}, "application/json")
+    response = Response(orjson.dumps(fields), status, headers, "application/json")
+    response.raw_headers += _ENCODED_SECURITY_HEADERS
+    return response
 
 
 def _problem(problem: Problem) -> Response:

@@ -28,6 +28,9 @@ from retry.worker import acls, insecure_settings
 
 # Connections are what this process is for; a worker needs most of its files for tables and calls.
 _SHARE_OF_FILES = 4
+# What this process writes it shows at once, so what is read may come a tenth of a second later: otherwise the brokers would send
+# as many answers as timers are made.
+_READING = {"fetch.min.bytes": 64 << 10}
 
 
 def run(settings: Settings) -> None:
@@ -68,7 +71,7 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described]) 
     )  # fmt: skip
     bounds = _bounds(admin, names.changelog, changelog.partitions)
     recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in _bounds(admin, names.calls, calls.partitions).items()}
-    follower = KafkaPartitionReader(client_config.reader_config(settings))
+    follower = KafkaPartitionReader({**_READING, **client_config.reader_config(settings)})
     return View(follower, tables, names.changelog, names.calls, bounds, recent)
 
 

@@ -25,6 +25,7 @@ HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10
 AHEAD_MS_MAX = 10 * 366 * 86_400_000
 KEY_CHARACTERS_MAX = 255
 _TIMEOUT_MS_MAX = 600_000
+_USUAL_POLICY = "{}"
 _METHODS = ("POST", "PUT", "PATCH", "DELETE", "GET")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]*")
@@ -142,7 +143,9 @@ def _timeout_ms(request: TimerBody) -> int:
 
 
 def _policy(request: TimerBody) -> str:
-    policy = request.policy or {}
+    policy = request.policy
+    if not policy:
+        return _USUAL_POLICY
     try:
         parsed(policy)
     except PolicyInvalid as error:

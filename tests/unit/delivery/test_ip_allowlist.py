@@ -32,7 +32,7 @@ def test_public_addresses_are_called(address: str) -> None:
 
 
 def test_a_listed_network_is_called_however_its_addresses_are_written() -> None:
-    listed = [ip_network("10.1.0.0/16"), ip_network("fd00:1::/32")]
+    listed = (ip_network("10.1.0.0/16"), ip_network("fd00:1::/32"))
     assert allowed("10.1.2.3", listed)
     assert allowed("::ffff:10.1.2.3", listed)
     assert allowed("fd00:1::5", listed)
