@@ -156,6 +156,7 @@ def name_in(origin: str) -> str:
     return origin.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
+@lru_cache(10_000)
 def _check_host(host: str) -> None:
     if ":" in host or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         # What ends in a number is an address; only the usual way to write one is understood alike by everybody.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -94,7 +95,8 @@ class Web:
 
     def _team(self, request: Request) -> str:
         if self._tokens is None:
-            if request.url.hostname not in _LOOPBACK_NAMES:
+            host = request.headers.get("host")
+            if not (_names_loopback(host) if host else request.url.hostname in _LOOPBACK_NAMES):
                 raise Problem(HTTPStatus.BAD_REQUEST, "without tokens this is for loopback: ask localhost or 127.0.0.1")
             return _LOOPBACK_TEAM
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -166,6 +168,11 @@ class Web:
 
     async def _failed(self, _request: Request, _error: Exception) -> Response:
         return _problem(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of the service, which its log shows; ask again later"))
+
+
+@lru_cache(1_000)
+def _names_loopback(host: str) -> bool:
+    return URL(scope={"path": "/", "headers": [(b"host", host.encode("latin-1"))]}).hostname in _LOOPBACK_NAMES
 
 
 async def _body(request: Request) -> bytes:
