@@ -229,3 +229,52 @@ def test_garbage_and_uploads_that_end_early_are_not_worth_a_line_of_log(caplog: 
             pass
         assert b" 200 " in answer(connect(GET))
     assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []
+
+
+def test_an_answer_on_a_connection_that_is_kept_waits_for_no_acknowledgement() -> None:
+    with serving() as (_, connect, http):
+        connect(GET.replace(b"Connection: close\r\n", b""))
+        assert http._server
+        await_that("it is connected", lambda: http._server.server_state.connections)  # type: ignore[union-attr]
+        (connection,) = http._server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("sent", [
+    b"GET /" + b"x" * 100_000, GET[:-2] + b"X: " + b"x" * 100_000, GET[:-2] + b"X: y\r\n" * 20_000,
+], ids=["path", "header", "headers"])  # fmt: skip
+def test_a_head_without_end_is_refused_before_it_costs_memory(sent: bytes) -> None:
+    with serving() as (_, connect, _):
+        got = answer(connect(sent))
+        assert got.startswith(b"HTTP/1.1 400 ")
+        assert got.count(b"HTTP/1.1") == 1
+        assert b" 200 " in answer(connect(GET))
+
+
+def test_a_body_is_not_a_head_and_each_request_of_a_connection_may_have_as_large_a_head() -> None:
+    large = GET.replace(b"Connection: close\r\n", b"X: " + b"x" * 40_000 + b"\r\n")
+    with serving() as (_, connect, _):
+        client = connect(UPLOAD + b"Connection: close\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000)
+        assert answer(client).endswith(b"300000")
+        client = connect()
+        for _ in range(4):
+            client.sendall(large)
+            assert answer(client).endswith(b"here")
+
+
+def test_headers_behind_a_body_are_passed_over() -> None:
+    chunked = UPLOAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
+    with serving() as (_, connect, _):
+        assert answer(connect(chunked + b"X: y\r\n" * 20_000 + b"\r\n")).endswith(b"3")
+
+
+def test_requests_that_come_together_are_answered_in_their_order() -> None:
+    kept = GET.replace(b"Connection: close\r\n", b"")
+    with serving() as (_, connect, _):
+        client = connect(kept + UPLOAD + b"Content-Length: 2\r\n\r\nxx" + GET)
+        received = b""
+        while part := client.recv(65_536):
+            received += part
+        assert [each[:3] for each in received.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 3
+        assert received.endswith(b"here")

@@ -78,16 +78,22 @@ async def reset(_call: Call, writer: asyncio.StreamWriter) -> None:
 class Host:
     """A server on loopback; `behave` may be changed at any time.
 
+    Args:
+      keeps: whether a connection stays open for the next request; else it ends with the answer.
+
     Attributes:
       calls: what it was sent, in order.
+      connections: how many were made.
       server_names: what TLS clients asked for.
     """
 
-    def __init__(self, behave: Behaviour = ok, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
-        self.behave, self._tls, self.address = behave, tls, address
+    def __init__(self, behave: Behaviour = ok, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1", port: int = 0,
+                 *, keeps: bool = False) -> None:  # fmt: skip
+        self.behave, self._tls, self.address, self._keeps = behave, tls, address, keeps
+        self.connections = 0
         self.calls: list[Call] = []
         self.server_names: list[str | None] = []
-        self.port = 0
+        self.port = port
         self._open: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="host", daemon=True)
@@ -97,7 +103,7 @@ class Host:
             self._tls.sni_callback = lambda _socket, name, _context: self.server_names.append(name)
         self._thread.start()
         server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._serve, self.address, 0, ssl=self._tls), self._loop
+            asyncio.start_server(self._serve, self.address, self.port, ssl=self._tls), self._loop
         ).result(_CLOSE_S)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
@@ -122,12 +128,16 @@ class Host:
         task = asyncio.current_task()
         assert task
         self._open.add(task)
+        self.connections += 1
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                call = await _read(reader)
-                self.calls.append(call)
-                await self.behave(call, writer)
-                await writer.drain()
+                while True:
+                    call = await _read(reader)
+                    self.calls.append(call)
+                    await self.behave(call, writer)
+                    await writer.drain()
+                    if not self._keeps or writer.is_closing():
+                        break
         finally:
             self._open.discard(task)
             writer.close()

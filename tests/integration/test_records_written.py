@@ -1,0 +1,81 @@
+"""Single records on real brokers: one of a group is refused, the broker is away, and a missing right ends the producer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from retry.errors import RecordUnwritten
+from retry.kafka import client_config
+from retry.kafka.local_broker import LocalBroker
+from retry.kafka.record_producer import Records
+from retry.settings import Settings
+from tests.support.process import await_that
+from tests.support.reading import QUIET, admin
+from tests.support.secured import Right, SecuredBroker
+from tests.support.topics import create
+
+TOPIC = "records-written.changelog"
+
+
+def config(bootstrap_servers: str, **properties: object) -> dict[str, object]:
+    settings = Settings(bootstrap_servers=bootstrap_servers, app_id="records-written")
+    return {**client_config.records_config(settings), "logger": QUIET, **properties}
+
+
+def written(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:
+    """What was told of records that were written at one time."""
+
+    async def run() -> list[int | BaseException]:
+        told = (records.written(TOPIC, 0, b"%d" % n, value) for n, value in enumerate(values))
+        return await asyncio.gather(*told, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_the_broker_refuses_one_record_of_a_group_and_the_others_are_acknowledged(broker: LocalBroker) -> None:
+    create(admin(broker.bootstrap_servers), TOPIC, 1, {"max.message.bytes": "2000"})
+    records = Records(config(broker.bootstrap_servers, **{"compression.type": "none"}))
+    try:
+        # One that comes to a broker with others is refused with them: here each is a batch of its own, for want of room.
+        told = written(records, [b"v" * 1_500, b"v" * 3_000, b"v" * 1_500])
+        assert [type(each) for each in told] == [int, RecordUnwritten, int]
+        assert all(isinstance(each, int) for each in written(records, [b"v"] * 50))
+    finally:
+        records.close()
+
+
+def test_while_the_broker_is_away_each_request_fails_and_later_ones_are_written(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "broker") as away:
+        create(admin(away.bootstrap_servers), TOPIC, 1)
+        records = Records(config(away.bootstrap_servers, **{"delivery.timeout.ms": 1_000}))
+        try:
+            assert [type(each) for each in written(records, [b"v"] * 3)] == [int] * 3
+            away.kill()
+            assert [type(each) for each in written(records, [b"v"] * 3)] == [RecordUnwritten] * 3
+            away.start()
+            await_that("records are written again", lambda: [type(each) for each in written(records, [b"v"])] == [int])
+        finally:
+            records.close()
+
+
+@pytest.mark.check
+def test_a_producer_that_the_brokers_end_for_good_fails_its_requests_and_another_writes_those_that_follow(
+    secured: SecuredBroker,
+) -> None:
+    create(secured.admin, TOPIC, 1)
+    secured.add_user("maker", "maker's own")
+    right = Right("User:maker", "topic", TOPIC, "write")
+    records = Records(config(secured.bootstrap_servers, **secured.client("maker", "maker's own")))
+    try:
+        # Without a right to write anywhere there is no id for an idempotent producer, which is an error for good.
+        (told,) = written(records, [b"v"])
+        assert isinstance(told, RecordUnwritten)
+        secured.grant([right])
+        await_that("another writes", lambda: isinstance(written(records, [b"v"])[0], int))
+    finally:
+        records.close()
+        secured.withdraw([right])
