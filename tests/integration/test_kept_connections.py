@@ -246,3 +246,25 @@ def _once(behave: Behaviour, then: Behaviour) -> Behaviour:
         await (left.pop() if left else then)(call, writer)
 
     return answer
+
+
+def test_2_16_a_host_that_does_not_read_what_it_is_sent_leaves_no_connection_behind() -> None:
+    """Its answer comes before it has read the request: what is left of that is not waited for."""
+    left = list[asyncio.StreamWriter]()
+
+    async def answer_at_once(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left.append(writer)
+        writer.write(b"HTTP/1.1 500 Told\r\nContent-Length: 0\r\n\r\n")
+
+    async def run() -> None:
+        deaf = await asyncio.start_server(answer_at_once, "127.0.0.1", 0, limit=1)
+        url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/"
+        client = WebhookClient(SsrfGuard(listed("127.0.0.0/8")), list)
+        answer = await client.call(HttpRequest("id", "POST", url, {}, b"x" * 20_000_000, PATIENCE_S, "t"))
+        assert (answer.error, answer.status) == ("500", 500)
+        async with asyncio.timeout(PATIENCE_S):
+            await client.close()
+        deaf.close()
+        left[0].transport.abort()
+
+    asyncio.run(run())

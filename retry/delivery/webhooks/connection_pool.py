@@ -51,6 +51,11 @@ class HostConnection:
         protocol = self._connector.protocol
         return protocol is not None and protocol.is_connected() and not protocol.should_close
 
+    def abort(self) -> None:
+        """End it, whatever it has still to send."""
+        if self._connector.protocol is not None:
+            self._connector.protocol.abort()
+
     def rest(self, *, resting: bool) -> None:
         """Nothing may come while it is kept."""
         if self._connector.protocol is not None:
@@ -95,7 +100,8 @@ class ConnectionPool:
             self._looking = connection._loop.call_later(_KEPT_S, self._look)
 
     def drop(self, connection: HostConnection) -> None:
-        """Close it."""
+        """Close it, without waiting for a host that does not read what it was sent."""
+        connection.abort()
         closing = asyncio.ensure_future(connection.session.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

@@ -190,23 +190,21 @@ class WebhooksInFlight:
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(_cancel_tasks(self._end), loop).result(_END_S)
+            asyncio.run_coroutine_threadsafe(self._cancel(), loop).result(_END_S)
             loop.call_soon_threadsafe(loop.stop)
+
+    async def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._end is not None:
+            await self._end()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="calls", daemon=True).start()
         return self._loop
-
-
-async def _cancel_tasks(end: Callable[[], Awaitable[None]] | None) -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    if end is not None:
-        await end()
 
 
 def _request(entry: Named, timeout_ms: int) -> HttpRequest:
