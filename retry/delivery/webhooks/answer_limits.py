@@ -53,6 +53,17 @@ class BoundedAnswers(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.came_bytes, self.resting = 0, False
+        self._opened: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._opened = transport
+
+    def end(self) -> None:
+        """Close it with whatever is still to be sent, even where that was to be closed once it is."""
+        if isinstance(self._opened, asyncio.WriteTransport):
+            self._opened.abort()
+        self.abort()
 
     def address(self) -> str | None:
         """The IP address of the other side, while it is connected."""

@@ -54,7 +54,7 @@ class HostConnection:
     def abort(self) -> None:
         """End it, whatever it has still to send."""
         if self._connector.protocol is not None:
-            self._connector.protocol.abort()
+            self._connector.protocol.end()
 
     def rest(self, *, resting: bool) -> None:
         """Nothing may come while it is kept."""
