@@ -18,12 +18,12 @@ from tests.support.reading import QUIET, admin
 from tests.support.secured import Right, SecuredBroker
 from tests.support.topics import create
 
-TOPIC = "records-written.changelog"
+TOPIC, TOPIC_BYTES_MAX = "records-written.changelog", 2_000
 
 
 def config(bootstrap_servers: str, **properties: object) -> dict[str, object]:
     settings = Settings(bootstrap_servers=bootstrap_servers, app_id="records-written")
-    return {**client_config.records_config(settings), "logger": QUIET, **properties}
+    return {**client_config.records_config(settings, TOPIC_BYTES_MAX), "logger": QUIET, **properties}
 
 
 def written(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:
@@ -37,12 +37,12 @@ def written(records: Records, values: Sequence[bytes]) -> list[int | BaseExcepti
 
 
 def test_the_broker_refuses_one_record_of_a_group_and_the_others_are_acknowledged(broker: LocalBroker) -> None:
-    create(admin(broker.bootstrap_servers), TOPIC, 1, {"max.message.bytes": "2000"})
+    create(admin(broker.bootstrap_servers), TOPIC, 1, {"max.message.bytes": str(TOPIC_BYTES_MAX)})
     records = Records(config(broker.bootstrap_servers, **{"compression.type": "none"}))
     try:
-        # One that comes to a broker with others is refused with them: here each is a batch of its own, for want of room.
-        told = written(records, [b"v" * 1_500, b"v" * 3_000, b"v" * 1_500])
-        assert [type(each) for each in told] == [int, RecordUnwritten, int]
+        # A batch that is too large is refused whole: what shares one must fit into it.
+        told = written(records, [b"v" * 900] * 5 + [b"v" * 3_000] + [b"v" * 900] * 5)
+        assert [type(each) for each in told] == [int] * 5 + [RecordUnwritten] + [int] * 5
         assert all(isinstance(each, int) for each in written(records, [b"v"] * 50))
     finally:
         records.close()

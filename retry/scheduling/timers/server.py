@@ -51,9 +51,10 @@ def run(settings: Settings) -> None:
     acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
     guard, view = SsrfGuard(listed(settings.webhook_allow)), _view(settings, admin, own)
-    records = Records(client_config.records_config(settings))
+    record_bytes_max = topics.record_bytes_max(own[changelog])
+    records = Records(client_config.records_config(settings, record_bytes_max))
     try:
-        timers = Timers(view, records, guard, changelog, topics.record_bytes_max(own[changelog]))
+        timers = Timers(view, records, guard, changelog, record_bytes_max)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         web = Web(timers, view, tokens, quotas, metrics_open=bool(settings.api_metrics_open))
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=settings.http_hosts, share=_SHARE_OF_FILES)))
