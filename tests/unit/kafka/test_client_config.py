@@ -28,3 +28,9 @@ def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator
     settings = from_environment({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
     assert client_config.reader_config(settings)["auto.offset.reset"] == "earliest"
     assert client_config.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"
+
+
+def test_records_that_share_a_batch_fit_into_what_their_topic_takes() -> None:
+    settings = from_environment({})
+    assert client_config.records_config(settings, 2_000)["batch.size"] == 2_000
+    assert client_config.records_config(settings, 16 << 20)["batch.size"] == client_config.records_config(settings)["batch.size"]
