@@ -198,7 +198,7 @@ def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> Webh
     secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
     client = WebhookClient(guard, secrets)
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
-    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.crowded)
+    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.crowded, client.close)
     metrics.watch("retry_webhooks_in_flight", webhooks.count)
     metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
     return webhooks
