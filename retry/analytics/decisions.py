@@ -30,6 +30,7 @@ class Decisions(NamedTuple):
       histories: see `retry.analytics.questions.histories`.
       aside: `ASIDE`, of all time: what could not be counted.
       since_ms, until_ms: the period: from the first of these failures to the end of observation.
+      settled_ms: of a retry that its group has passed by then it is known whether it recovered.
     """
 
     attempts: DataFrame
@@ -38,6 +39,7 @@ class Decisions(NamedTuple):
     aside: DataFrame
     since_ms: int
     until_ms: int
+    settled_ms: int
 
 
 def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions:
@@ -62,7 +64,8 @@ def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decis
     first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
     if first_ms is None:
         raise RetryError("no letter failed first in this period: give an earlier --since, or run `retry analytics ingest` again")
-    return Decisions(retried, parked, by_letter, datasets.aside, int(first_ms), datasets.until_ms)
+    settled_ms = datasets.until_ms - settle_ms
+    return Decisions(retried, parked, by_letter, datasets.aside, int(first_ms), datasets.until_ms, settled_ms)
 
 
 def _is_small(datasets: Datasets) -> bool:

@@ -58,7 +58,7 @@ def count_by_kind(decisions: Decisions) -> dict[Kind, Evidence]:
     from retry.analytics.questions import cells
 
     by_kind: dict[Kind, list[Cell]] = {}
-    for row in cells.cells(decisions.attempts).collect():
+    for row in cells.cells(decisions.attempts, decisions.settled_ms).collect():
         cell = Cell(*(row[name] for name in Cell._fields))
         by_kind.setdefault(Kind(row["team"], row["exception"]), []).append(cell)
     return {kind: Evidence.of(each) for kind, each in by_kind.items()}

@@ -153,9 +153,15 @@ def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(sp
 def test_cells_part_delays_and_keep_what_is_not_known(spark: SparkSession) -> None:
     rows = [attempt(str(n), 1, fate, delay_ms=ms) for n, (fate, ms) in enumerate([
         ("recovered", 1_000), ("failed", 1_010), ("failed", 1_020), ("pending", 4_000), ("waiting", 4_001)])]  # fmt: skip
-    found = _rows(cells.cells(frame(spark, rows)).orderBy("delay_ms"))
+    found = _rows(cells.cells(frame(spark, rows), 10_000).orderBy("delay_ms"))
     assert [(r["delay_ms"], r["recovered"], r["failed"], r["unknown"], r["bytes"]) for r in found] == [
         (1_010, 1, 2, 0, 300), (4_000, 0, 0, 2, 100)]  # fmt: skip
+
+
+def test_what_failed_when_nothing_could_have_recovered_yet_is_not_known(spark: SparkSession) -> None:
+    rows = [attempt("early", 1, "failed", ended_ms=1_000), attempt("late", 1, "failed", ended_ms=1_001)]
+    (row,) = _rows(cells.cells(frame(spark, rows), 1_000))
+    assert (row["failed"], row["unknown"]) == (1, 1)
 
 
 def test_starts_are_counted_by_the_hour(spark: SparkSession) -> None:

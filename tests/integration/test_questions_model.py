@@ -131,7 +131,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     asked = {
         "by_attempt": survival.by_attempt(attempts, "team"), "by_time": survival.by_time(lived, "team"),
         "compared": policies.compared(lived, "team"), "waste": policies.waste(lived, "team"),
-        "recovery": policies.time_to_recovery(lived, "team"), "cells": cells.cells(attempts),
+        "recovery": policies.time_to_recovery(lived, "team"), "cells": cells.cells(attempts, latest_ms),
         "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": storms.per_minute(attempts),
     }  # fmt: skip

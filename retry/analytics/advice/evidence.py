@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Two-sided 95 %.
-Z = 1.959964
+from retry.analytics.statistics.proportions import Chance, chance
+
 # Fewer retries of one attempt and delay tell less than all of that attempt together.
 CELL_ENOUGH = 30
 _NEAR = (0.7, 1.42)
@@ -35,31 +35,10 @@ class Cell(NamedTuple):
         """Those whose end is known."""
         return self.recovered + self.failed
 
-
-class Chance(NamedTuple):
-    """A proportion that was counted, and the bounds of the true one with 95 % confidence."""
-
-    low: float
-    likely: float
-    high: float
-
-
-# Of an attempt that was never made.
-UNKNOWN = Chance(0.0, 0.0, 1.0)
-
-
-def chance(successes: int, trials: int) -> Chance:
-    """A proportion with the interval of E. B. Wilson, JASA 22 (1927) 209-212, which holds for few trials, too.
-
-    >>> [round(each, 3) for each in chance(0, 100)]
-    [0.0, 0.0, 0.037]
-    """
-    if trials <= 0:
-        return UNKNOWN
-    share, z2 = successes / trials, Z**2
-    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    reach = Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return Chance(max(0.0, middle - reach), share, min(1.0, middle + reach))
+    @property
+    def letters(self) -> int:
+        """Those whose end is known, and those whose end is not."""
+        return self.ended + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +61,13 @@ class Evidence:
 
     @property
     def attempts(self) -> int:
-        """The last attempt of which any retry's end is known; 0 where none is."""
-        return max((attempt for attempt in self.cells if self.ended(attempt)), default=0)
+        """The last attempt that any letter is to make, or has made; 0 where there is none."""
+        return max(self.cells, default=0)
 
     @property
     def letters(self) -> int:
         """Letters that were to be retried at all."""
-        return sum(cell.ended + cell.unknown for cell in self.cells.get(1, ()))
+        return sum(cell.letters for cell in self.cells.get(1, ()))
 
     def ended(self, attempt: int) -> int:
         """Retries of this attempt whose end is known."""

@@ -11,21 +11,25 @@ _BINS_PER_DOUBLING = 2
 _PERCENTILE_ACCURACY = 1_000
 
 
-def cells(attempts: DataFrame) -> DataFrame:
+def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     """How the retries of each kind of failure ended, by attempt and delay.
 
-    Reads `team`, `exception`, `attempt`, `delay_ms`, `fate`, `bytes`. Gives `team`, `exception`, `attempt`, `delay_ms` (the
-    median of those that are within 41 % of each other), `recovered`, `failed`, `unknown` (sent or waiting), `bytes`.
+    What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
+    recovered since: failures are known sooner, and late attempts would look worse than they are.
+
+    Reads `team`, `exception`, `attempt`, `delay_ms`, `fate`, `ended_ms`, `bytes`. Gives `team`, `exception`, `attempt`,
+    `delay_ms` (the median of those that are within 41 % of each other), `recovered`, `failed`, `unknown`, `bytes`.
     """
     delay_bin = F.floor(F.log2(F.greatest(F.col("delay_ms"), F.lit(1)).cast("double")) * _BINS_PER_DOUBLING)
-    fate = F.col("fate")
+    has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
+    has_recovered = F.col("fate") == "recovered"
     return (
         attempts.groupBy("team", "exception", "attempt", delay_bin.alias("delay_bin"))
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
-            F.count_if(fate == "recovered").alias("recovered"),
-            F.count_if(fate == "failed").alias("failed"),
-            F.count_if(~fate.isin("recovered", "failed")).alias("unknown"),
+            F.count_if(has_recovered).alias("recovered"),
+            F.count_if(has_failed).alias("failed"),
+            F.count_if(~(has_recovered | has_failed)).alias("unknown"),
             F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
         )
         .drop("delay_bin")

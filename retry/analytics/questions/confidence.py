@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retry.analytics.advice.evidence import Z
+from retry.analytics.statistics.proportions import Z
 
 
 def wilson(successes: Column, trials: Column) -> tuple[Column, Column]:

@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from retry.analytics.advice.evidence import Z
 from retry.analytics.questions.confidence import wilson
+from retry.analytics.statistics.proportions import Z
 
 # Steps of time in which recoveries are told apart: each is 9 % longer than the one before.
 _STEPS_PER_DOUBLING = 8

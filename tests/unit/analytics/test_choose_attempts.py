@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.analytics.advice.choose_attempts import KEEP, choose, kept_low
-from retry.analytics.advice.evidence import Cell, Evidence, chance, survival
+from retry.analytics.advice.evidence import Cell, Evidence, survival
 
 
 def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:
@@ -73,6 +73,32 @@ def test_a_letter_whose_end_is_not_known_counts_neither_way() -> None:
     assert choose(Evidence.of(waiting)).kept_low == choose(Evidence.of(known)).kept_low
 
 
+def test_an_attempt_that_letters_only_wait_for_may_recover_them_all() -> None:
+    waiting = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400), Cell(3, 1_000, 0, 295), Cell(4, 1_000, 0, 0, unknown=295)]
+    found = choose(Evidence.of(waiting))
+    assert (found.verdict, found.attempts_now, found.attempts) == ("keep", 4, 4)
+    assert kept_low(Evidence.of(waiting), 3) == pytest.approx(0.56 / 0.96, abs=0.01)
+
+
+def test_many_failures_of_early_attempts_do_not_hide_a_late_one_that_was_hardly_made() -> None:
+    counts = ((600, 400), (0, 400), (0, 400), (0, 400))
+    assert choose(evidence(*counts, (0, 4))).verdict == "keep"
+    assert choose(evidence(*counts, (0, 400))).attempts == 1
+
+
+def test_a_delay_that_letters_only_wait_for_counts_for_as_many_as_wait() -> None:
+    known = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400)]
+    assert choose(Evidence.of(known)).attempts == 1
+    assert choose(Evidence.of([*known, Cell(2, 1_400, 0, 0, unknown=20)])).attempts == 1
+    assert choose(Evidence.of([*known, Cell(2, 3_600_000, 0, 0, unknown=20)])).verdict == "keep"
+
+
+def test_the_more_delays_there_are_to_choose_from_the_clearer_one_must_be() -> None:
+    cells = [Cell(1, 1_000, 130, 270), Cell(1, 2_000, 180, 220)]
+    assert choose(Evidence.of(cells)).delays_ms == {1: 2_000}
+    assert choose(Evidence.of(cells), comparisons=1_000).verdict == "keep"
+
+
 def test_a_delay_is_proposed_where_it_is_clearly_better_and_the_shortest_of_the_best() -> None:
     cells = [
         Cell(1, 500, 10, 190),
@@ -115,12 +141,3 @@ def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: 
     assert 1 <= found.attempts <= found.attempts_now
     assert found.retries <= found.retries_now + 1e-6
     assert found.verdict != "fewer" or found.recoveries >= KEEP * found.recoveries_now - 1e-6
-
-
-@given(st.integers(0, 500), st.integers(1, 500))
-def test_the_interval_holds_the_share_and_narrows(successes: int, trials: int) -> None:
-    successes = min(successes, trials)
-    low, likely, high = chance(successes, trials)
-    assert 0 <= low <= likely + 1e-12 and likely <= high + 1e-12 <= 1 + 1e-9
-    wider = chance(successes * 4, trials * 4)
-    assert wider.high - wider.low < high - low
