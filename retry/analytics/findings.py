@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retry.analytics import curves
 from retry.analytics.decisions import Decisions
-from retry.analytics.questions import fingerprints, policies, retention, storms, survival
+from retry.analytics.questions import fingerprints, incidence, policies, retention, storms
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100
@@ -30,6 +31,7 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
     """
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
+    settled_ms = decisions.settled_ms
     teams = [row["team"] for row in _rows(histories.groupBy("team").count().orderBy(F.desc("count"), "team"), _CURVES_MAX)]
     minutes = storms.per_minute(attempts).persist()
     top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).persist()
@@ -39,8 +41,12 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
         # Counted as recovered, though no sample says what their consumer groups have committed.
         "assumed": lambda: attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
         "not_counted": lambda: _rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
-        "survival_by_attempt": lambda: _curves(survival.by_attempt(attempts, "team"), teams, "attempt"),
-        "survival_by_time": lambda: _curves(survival.by_time(histories, "team"), teams, "time_ms"),
+        "incidence_by_attempt": lambda: _in_order(
+            curves.by_attempt(_of_teams(incidence.by_attempt(attempts, parked, settled_ms, "team"), teams), "team"), teams
+        ),
+        "incidence_by_time": lambda: _in_order(
+            curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams), "team"), teams
+        ),
         "time_to_recovery": lambda: _largest(policies.time_to_recovery(histories, *by_policy), "recovered", *by_policy),
         "waste": lambda: _largest(policies.waste(histories, *by_kind), "wasted", F.desc("retries"), *by_kind),
         "comparison": lambda: _largest(policies.compared(histories, *by_policy), "letters", *by_policy),
@@ -48,7 +54,7 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
         "fingerprints": lambda: _rows(top),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
-        "storms": lambda: _largest(storms.storms(minutes), "times", "team", "minute_ms"),
+        "storms": lambda: _largest(storms.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"),
         "retries_over_time": lambda: _busiest(minutes, decisions, teams),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
     }
@@ -69,8 +75,11 @@ def _totals(histories: DataFrame) -> dict[str, Any]:
     return totals | {name: times[0][name] if times else None for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
 
 
-def _curves(frame: DataFrame, teams: list[str], order: str) -> Rows:
-    rows = _rows(frame.where(F.col("team").isin(teams)).orderBy("team", order), _CURVES_MAX * 1_000)
+def _of_teams(frame: DataFrame, teams: list[str]) -> Rows:
+    return _rows(frame.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000)
+
+
+def _in_order(rows: Rows, teams: list[str]) -> Rows:
     return sorted(rows, key=lambda row: teams.index(row["team"]))
 
 

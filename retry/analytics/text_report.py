@@ -27,10 +27,11 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         rows = [(*_names(row, "team", "policy", "reason"), count(row["letters"])) for row in findings["parked_by_reason"]]
         yield from aligned([("team", "policy", "parked because of", "letters"), *rows], names=3)
-    if findings["survival_by_attempt"]:
+    if findings["incidence_by_attempt"]:
         yield ""
-        rows = [(*_names(row, "team"), *_attempt(row)) for row in findings["survival_by_attempt"]]
-        yield from aligned([("team", "attempt", "retries that ended", "recovered", "chance"), *rows], names=1)
+        rows = [(*_names(row, "team"), *_attempt(row)) for row in findings["incidence_by_attempt"] if row["attempt"]]
+        head = ("team", "attempt", "retries that ended", "recovered", "chance", "recovered so far", "parked so far")
+        yield from aligned([head, *rows], names=1)
     yield from _notes(findings)
 
 
@@ -44,7 +45,8 @@ def _policies(findings: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _attempt(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return str(row["attempt"]), count(row["at_risk"]), count(row["recovered"]), share(row["hazard"])
+    parts = row["part_recovered"], row["part_parked"] + row["part_expired"]
+    return str(row["attempt"]), count(row["at_risk"]), count(row["recovered"]), share(row["hazard"]), *map(share, parts)
 
 
 def _names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:

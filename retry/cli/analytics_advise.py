@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from backoff import duration_text
-from retry.cli.analytics_options import JSON, PeriodOptions, count_by_kind, decisions_of, origins_by_kind, period, starts, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, decisions_of, period, starts, write
 from retry.cli.output import say, say_json
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
@@ -40,18 +40,14 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
 
     With --write the advice is written as a policy file.
     """
-    from retry.analytics.advice.policy_rewrite import Advised, amended
+    from retry.analytics.advice.policy_rewrite import advised, amended
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
 
     text = _read(now)
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
-        kinds, origins = count_by_kind(decisions), origins_by_kind(decisions)
+        kinds = count_by_kind(decisions)
         advice = advice_by_kind(kinds, keep=keep, enough=enough)
-        advised = [
-            Advised(kind.team, kind.exception, *origins[kind], each)
-            for kind, each in advice.items() if kind.exception is not None
-        ]  # fmt: skip
-        changed, rules = amended(text, now, advised)
+        changed, rules = amended(text, now, advised(advice, causes(decisions)))
     result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": rules}
     _say(result, _lines(result), as_json)
     if new is not None:
@@ -107,7 +103,8 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
     part = f"{saving['retries']:,.0f} of {saving['of']:,.0f} retries can be left out ({saving['share']:.1%})"
     yield f"{part}; {result['rules']} rules"
     for row in result["advice"]:
-        yield f"{row['team']} {row['exception']!r}: {row['letters']:,} letters, {_sentence(row)}"
+        where = f" ({row['where']})" if row["where"] else ""
+        yield f"{row['team']} {row['exception']!r}{where}: {row['letters']:,} letters, {_sentence(row)}"
 
 
 def _sentence(row: dict[str, Any]) -> str:

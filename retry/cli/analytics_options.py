@@ -53,28 +53,24 @@ def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSessi
 
 
 def count_by_kind(decisions: Decisions) -> dict[Kind, Evidence]:
-    """How the retries of each kind of failure ended."""
+    """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
     from retry.analytics.advice.evidence import Cell, Evidence, Kind
+    from retry.analytics.advice.pooling import pooled
     from retry.analytics.questions import cells
 
     by_kind: dict[Kind, list[Cell]] = {}
     for row in cells.cells(decisions.attempts, decisions.settled_ms).collect():
         cell = Cell(*(row[name] for name in Cell._fields))
-        by_kind.setdefault(Kind(row["team"], row["exception"]), []).append(cell)
-    return {kind: Evidence.of(each) for kind, each in by_kind.items()}
+        by_kind.setdefault(Kind(row["team"], row["exception"], (row["topic"],), (row["policy"],)), []).append(cell)
+    return pooled({kind: Evidence.of(each) for kind, each in by_kind.items()})
 
 
-def origins_by_kind(decisions: Decisions) -> dict[Kind, tuple[tuple[str, ...], bool]]:
-    """The dead-letter topics of each kind, and whether its exception is always the root cause."""
-    from retry.analytics.advice.evidence import Kind
+def causes(decisions: Decisions) -> dict[tuple[str, str, str | None], bool]:
+    """By team, dead-letter topic and exception, whether this is always the root cause."""
     from retry.analytics.questions import cells
 
-    by_kind: dict[Kind, list[tuple[str, bool]]] = {}
-    for row in cells.origins(decisions.attempts).collect():
-        by_kind.setdefault(Kind(row["team"], row["exception"]), []).append((row["topic"], row["is_cause"]))
     return {
-        kind: (tuple(sorted(topic for topic, _ in each)), all(is_cause for _, is_cause in each))
-        for kind, each in by_kind.items()
+        (row["team"], row["topic"], row["exception"]): row["is_cause"] for row in cells.origins(decisions.attempts).collect()
     }
 
 

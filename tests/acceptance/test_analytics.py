@@ -90,15 +90,16 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert [row[1] for row in delays] == list(DELAYS_MS)
 
 
-def test_the_survival_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -> None:
+def test_the_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -> None:
     report = _asked("report", *_of(played))
-    rows = {(row["team"], row["attempt"]): row for row in report["survival_by_attempt"]}
+    rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     for kind in KINDS:
         left = 1.0
         for attempt, delay_ms in enumerate(DELAYS_MS, 1):
             if TRUTH.retries[kind.team, kind.exception, attempt]:
                 row, left = rows[kind.team, attempt], left * (1 - kind.recovers(attempt, delay_ms))
-                assert row["survival_low"] <= left <= row["survival_high"], (kind.team, attempt, row)
+                low, high = row["part_recovered_low"], row["part_recovered_high"]
+                assert low <= 1 - left <= high, (kind.team, attempt, row)
 
 
 def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Path, spark: SparkSession) -> None:

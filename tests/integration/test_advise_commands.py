@@ -69,7 +69,7 @@ def test_the_report_counts_what_is_true(report: dict, truth: Events) -> None:
 def test_every_question_has_an_answer_and_the_chances_hold_the_truth(report: dict) -> None:
     known = {"storms", "near_retention", "not_counted"}
     assert {name for name, answer in report.items() if answer == []} <= known
-    rows = {(row["team"], row["attempt"]): row for row in report["survival_by_attempt"]}
+    rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     missed = 0
     for kind in KINDS:
         for attempt, truly in enumerate(_chances(kind), 1):
@@ -77,6 +77,18 @@ def test_every_question_has_an_answer_and_the_chances_hold_the_truth(report: dic
             missed += row is not None and not row["hazard_low"] - 1e-9 <= truly <= row["hazard_high"] + 1e-9
     # Of 20 intervals of 95 %, which do not depend on each other as those of the curve do.
     assert missed <= 3
+
+
+def test_curves_cards_and_tables_agree(report: dict) -> None:
+    last = {name: {row["team"]: row for row in report[name]} for name in ("incidence_by_attempt", "incidence_by_time")}
+    assert report["totals"]["unknown"] == 0
+    for policy in report["comparison"]:
+        for curve in last.values():
+            row = curve[policy["team"]]
+            assert row["part_recovered"] == pytest.approx(policy["recovery"])
+            assert row["part_parked"] == pytest.approx(policy["parked"] / policy["letters"])
+            assert row["part_failing"] == pytest.approx(0)
+    assert sum(row["wasted"] for row in report["waste"]) == report["totals"]["wasted"]
 
 
 def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised: dict) -> None:
@@ -131,7 +143,8 @@ def test_the_page_is_written_where_it_is_said(folder: Path, tmp_path: Path) -> N
     options = ("--html", str(file), "--retention", "billing.parked=1m")
     assert _run("analytics", "report", "--data", str(folder), *options).stdout == f"{file}\n"
     page = file.read_text()
-    assert all(f'id="plot-{name}"' in page for name in ("worth", "survival_by_attempt", "survival_by_time", "waste", "lateness"))
+    plots = ("worth", "incidence_by_attempt", "incidence_by_time", "waste", "lateness")
+    assert all(f'id="plot-{name}"' in page for name in plots)
     assert "billing.<wbr>parked" in page.partition("What will Kafka delete?")[2]
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics.questions import cells, fingerprints, policies, retention, storms, survival
+from retry.analytics import curves
+from retry.analytics.questions import cells, fingerprints, incidence, policies, retention, storms
 from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import PARKED
 from tests.support.decisions import Row, attempt, frame, park
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+LATE_MS = 1_000_000
 
 
 @pytest.fixture
@@ -39,53 +39,46 @@ def test_a_history_is_the_latest_state_and_the_sum_of_the_retries(lived: DataFra
     assert found == {
         "once": ("recovered", 1, 100, 1_010),
         "twice": ("recovered", 2, 200, 2_010),
-        "never": ("parked", 2, 200, 2_010),
-        "soon": ("pending", 2, 200, 1_010),
-        "later": ("waiting", 0, 0, None),
-        "old": ("expired", 0, 0, None),
+        "never": ("parked", 2, 200, 2_000),
+        "soon": ("pending", 2, 200, 2_009),
+        "later": ("waiting", 0, 0, 1_020),
+        "old": ("expired", 0, 0, 0),
     }
 
 
 def test_the_curve_by_attempt_counts_only_what_is_known(spark: SparkSession) -> None:
-    rows = _rows(survival.by_attempt(frame(spark, _ATTEMPTS), "team").orderBy("attempt"))
-    assert [(r["attempt"], r["at_risk"], r["recovered"]) for r in rows] == [(1, 4, 1), (2, 2, 1)]
-    assert [r["survival"] for r in rows] == pytest.approx([0.75, 0.375])
-    assert [r["hazard"] for r in rows] == pytest.approx([0.25, 0.5])
+    frames = frame(spark, _ATTEMPTS), frame(spark, _PARKED, PARKED)
+    rows = curves.by_attempt(_rows(incidence.by_attempt(*frames, LATE_MS, "team")), "team")
+    counts = [[row[name] for name in ("attempt", "at_risk", "recovered", "parked", "expired")] for row in rows]
+    assert counts == [[0, 6, 0, 0, 1], [1, 4, 1, 0, 0], [2, 2, 1, 1, 0]]
+    assert [row["hazard"] for row in rows] == [None, *map(pytest.approx, (1 / 4, 1 / 2))]
+    # One of six is too old at once; of the others a quarter recovers, of the rest one half, and the other half is parked.
+    assert [row["part_recovered"] for row in rows] == pytest.approx([0, 5 / 24, 25 / 48])
+    assert [row["part_failing"] for row in rows] == pytest.approx([5 / 6, 5 / 8, 0])
     for row in rows:
-        assert 0 <= row["survival_low"] < row["survival"] < row["survival_high"] <= 1
-        assert 0 <= row["hazard_low"] < row["hazard"] < row["hazard_high"] <= 1
+        assert sum(row[f"part_{way}"] for way in (*curves.WAYS, "failing")) == pytest.approx(1)
+        assert 0 <= row["part_recovered_low"] <= row["part_recovered"] <= row["part_recovered_high"] <= 1
 
 
-def test_the_curve_agrees_with_the_published_example(spark: SparkSession) -> None:
-    # Freireich et al. 1963, 6-mercaptopurine, 21 patients: the textbook example; weeks as attempts.
-    times = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
-    events = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
-    rows: list[dict[str, Any]] = []
-    for patient, (time, event) in enumerate(zip(times, events, strict=True)):
-        rows += [attempt(str(patient), week, "failed") for week in range(1, time)]
-        # Who was watched up to a week, and left in it, was at risk in it.
-        rows.append(attempt(str(patient), time, "recovered" if event else "failed"))
-    curve = {row["attempt"]: row for row in survival.by_attempt(frame(spark, rows), "team").collect()}
-    expected = {6: 0.857, 7: 0.807, 10: 0.753, 13: 0.690, 16: 0.627, 22: 0.538, 23: 0.448}
-    assert {week: round(curve[week]["survival"], 3) for week in expected} == expected
-    assert (round(curve[6]["survival_low"], 2), round(curve[6]["survival_high"], 2)) == (0.62, 0.95)
-
-
-def test_where_nobody_or_everybody_recovers_the_interval_is_wilsons(spark: SparkSession) -> None:
-    rows = [attempt(str(n), 1, "failed", team="none") for n in range(10)]
-    rows += [attempt(str(n), 1, "recovered", team="all") for n in range(10)]
-    found = {row["team"]: row for row in survival.by_attempt(frame(spark, rows), "team").collect()}
-    assert (found["none"]["survival"], found["all"]["survival"]) == (1.0, 0.0)
-    assert (round(found["none"]["survival_low"], 4), found["none"]["survival_high"]) == (0.7225, pytest.approx(1.0))
-    assert (found["all"]["survival_low"], round(found["all"]["survival_high"], 4)) == (pytest.approx(0.0), 0.2775)
+def test_what_failed_too_late_to_have_recovered_is_not_in_the_curves(spark: SparkSession) -> None:
+    rows = [attempt("a", 1, "failed", ended_ms=1_000), attempt("b", 1, "failed", ended_ms=1_001)]
+    rests = [park("a", 2, parked_ms=1_000), park("b", 2, parked_ms=1_001)]
+    frames = frame(spark, rows), frame(spark, rests, PARKED)
+    by_attempt = {row["attempt"]: row for row in _rows(incidence.by_attempt(*frames, 1_000))}
+    assert (by_attempt[1]["at_risk"], by_attempt[1]["parked"]) == (1, 1)
+    by_time = _rows(incidence.by_time(histories(*frames), 1_000))
+    assert (sum(row["left"] for row in by_time), sum(row["parked"] for row in by_time)) == (2, 1)
 
 
 def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSession) -> None:
-    lived = [("a", "recovered", 1_000), ("b", "parked", 1_500), ("c", "recovered", 4_000), ("d", "pending", None)]
-    found = _rows(survival.by_time(spark.createDataFrame(lived, "team string, fate string, watched_ms long")))
-    assert [(row["at_risk"], row["recovered"]) for row in found] == [(3, 1), (1, 1)]
-    assert [row["survival"] for row in found] == pytest.approx([2 / 3, 0])
-    assert all(real <= row["time_ms"] <= 1.1 * real for row, real in zip(found, (1_000, 4_000), strict=True))
+    lived = [("a", "recovered", 1_000, 0), ("b", "parked", 1_500, 0), ("c", "recovered", 4_000, 0), ("d", "pending", 3_000, 0),
+             ("e", "waiting", 9_000, 0), ("f", "recovered", 5_000, LATE_MS - 4_000)]  # fmt: skip
+    schema = "team string, fate string, watched_ms long, first_failed_ms long"
+    found = curves.by_time(_rows(incidence.by_time(spark.createDataFrame(lived, schema), LATE_MS)))
+    # Two are decided later than all were watched, or not at all.
+    assert [(row["at_risk"], row["recovered"], row["parked"]) for row in found] == [(6, 1, 0), (5, 0, 1), (2, 1, 0)]
+    assert [row["part_recovered"] for row in found] == pytest.approx([1 / 6, 1 / 6, 1 / 6 + 4 / 6 / 2])
+    assert all(real <= row["time_ms"] <= 1.1 * real for row, real in zip(found, (1_000, 1_500, 4_000), strict=True))
 
 
 def test_time_to_recovery_is_of_what_recovered(lived: DataFrame) -> None:
@@ -134,9 +127,17 @@ def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:
     sent = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * MINUTE_MS + k) for n in range(5) for k in range(100 if n == 3 else 2)]
     minutes = storms.per_minute(frame(spark, [*sent, attempt("x", 1, "waiting")]))
     assert sum(row["sent"] for row in minutes.collect()) == 108
-    (row,) = storms.storms(minutes).collect()
+    (row,) = storms.storms(minutes, 0, 5 * MINUTE_MS - 1).collect()
     assert (row["minute_ms"], row["sent"], row["median"], row["times"]) == (3 * MINUTE_MS, 100, 2, 50.0)
-    assert storms.storms(minutes, least=101).count() == 0
+    assert storms.storms(minutes, 0, 5 * MINUTE_MS, least=101).count() == 0
+
+
+def test_the_storm_of_a_quiet_team_is_measured_by_its_empty_minutes(spark: SparkSession) -> None:
+    bursts = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * HOUR_MS + k) for n in range(3) for k in range(120)]
+    minutes = storms.per_minute(frame(spark, bursts))
+    found = _rows(storms.storms(minutes, 0, 3 * HOUR_MS))
+    assert [(row["sent"], row["median"], row["times"]) for row in found] == [(120, 0, 120.0)] * 3
+    assert storms.storms(minutes, 0, 2 * MINUTE_MS).count() == 0
 
 
 def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(spark: SparkSession) -> None:
@@ -156,6 +157,17 @@ def test_cells_part_delays_and_keep_what_is_not_known(spark: SparkSession) -> No
     found = _rows(cells.cells(frame(spark, rows), 10_000).orderBy("delay_ms"))
     assert [(r["delay_ms"], r["recovered"], r["failed"], r["unknown"], r["bytes"]) for r in found] == [
         (1_010, 1, 2, 0, 300), (4_000, 0, 0, 2, 100)]  # fmt: skip
+
+
+def test_cells_are_of_a_topic_an_age_and_the_policy_of_the_first_retry(spark: SparkSession) -> None:
+    rows = [
+        attempt("a", 1, "failed", policy="shop/p"), attempt("a", 2, "failed", policy="shop/p#1", failed_ms=1_000),
+        attempt("b", 1, "failed", topic="other.DLT"), attempt("b", 2, "failed", topic="other.DLT", failed_ms=60_000),
+    ]  # fmt: skip
+    found = _rows(cells.cells(frame(spark, rows), LATE_MS).orderBy("topic", "attempt"))
+    assert [(r["topic"], r["policy"], r["attempt"], r["age_ms"]) for r in found] == [
+        ("orders.DLT", "shop/p", 1, 1_000), ("orders.DLT", "shop/p", 2, 2_000),
+        ("other.DLT", "shop/orders.DLT", 1, 1_000), ("other.DLT", "shop/orders.DLT", 2, 61_000)]  # fmt: skip
 
 
 def test_what_failed_when_nothing_could_have_recovered_yet_is_not_known(spark: SparkSession) -> None:

@@ -7,7 +7,6 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from statistics import NormalDist
 
 import pytest
 
@@ -15,7 +14,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics.questions import cells, fingerprints, policies, storms, survival
+from retry.analytics import curves
+from retry.analytics.questions import cells, fingerprints, incidence, policies, storms
 from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import PARKED
 from retry.analytics.spark_session import session
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.check
 
 CASES = 60
 MINUTE_MS = 60_000
-Z = NormalDist().inv_cdf(0.975)
 
 
 @pytest.fixture(scope="module")
@@ -56,32 +55,40 @@ def answers(cases: tuple[list[Row], list[Row]]) -> Iterator[dict[str, list[Row]]
 
 
 def test_curves_by_attempt_are_those_of_the_definition(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
-    found = {(row["team"], row["attempt"]): row for row in answers["by_attempt"]}
-    known = [row for row in cases[0] if row["fate"] in ("recovered", "failed")]
+    tried, parked = cases
+    curve = {(row["team"], row["attempt"]): row for row in curves.by_attempt(answers["by_attempt"], "team")}
+    known = [row for row in tried if row["fate"] in ("recovered", "failed")]
     at_risk = Counter((row["team"], row["attempt"]) for row in known)
+    at_risk += Counter((row["team"], 0) for row in tried + parked if row["attempt"] == 1)
     recovered = Counter((row["team"], row["attempt"]) for row in known if row["fate"] == "recovered")
-    assert found.keys() == at_risk.keys()
-    for (team, last), row in found.items():
-        pairs = [(at_risk[team, n], recovered[team, n]) for n in range(1, last + 1)]
-        assert row["survival"] == pytest.approx(math.prod(1 - d / n for n, d in pairs))
-        _check_interval(row, sum(d / (n * (n - d)) if n > d else math.inf for n, d in pairs))
+    gone = Counter((row["team"], row["attempt"] - 1) for row in parked)
+    assert curve.keys() == at_risk.keys()
+    for (team, last), row in curve.items():
+        left, part = 1.0, 0.0
+        for n in range(last + 1):
+            risk, place = at_risk[team, n], (team, n)
+            part += left * recovered[place] / risk
+            left *= 1 - (recovered[place] + gone[place]) / risk
+        assert (row["part_recovered"], row["part_failing"]) == (pytest.approx(part), pytest.approx(left, abs=1e-12))
+        assert row["part_recovered"] + row["part_parked"] + row["part_failing"] == pytest.approx(1)
 
 
 def test_curves_by_time_are_those_of_the_definition(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
-    watched = _watched(*cases)
-    curves = defaultdict(list)
-    for row in answers["by_time"]:
-        curves[row["team"]].append(row)
-    for team, lives in watched.items():
-        steps = [(math.ceil(math.log(max(1, ms)) / math.log(2) * 8), fate) for ms, fate in lives]
-        left, expected = 1.0, []
-        for step in sorted({step for step, fate in steps if fate == "recovered"}):
-            n, d = sum(s >= step for s, _ in steps), sum(s == step and f == "recovered" for s, f in steps)
-            left *= 1 - d / n
-            expected.append((n, d, pytest.approx(left)))
-        assert [
-            (r["at_risk"], r["recovered"], r["survival"]) for r in sorted(curves[team], key=lambda r: r["time_ms"])
-        ] == expected
+    found = defaultdict(list)
+    for row in curves.by_time(answers["by_time"], "team"):
+        found[row["team"]].append(row)
+    for team, lives in _watched(*cases).items():
+        steps = []
+        for ms, fate in lives:
+            exact = math.log2(max(1, ms)) * 8
+            steps.append((math.ceil(exact) if fate in ("recovered", "parked") else math.floor(exact), fate))
+        left, part, expected = 1.0, 0.0, []
+        for step in sorted({step for step, fate in steps if fate in ("recovered", "parked")}):
+            n, here = sum(s >= step for s, _ in steps), Counter(fate for s, fate in steps if s == step)
+            part += left * here["recovered"] / n
+            left *= 1 - (here["recovered"] + here["parked"]) / n
+            expected.append((n, here["recovered"], pytest.approx(part), pytest.approx(left, abs=1e-12)))
+        assert [(r["at_risk"], r["recovered"], r["part_recovered"], r["part_failing"]) for r in found[team]] == expected
 
 
 def test_sums_are_those_of_counting(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
@@ -127,9 +134,10 @@ def test_fingerprints_and_minutes_are_those_of_counting(
 def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[str, list[Row]]:
     attempts, rests = frame(spark, tried).persist(), frame(spark, parked, PARKED).persist()
     lived = histories(attempts, rests).persist()
-    latest_ms = max(row["failed_ms"] for row in tried + parked)
+    latest_ms = 2 * max(row["failed_ms"] for row in tried + parked)
     asked = {
-        "by_attempt": survival.by_attempt(attempts, "team"), "by_time": survival.by_time(lived, "team"),
+        "by_attempt": incidence.by_attempt(attempts, rests, latest_ms, "team"),
+        "by_time": incidence.by_time(lived, latest_ms, "team"),
         "compared": policies.compared(lived, "team"), "waste": policies.waste(lived, "team"),
         "recovery": policies.time_to_recovery(lived, "team"), "cells": cells.cells(attempts, latest_ms),
         "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
@@ -139,24 +147,18 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
 
 
 def _watched(tried: list[Row], parked: list[Row]) -> dict[str, list[tuple[int, str]]]:
-    """By team, how long each letter was watched, and whether it recovered; without those of which nothing is known."""
-    known: dict[str, list[Row]] = defaultdict(list)
-    for row in tried:
-        if row["fate"] in ("recovered", "failed"):
-            known[row["id"]].append(row)
+    """By team, how long each letter was watched, and what became of it."""
+    last: dict[str, tuple[str, int, str]] = {}
+    for row in sorted(tried, key=lambda row: row["attempt"]):
+        # A pending retry may have recovered when it was sent, and until then had not.
+        watched_ms = row["sent_ms"] - row["first_failed_ms"] - (row["fate"] == "pending")
+        last[row["id"]] = row["team"], watched_ms, row["fate"]
+    for row in parked:
+        last[row["id"]] = row["team"], row["parked_ms"] - row["first_failed_ms"], "parked"
     found = defaultdict(list)
-    for rows in known.values():
-        last = max(rows, key=lambda row: row["attempt"])
-        found[last["team"]].append((max(row["sent_ms"] for row in rows) - last["first_failed_ms"], last["fate"]))
+    for team, watched_ms, fate in last.values():
+        found[team].append((watched_ms, fate))
     return found
-
-
-def _check_interval(row: Row, greenwood: float) -> None:
-    low, high, survival_ = row["survival_low"], row["survival_high"], row["survival"]
-    assert 0 <= low <= survival_ + 1e-12 and survival_ <= high + 1e-12 <= 1 + 1e-9
-    if 0 < survival_ < 1:
-        reach = Z * math.sqrt(greenwood) / abs(math.log(survival_))
-        assert (low, high) == pytest.approx((survival_ ** math.exp(reach), survival_ ** math.exp(-reach)), abs=1e-6)
 
 
 def _cut(row: Row) -> Row:

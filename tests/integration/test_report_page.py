@@ -20,7 +20,7 @@ from tests.support.tools import chromium
 pytestmark = pytest.mark.check
 
 PLOTS = {
-    "worth", "survival_by_attempt", "survival_by_time", "waste", "time_to_recovery", "comparison", "fingerprints", "lateness",
+    "worth", "incidence_by_attempt", "incidence_by_time", "waste", "time_to_recovery", "comparison", "fingerprints", "lateness",
     "retries_over_time",
 }  # fmt: skip
 # By four, since as many names stand in a page.
@@ -149,6 +149,35 @@ def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -
     assert "Retention was not asked" in rendered
     assert "Of 12 recovered retries nobody says" in rendered
     assert "nobody says" not in page(findings())
+
+
+def test_two_teams_that_see_one_fingerprint_have_a_row_each() -> None:
+    found = findings()
+    (one, *_) = found["fingerprints"]
+    rows = [one, one | {"team": "other"}]
+    over = [{**each, "team": row["team"]} for row in rows for each in found["fingerprints_over_time"][:3]]
+    rendered = page(found | {"fingerprints": rows, "fingerprints_over_time": over})
+    figure = rendered.partition('id="plot-fingerprints"')[2].partition("</figure>")[0]
+    assert {kind.split()[0] for kind in re.findall("kind: ([^;<]*)", figure)} == {"payments", "other"}
+
+
+def test_moments_of_a_short_period_can_be_told_apart() -> None:
+    found = findings()
+    minutes = [{"team": "payments", "minute_ms": found["period"]["since_ms"] + n * 60_000, "sent": n} for n in range(4)]
+    figure = page(found | {"retries_over_time": minutes, "storms": []}).partition('id="plot-retries_over_time"')[2]
+    labels = re.findall(r">(\d\d:\d\d:\d\d)<", figure.partition("</figure>")[0])
+    assert len(labels) > 3
+    assert len(labels) == len(set(labels))
+
+
+def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
+    found = findings()
+    rows = [row | counts for row, counts in zip(found["fingerprints"], (
+        {"earlier": 300, "recent": 0}, {"earlier": 300, "recent": 1}, {"earlier": 2, "recent": 3}, {"earlier": 0, "recent": 30},
+    ), strict=False)]  # fmt: skip
+    table = page(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
+    trends = re.findall(r'<td class="n ([a-z]*)">([^<]*)</td></tr>', table)
+    assert trends == [("good", "gone"), ("good", "↓ to 0.3 %"), ("", "steady"), ("bad", "new")]
 
 
 def test_of_a_single_row_there_is_something_to_see() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from backoff import Policy, RetryAt
 from retry.analytics.advice.evidence import Cell
 
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
@@ -106,6 +107,16 @@ def steps(delays_ms: Sequence[int], attempts: int | None = None, jitter: str = "
     return delay
 
 
+def of_policy(policy: Policy) -> Delays:
+    """The delays of a policy of the service, ages and calendars aside."""
+
+    def delay(attempt: int, jitter: float) -> int | None:
+        decision = policy.decide(attempt=attempt, first_failed_at_ms=0, failed_at_ms=0, now_ms=0, draw=jitter)
+        return decision.due_at_ms if isinstance(decision, RetryAt) else None
+
+    return delay
+
+
 def draw(seed: int, number: int) -> float:
     """In [0, 1): the output function of SplitMix64 (G. L. Steele et al., 2014)."""
     mixed = (seed + number * 0x9E3779B97F4A7C15) & _MASK
@@ -130,17 +141,21 @@ def cells(lives: Sequence[Sequence[Retry]], until_ms: int) -> list[Cell]:
 
     A retry that could not have settled by then counts as unknown, also where it is known to have failed.
     """
-    counts: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
-    delays_ms: dict[tuple[int, int], list[int]] = defaultdict(list)
+    counts: dict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
+    times_ms: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     for life in lives:
+        begun_ms = life[0].at_ms - life[0].delay_ms if life else 0
         for retry in life:
             if retry.at_ms - retry.delay_ms > until_ms:
                 break
-            place = retry.attempt, math.floor(2 * math.log2(max(1, retry.delay_ms)))
+            times = retry.delay_ms, retry.at_ms - begun_ms
+            place = retry.attempt, *(math.floor(2 * math.log2(max(1, each))) for each in times)
             fate = ("recovered" if retry.recovers else "failed") if known(retry, until_ms) else "unknown"
             counts[place][fate] += 1
-            delays_ms[place].append(retry.delay_ms)
-    return [
-        Cell(place[0], sorted(delays_ms[place])[len(delays_ms[place]) // 2], *(each[fate] for fate in FATES))
-        for place, each in counts.items()
-    ]
+            times_ms[place].append(times)
+    return [Cell(place[0], *_cell(times_ms[place], each)) for place, each in counts.items()]
+
+
+def _cell(times_ms: Sequence[tuple[int, int]], fates: Counter[str]) -> tuple[int, ...]:
+    delay_ms, age_ms = (sorted(each)[len(each) // 2] for each in zip(*times_ms, strict=True))
+    return delay_ms, *(fates[fate] for fate in FATES), age_ms

@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from retry.analytics.advice.evidence import Cell, Evidence, Kind, survival
+from retry.analytics import curves
+from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.summary import advice_by_kind, saving, worth
 
 Rows = list[dict[str, Any]]
@@ -38,8 +39,8 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "not_counted": [{"why": "unreadable", "records": 4}, {"why": "version 3", "records": 1}],
         "worth": worth(evidence, advice),
         "saving": saving(advice),
-        "survival_by_attempt": _curves(policies, "attempt", range(1, 9)),
-        "survival_by_time": _curves(policies, "time_ms", [1_000 * 2**n for n in range(12)]),
+        "incidence_by_attempt": _by_attempt(policies),
+        "incidence_by_time": _by_time(policies),
         "time_to_recovery": _times(policies, 3_000),
         "waste": [{"team": t, "exception": e, "retries": 900, "wasted": 300, "bytes": 9, "wasted_bytes": 3} for t, e in kinds],
         "comparison": [
@@ -93,13 +94,25 @@ def _totals() -> dict[str, Any]:
     return {**counts, **times, **bounds, "bytes": 28_000_000, "wasted_bytes": 14_000_000}
 
 
-def _curves(policies: Rows | list[tuple[str, str]], name: str, places: Sequence[int]) -> Rows:
-    rows = []
+def _by_attempt(policies: list[tuple[str, str]]) -> Rows:
+    rows: Rows = []
     for nth, (team, _) in enumerate(policies):
-        for place, left in zip(places, survival([0.4 - 0.1 * nth] * len(places))[1:], strict=True):
-            bounds = {"survival_low": left * 0.9, "survival_high": min(1, left * 1.1)}
-            rows.append({"team": team, name: place, "at_risk": 9, "recovered": 3, "hazard": 1 / 3, "survival": left, **bounds})
-    return rows
+        left = 900
+        for attempt in range(9):
+            parked, recovered = (left if attempt == 8 else 10 * nth), 0 if attempt in (0, 8) else int(left * (0.4 - 0.1 * nth))
+            counts = {"recovered": recovered, "parked": parked if attempt in (0, 8) else 0, "expired": 0}
+            rows.append({"team": team, "attempt": attempt, "at_risk": left, **counts})
+            left -= sum(counts.values())
+    return curves.by_attempt(rows, "team")
+
+
+def _by_time(policies: list[tuple[str, str]]) -> Rows:
+    rows: Rows = []
+    for nth, (team, _) in enumerate(policies):
+        for step in range(80, 176, 8):
+            counts = {"recovered": 60 - 10 * nth, "parked": 5 * nth, "expired": 1}
+            rows.append({"team": team, "step": step, "left": sum(counts.values()) + 2, **counts})
+    return curves.by_time(rows, "team")
 
 
 def _times(policies: list[tuple[str, str]], base_ms: int) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from retry.analytics.advice.evidence import Evidence, Kind
@@ -12,16 +12,19 @@ from retry.policies.registry import Registry
 from retry.printable import visible
 
 _NAME_CHARS_MAX = 60
-_NAMES = ("letters", "retries", "unobserved", "recovered", "recovered_low", "recovered_high", "parked")
+_NAMES = (
+    "letters", "retries", "unobserved", "unobserved_attempts", "unobserved_delays", "recovered", "recovered_low",
+    "recovered_high", "parked",
+)  # fmt: skip
 
 
 def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
     """What is expected of both.
 
-    `now` and `tried` have for all letters `letters`, `retries`, `unobserved`, `recovered` with `recovered_low` and
-    `recovered_high`, `parked`, `p50_ms` and `p90_ms` of the time to recovery; `kinds` the same of each kind with `team` and
-    `exception`, where most retries differ first; `unjudged` names the rules of either with conditions that outcomes
-    cannot answer.
+    `now` and `tried` have for all letters `letters`, `retries`, `unobserved` of them (of which it is not known what they bring:
+    `unobserved_attempts` and `unobserved_delays`), `recovered` with `recovered_low` and `recovered_high`, `parked`, `p50_ms` and
+    `p90_ms` of the time to recovery; `kinds` the same of each team and exception, where most retries differ first; `unjudged`
+    names the rules of either with conditions that outcomes cannot answer.
     """
     both = replay(now, starts, evidence), replay(tried, starts, evidence)
     kinds = [
@@ -34,26 +37,36 @@ def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: 
 
 def lines(comparison: Mapping[str, Any]) -> list[str]:
     """The comparison as a table for people."""
-    rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "recovered", "parked", "p50", "p90")]
+    rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "unobserved", "recovered", "parked", "p50", "p90")]
     for kind in [{"team": "all", "exception": ""} | {name: comparison[name] for name in ("now", "tried")}, *comparison["kinds"]]:
         for which in ("now", "tried"):
             # A name may hold anything, and this goes to a terminal and into comments.
             name = f"{kind['team']} {kind['exception']}".strip() if which == "now" else ""
             rows.append((visible(name, _NAME_CHARS_MAX), which, *_cells(kind[which])))
-    notes = []
-    if comparison["tried"]["unobserved"] >= 0.5:
-        never = f"{comparison['tried']['unobserved']:,.0f} of the retries are of attempts that were never made"
-        notes.append(f"{never}: they are counted as bringing nothing")
+    notes = [note for which in ("now", "tried") for note in _unobserved(which, comparison[which])]
     if comparison["unjudged"]:
         unjudged = ", ".join(comparison["unjudged"])
         notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {unjudged}")
     return aligned(rows, names=2) + notes
 
 
+def _unobserved(which: str, each: Mapping[str, Any]) -> Iterator[str]:
+    if each["unobserved"] < 0.5:
+        return
+    attempts, delays = each["unobserved_attempts"], each["unobserved_delays"]
+    never = f"{attempts:,.0f} retries are of attempts that were never made, {delays:,.0f} after delays that were never seen"
+    yield f"{which}: {never}"
+    yield (
+        "  nobody knows what they bring: the bounds have them recover none, and all;"
+        " the likely number is that of outages which end when they end"
+    )
+
+
 def _cells(each: Mapping[str, Any]) -> list[str]:
     times = ["-" if each[name] is None else f"{each[name] / 1000:,.1f} s" for name in ("p50_ms", "p90_ms")]
     bounds = f"{each['recovered']:,.0f} ({each['recovered_low']:,.0f} to {each['recovered_high']:,.0f})"
-    return [f"{each['letters']:,.0f}", f"{each['retries']:,.0f}", bounds, f"{each['parked']:,.0f}", *times]
+    letters, retries, unobserved, parked = (f"{each[name]:,.0f}" for name in ("letters", "retries", "unobserved", "parked"))
+    return [letters, retries, unobserved, bounds, parked, *times]
 
 
 def _plain(each: Expected) -> dict[str, Any]:

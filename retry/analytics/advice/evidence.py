@@ -1,34 +1,49 @@
-"""How the retries of one kind of failure ended, by attempt and delay."""
+"""How the retries of one kind of failure ended, by attempt, delay and age."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from retry.analytics.statistics.proportions import Chance, chance
 
 # Fewer retries of one attempt and delay tell less than all of that attempt together.
 CELL_ENOUGH = 30
-_NEAR = (0.7, 1.42)
+# Delays are told apart where they differ by 41 %.
+BINS_PER_DOUBLING = 2
 
 
 class Kind(NamedTuple):
-    """A kind of failure: the team, and the class of the exception; None where the letters do not contain it."""
+    """A kind of failure that is judged by itself.
+
+    Attributes:
+      exception: the class; None where the letters do not contain it.
+      topics: the dead-letter topics that its letters came from; none for all.
+      policies: that decided on the first retry of its letters; none for all.
+    """
 
     team: str
     exception: str | None
+    topics: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
 
 
 class Cell(NamedTuple):
-    """Retries of one attempt with delays that are within 41 % of each other, `delay_ms` their median."""
+    """Retries of one attempt with delays, and ages, that are within 41 % of each other.
+
+    Attributes:
+      delay_ms, age_ms: their medians; the age is the time from the first failure to the retry.
+      unknown: those of which it is not known how they ended.
+    """
 
     attempt: int
     delay_ms: int
     recovered: int
     failed: int
     unknown: int = 0
+    age_ms: int = 0
 
     @property
     def ended(self) -> int:
@@ -46,18 +61,25 @@ class Evidence:
     """All cells of one kind.
 
     Attributes:
-      cells: by attempt, from 1 without a gap, in the order of their delays.
+      cells: by attempt, from 1 without a gap, in the order of their delays; of every age together.
+      every: as they were counted.
     """
 
     cells: Mapping[int, tuple[Cell, ...]]
+    every: tuple[Cell, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, cells: Iterable[Cell]) -> Evidence:
         """The evidence of cells in any order."""
+        every = tuple(sorted(cells))
+        by_delay: dict[tuple[int, int], list[Cell]] = {}
+        for cell in every:
+            by_delay.setdefault((cell.attempt, _bin(cell.delay_ms)), []).append(cell)
         by_attempt: dict[int, list[Cell]] = {}
-        for cell in sorted(cells):
-            by_attempt.setdefault(cell.attempt, []).append(cell)
-        return cls({attempt: tuple(by_attempt.get(attempt, ())) for attempt in range(1, max(by_attempt, default=0) + 1)})
+        for (attempt, _), alike in sorted(by_delay.items()):
+            by_attempt.setdefault(attempt, []).append(_merged(alike))
+        last = max(by_attempt, default=0)
+        return cls({attempt: tuple(by_attempt.get(attempt, ())) for attempt in range(1, last + 1)}, every)
 
     @property
     def attempts(self) -> int:
@@ -81,18 +103,6 @@ class Evidence:
         """How likely this attempt recovers, whatever its delay."""
         return chance(self.recovered(attempt), self.ended(attempt))
 
-    def hazard_after(self, attempt: int, delay_ms: int) -> Chance:
-        """How likely it recovers after such a delay: of those that waited about as long where there are enough, else of all."""
-        cells = self.cells.get(attempt, ())
-        nearest = min(cells, key=lambda cell: abs(math.log(max(cell.delay_ms, 1) / max(delay_ms, 1))), default=None)
-        if (
-            nearest is None
-            or nearest.ended < CELL_ENOUGH
-            or not _NEAR[0] <= max(delay_ms, 1) / max(nearest.delay_ms, 1) <= _NEAR[1]
-        ):
-            return self.hazard(attempt)
-        return chance(nearest.recovered, nearest.ended)
-
     def hazards(self) -> list[float]:
         """The likely hazards of all attempts from 1."""
         return [self.hazard(attempt).likely for attempt in range(1, self.attempts + 1)]
@@ -109,3 +119,14 @@ def survival(hazards: Iterable[float]) -> list[float]:
     for hazard in hazards:
         left.append(left[-1] * (1 - hazard))
     return left
+
+
+def _bin(delay_ms: int) -> int:
+    return math.floor(BINS_PER_DOUBLING * math.log2(max(1, delay_ms)))
+
+
+def _merged(alike: list[Cell]) -> Cell:
+    """Cells of one attempt and of delays alike as one; its delay and age are of the most letters."""
+    first = max(alike, key=lambda cell: cell.letters)
+    recovered, failed, unknown = (sum(counts) for counts in zip(*(cell[2:5] for cell in alike), strict=True))
+    return Cell(first.attempt, first.delay_ms, recovered, failed, unknown, first.age_ms)

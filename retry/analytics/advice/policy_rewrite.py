@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
 from retry.analytics.advice.choose_attempts import Advice
+from retry.analytics.advice.evidence import Kind
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
@@ -39,6 +41,7 @@ class Advised(NamedTuple):
     Attributes:
       topics: dead-letter topics where such letters were seen.
       is_cause: whether the exception is the root cause, not the exception itself.
+      policies: the routes and rules that the advice is for; none for all that such letters match.
     """
 
     team: str
@@ -46,6 +49,25 @@ class Advised(NamedTuple):
     topics: tuple[str, ...]
     is_cause: bool
     advice: Advice
+    policies: tuple[str, ...] = ()
+
+
+def advised(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str, str | None], bool]) -> list[Advised]:
+    """The advice of each kind for its topics; where a topic's letters of one exception differ by policy, for its policies alone.
+
+    Args:
+      is_cause: by team, topic and exception, whether this is always the root cause.
+    """
+    seen = Counter((kind.team, kind.exception, topic) for kind in advice for topic in kind.topics)
+    return [
+        Advised(
+            kind.team, kind.exception, topics,
+            all(is_cause[kind.team, topic, kind.exception] for topic in topics), each, kind.policies if is_split else (),
+        )
+        for kind, each in advice.items() if kind.exception is not None
+        for is_split in (False, True)
+        if (topics := tuple(t for t in kind.topics if (seen[kind.team, kind.exception, t] > 1) == is_split))
+    ]  # fmt: skip
 
 
 def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
@@ -125,11 +147,16 @@ def _narrowed_rules(present: Any, route: Route, advised: Advised) -> Iterator[tu
         if not all(each.holds(case) for each in rule.conditions if each.key in ("exception", "cause")):
             continue
         rest = [each for each in rule.conditions if each.key not in ("exception", "cause")]
-        if not rule.plan.park:
+        if not rule.plan.park and _is_meant(advised, rule.plan.name):
             yield index, _narrowed(written, rest, rule.plan.policy, advised)
         if not rest:
             return
-    yield len(present), _narrowed({}, [], route.default_plan.policy, advised)
+    if _is_meant(advised, route.default_plan.name):
+        yield len(present), _narrowed({}, [], route.default_plan.policy, advised)
+
+
+def _is_meant(advised: Advised, policy: str) -> bool:
+    return not advised.policies or policy in advised.policies
 
 
 def _failure(advised: Advised) -> Failure:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose
+from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried
 from retry.analytics.advice.evidence import Evidence, Kind
 
 
 def advice_by_kind(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:
     """The advice for each kind, where most is saved first, and of those alike the kind with more letters."""
-    advice = {kind: choose(each, keep=keep, enough=enough) for kind, each in evidence.items()}
+    tried = sum(delays_tried(each) for each in evidence.values() if each.ended(1) >= enough)
+    advice = {kind: choose(each, keep=keep, enough=enough, comparisons=tried) for kind, each in evidence.items()}
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
 
 
 def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> list[dict[str, Any]]:
-    """A row for each advice: its fields, `team`, `exception`, `saved`, `changes`, `recovery` (the part of the letters that
-    recovers now), and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`."""
+    """A row for each advice.
+
+    It has the fields of the advice, `team`, `exception`, `topics` and `policies` that it is about, `where` (these as a text where
+    letters of this exception differ by them, else empty), `saved`, `changes`, `recovery` (the part of the letters that recovers
+    now), and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`.
+    """
     rows = []
+    alike = Counter((kind.team, kind.exception) for kind in advice)
     for kind, each in advice.items():
         observed = evidence[kind]
         hazards = [
@@ -32,8 +39,18 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
             "changes": each.changes,
             "recovery": each.recoveries_now / each.letters if each.letters else None,
         }
-        rows.append({**kind._asdict(), **dataclasses.asdict(each), **more, "hazards": hazards})
+        named = kind._asdict() | {"topics": list(kind.topics), "policies": list(kind.policies)}
+        where = _where(kind, advice) if alike[kind.team, kind.exception] > 1 else ""
+        rows.append({**named, "where": where, **dataclasses.asdict(each), **more, "hazards": hazards})
     return rows
+
+
+def _where(kind: Kind, kinds: Iterable[Kind]) -> str:
+    """The topics that tell a kind from others of its exception, or its policies."""
+    others = [each for each in kinds if each[:2] == kind[:2] and each is not kind]
+    is_by_topic = not any({*kind.topics} & {*each.topics} for each in others)
+    first, *more = kind.topics if is_by_topic else kind.policies
+    return f"{first} and {len(more)} more" if more else first
 
 
 def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float]:

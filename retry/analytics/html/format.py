@@ -89,5 +89,25 @@ def moment(ms: float | None) -> str:
     return _NONE if ms is None else iso(int(ms))[:16].replace("T", " ")
 
 
+def trend(earlier: int, recent: int, is_new: bool) -> str:
+    """How failures of the second half of a period compare with those of the first; nothing where chance explains it.
+
+    >>> trend(100, 300, False), trend(300, 100, False), trend(450, 1, False), trend(450, 0, False)
+    ('↑ 3.0×', '↓ to 33.3 %', '↓ to 0.2 %', 'gone')
+    >>> trend(0, 9, True), trend(0, 9, False), trend(2, 1, False)
+    ('new', 'back', 'steady')
+    """
+    # Two standard deviations of the difference of two counts.
+    if abs(recent - earlier) <= 2 * math.sqrt(recent + earlier):
+        return "new" if is_new else "steady"
+    if not earlier:
+        return "new" if is_new else "back"
+    if recent > 1.2 * earlier:
+        return f"↑ {recent / earlier:.1f}×"
+    if earlier > 1.2 * recent:
+        return f"↓ to {share(recent / earlier)}" if recent else "gone"
+    return "steady"
+
+
 def _short(number: float) -> str:
     return f"{number:.0f}" if abs(number) >= 100 else f"{round(number, 1):g}"

@@ -21,7 +21,15 @@ _SVG = "http://www.w3.org/2000/svg"
 # Distinguishable for the colour-blind, and against white and nearly black.
 GOOD, BAD, UNKNOWN = "#2f8fd8", "#e0663a", "#8a94a3"
 _PALETTE = (GOOD, "#e0a52b", "#2ba37a", "#b267c9", BAD, "#5f7de8", "#c2578b", "#7a9a2f")
-_TICKS_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000)
+_DAY_MS, _TEN_MINUTES_MS = 86_400_000, 600_000
+# Where these are too few, those between them, too.
+_TICKS_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000, _DAY_MS, 7 * _DAY_MS, 30 * _DAY_MS)
+_MORE_TICKS_MS = sorted({
+    *_TICKS_MS,
+    *(times * unit_ms for unit_ms in (1, 1_000, 60_000) for times in (2, 5, 20, 30)), 200, 500,
+    *(times * 3_600_000 for times in (2, 12)), *(times * _DAY_MS for times in (2, 3, 14)),
+})  # fmt: skip
+_TICKS_LEAST = 3
 _WIDTH, _ROW = 860, 26
 # What vl-convert measures with, and what has the same widths elsewhere.
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -45,28 +53,39 @@ def worth(rows: Rows) -> str:
     return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
 
 
-def survival_by_attempt(rows: Rows) -> str:
-    """Part that still fails: `team`, `attempt`, `survival`, `survival_low`, `survival_high`."""
-    start = [{"team": team, "attempt": 0, "survival": 1, "survival_low": 1, "survival_high": 1} for team in _seen(rows, "team")]
+def incidence_by_attempt(rows: Rows) -> str:
+    """Parts that recovered and were given up: `team`, `attempt`, and the parts of `retry.analytics.questions.incidence`."""
+    parked_at_once = {row["team"] for row in rows if row["attempt"] == 0}
+    start = [_nothing(team) | {"attempt": 0} for team in _seen(rows, "team") if team not in parked_at_once]
     x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
     return _curves([*start, *rows], x)
 
 
-def survival_by_time(rows: Rows) -> str:
-    """Part that still fails: `team`, `time_ms`, `survival`, `survival_low`, `survival_high`."""
-    x = alt.X("time_ms:Q", title="time since the first failure", **_times(row["time_ms"] for row in rows))
-    return _curves(rows, x)
+def incidence_by_time(rows: Rows) -> str:
+    """Parts that recovered and were given up: `team`, `time_ms`, and the parts of `retry.analytics.questions.incidence`."""
+    # The axis is logarithmic and has no 0: it begins where the first letter recovered, or half way before that.
+    begin_ms = max(1, min((row["time_ms"] for row in rows if row["part_recovered"]), default=1_000) / 2)
+    start = [_nothing(team) | {"time_ms": begin_ms} for team in _seen(rows, "team")]
+    shown = [row | {"time_ms": max(row["time_ms"], begin_ms)} for row in rows]
+    title = "time since the first failure, logarithmic"
+    x = alt.X("time_ms:Q", title=title, **_times(row["time_ms"] for row in [*start, *shown]))
+    return _curves([*start, *shown], x)
+
+
+def _nothing(team: str) -> dict[str, Any]:
+    names = ("part_recovered", "part_recovered_low", "part_recovered_high", "part_parked", "part_expired")
+    return {"team": team, **dict.fromkeys(names, 0)}
 
 
 def waste(rows: Rows) -> str:
     """Retries by what they were good for: `kind`, `retries`, `wasted`."""
-    good, bad = "of letters that recovered, or still may", "of letters that were parked"
+    good, bad = "of letters that recovered, or still may", "wasted: of letters that were parked in the end"
     parts = [{"kind": row["kind"], "part": good, "order": 0, "retries": row["retries"] - row["wasted"]} for row in rows]
     parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
     colors = alt.Scale(domain=[good, bad], range=[GOOD, BAD])
     return _svg(
         _of(parts).mark_bar().encode(
-            x=alt.X("sum(retries):Q", title="retries sent"), y=_names(rows), order="order:O",
+            x=alt.X("sum(retries):Q", title="retries sent", axis=_counts()), y=_names(rows), order="order:O",
             color=alt.Color("part:N", title=None, scale=colors, legend=_legend()),
         ).properties(width=_WIDTH - 250, height=alt.Step(_ROW))
     )  # fmt: skip
@@ -100,7 +119,7 @@ def fingerprints(rows: Rows) -> str:
     """How often each was seen when: `kind`, `at_ms`, `until_ms`, `failures`."""
     return _svg(
         _of(rows).mark_rect(cornerRadius=1).encode(
-            x=_when("at_ms"), x2="until_ms:T", y=_names(rows),
+            x=_when(rows, "at_ms"), x2="until_ms:T", y=_names(rows),
             # No gradient in the legend: it would need an id, and two pictures may lie in one page.
             opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.12, 1]),
                                 legend=alt.Legend(orient="top", type="symbol")),
@@ -111,7 +130,7 @@ def fingerprints(rows: Rows) -> str:
 
 def retries_over_time(rows: Rows, storms: Rows) -> str:
     """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
-    x, y = _when("minute_ms"), alt.Y("sent:Q", title="retries in a minute")
+    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_counts())
     lines = _of(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
     # A line through one minute cannot be seen.
     dots = _of(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
@@ -121,15 +140,21 @@ def retries_over_time(rows: Rows, storms: Rows) -> str:
 
 
 def _curves(rows: Rows, x: alt.X) -> str:
-    y: dict[str, Any] = {"title": "still failing", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
+    y: dict[str, Any] = {"title": "of all letters", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
+    color = _teams(rows)
     bands = _of(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
-        x=x, y=alt.Y("survival_low:Q", **y), y2="survival_high:Q", color=_teams(rows)
+        x=x, y=alt.Y("part_recovered_low:Q", **y), y2="part_recovered_high:Q", color=color
     )  # fmt: skip
-    lines = (
-        _of(rows).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=alt.Y("survival:Q", **y), color=_teams(rows))
+    recovered, given_up = "recovered", "parked, or too old"
+    lines = [{**row, "what": recovered, "part": row["part_recovered"]} for row in rows]
+    lines += [{**row, "what": given_up, "part": row["part_parked"] + row["part_expired"]} for row in rows]
+    dash = alt.StrokeDash(
+        "what:N", title=None, scale=alt.Scale(domain=[recovered, given_up], range=[[1, 0], [5, 4]]), legend=_legend()
     )
-    dots = _of(rows).mark_circle(size=34, opacity=1).encode(x=x, y="survival:Q", color=_teams(rows))
-    return _svg(alt.layer(bands, lines, dots).properties(width=_WIDTH - 90, height=240))
+    y_part = alt.Y("part:Q", **y)
+    drawn = _of(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=y_part, color=color, strokeDash=dash)
+    dots = _of(lines).mark_circle(size=30, opacity=1).encode(x=x, y=y_part, color=color)
+    return _svg(alt.layer(bands, drawn, dots).properties(width=_WIDTH - 90, height=240))
 
 
 def _of(rows: Rows) -> alt.Chart:
@@ -154,9 +179,18 @@ def _legend() -> alt.Legend:
     return alt.Legend(orient="top", labelLimit=300, columnPadding=24, symbolOpacity=1)
 
 
-def _when(column: str) -> alt.X:
-    axis = alt.Axis(format="%d %b %H:%M", labelOverlap=True, tickCount=8)
-    return alt.X(f"{column}:T", title=None, scale=alt.Scale(type="utc"), axis=axis)
+def _when(rows: Rows, column: str) -> alt.X:
+    times = [row[column] for row in rows]
+    # In the shortest way in which eight ticks can be told apart.
+    within_ms = max(times, default=0) - min(times, default=0)
+    shown = "%d %b %H:%M" if within_ms >= _DAY_MS else "%H:%M" if within_ms >= _TEN_MINUTES_MS else "%H:%M:%S"
+    title = None if within_ms >= _DAY_MS else f"UTC, {words.moment(min(times, default=0))[:10]}"
+    axis = alt.Axis(format=shown, labelOverlap=True, tickCount=8)
+    return alt.X(f"{column}:T", title=title, scale=alt.Scale(type="utc"), axis=axis)
+
+
+def _counts() -> alt.Axis:
+    return alt.Axis(tickMinStep=1, format=",d")
 
 
 def _percent() -> alt.Axis:
@@ -167,7 +201,11 @@ def _times(times_ms: Iterable[float]) -> dict[str, Any]:
     """Scale and axis for times of very different lengths."""
     times = [max(1, each) for each in times_ms]
     low, high = min(times, default=1), max(times, default=1)
-    ticks: list[float] = [tick for tick in _TICKS_MS if low <= tick <= high] or [low]
+    ticks: list[float] = [tick for tick in _TICKS_MS if low <= tick <= high]
+    if len(ticks) < _TICKS_LEAST:
+        ticks = [tick for tick in _MORE_TICKS_MS if low <= tick <= high]
+    if len(ticks) < 2:
+        ticks = sorted({low, high})
     labels = "".join(f"datum.value == {tick} ? '{words.duration(tick)}' : " for tick in ticks) + "''"
     axis = alt.Axis(values=ticks, labelExpr=labels, labelOverlap=True)
     return {"scale": alt.Scale(type="log", domain=[low / 1.1, high * 1.1], nice=False), "axis": axis}

@@ -37,8 +37,8 @@ def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
     """By name, those that have anything to show."""
     drawn: dict[str, tuple[Rows, Callable[[Rows], str]]] = {
         "worth": (_attempts_worth(findings["worth"]), plots.worth),
-        "survival_by_attempt": (_of_teams(findings["survival_by_attempt"]), plots.survival_by_attempt),
-        "survival_by_time": (_of_teams(findings["survival_by_time"]), plots.survival_by_time),
+        "incidence_by_attempt": (_of_teams(findings["incidence_by_attempt"]), plots.incidence_by_attempt),
+        "incidence_by_time": (_of_teams(findings["incidence_by_time"]), plots.incidence_by_time),
         "waste": (_named([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
         "time_to_recovery": (
             _named(findings["time_to_recovery"], "policy"),
@@ -61,10 +61,14 @@ def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
 
 def _attempts_worth(worth: Rows) -> Rows:
     return [
-        {**hazard, "kind": _label(kind, "team", "exception"), "is_worth": _worth_label(kind, hazard["attempt"])}
+        {**hazard, "kind": _label_of(kind), "is_worth": _worth_label(kind, hazard["attempt"])}
         for kind in worth[:_KINDS_MAX]
         for hazard in kind["hazards"]
     ]
+
+
+def _label_of(kind: Mapping[str, Any]) -> str:
+    return _label(kind, "team", "exception", "where") if kind["where"] else _label(kind, "team", "exception")
 
 
 def _worth_label(kind: Mapping[str, Any], attempt: int) -> str:
@@ -89,7 +93,11 @@ def _seen_when(findings: Mapping[str, Any]) -> Rows:
     order = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
     rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in order]
     rows.sort(key=lambda row: (order[tuple(row[each] for each in columns)], row["at_ms"]))
-    return [_numbers(row) | {"kind": f"{words.name(row['exception'], 30)} {words.name(row['fingerprint'])[:6]}"} for row in rows]
+    # Two teams may see one fingerprint, and would be drawn over each other.
+    def called(row: Mapping[str, Any]) -> str:
+        return f"{words.name(row['team'], 14)} · {words.name(row['exception'], 18)} {words.name(row['fingerprint'])[:6]}"
+
+    return [_numbers(row) | {"kind": called(row)} for row in rows]
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +112,7 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment):
+    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment, words.trend):
         environment.filters[spoken.__name__] = spoken
     return environment
 

@@ -2,7 +2,7 @@
 
 | module | question |
 | --- | --- |
-| `survival` | how likely is recovery by attempt N, or within time T |
+| `incidence` | which part has recovered, or was given up, by attempt N, or within time T |
 | `cells` | how retries ended by kind of failure, attempt and delay: what `advise` and `what-if` calculate with |
 | `histories` | what became of every letter, and what it cost |
 | `fingerprints` | which failures are most frequent, since when, and are they on the rise |

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from retry.analytics.advice.evidence import BINS_PER_DOUBLING
+
 _HOUR_MS = 3_600_000
-# Delays are told apart where they differ by 41 %.
-_BINS_PER_DOUBLING = 2
 _PERCENTILE_ACCURACY = 1_000
+_STRATUM = ("team", "exception", "topic", "policy")
 
 
 def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
-    """How the retries of each kind of failure ended, by attempt and delay.
+    """How the retries of each kind of failure ended, by attempt, delay and age.
 
     What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
     recovered since: failures are known sooner, and late attempts would look worse than they are.
 
-    Reads `team`, `exception`, `attempt`, `delay_ms`, `fate`, `ended_ms`, `bytes`. Gives `team`, `exception`, `attempt`,
-    `delay_ms` (the median of those that are within 41 % of each other), `recovered`, `failed`, `unknown`, `bytes`.
+    Reads `team`, `exception`, `topic`, `policy`, `id`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`, `ended_ms`,
+    `bytes`. Gives `team`, `exception`, `topic`, `policy` (that decided on the first retry of the letter), `attempt`, `delay_ms`
+    and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other), `recovered`,
+    `failed`, `unknown`, `bytes`.
     """
-    delay_bin = F.floor(F.log2(F.greatest(F.col("delay_ms"), F.lit(1)).cast("double")) * _BINS_PER_DOUBLING)
+    age_ms = F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
+    first_policy = F.min_by("policy", "attempt").over(Window.partitionBy("id"))
     has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
     has_recovered = F.col("fate") == "recovered"
     return (
-        attempts.groupBy("team", "exception", "attempt", delay_bin.alias("delay_bin"))
+        attempts.withColumns({"age_ms": age_ms, "policy": first_policy})
+        .groupBy(*_STRATUM, "attempt", _bin("delay_ms").alias("delay_bin"), _bin("age_ms").alias("age_bin"))
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
+            F.percentile_approx("age_ms", 0.5, _PERCENTILE_ACCURACY).alias("age_ms"),
             F.count_if(has_recovered).alias("recovered"),
             F.count_if(has_failed).alias("failed"),
             F.count_if(~(has_recovered | has_failed)).alias("unknown"),
             F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
         )
-        .drop("delay_bin")
+        .drop("delay_bin", "age_bin")
     )
 
 
 def starts(histories: DataFrame) -> DataFrame:
     """When letters of each kind failed first, by hour: what a policy file is tried on.
 
-    Reads `team`, `topic`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `exception`, `is_cause`,
-    `hour_ms`, `letters`.
+    Reads `team`, `topic`, `first_policy`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `policy` (that
+    decided on the first retry), `exception`, `is_cause`, `hour_ms`, `letters`.
     """
     hour_ms = F.expr(f"first_failed_ms - pmod(first_failed_ms, {_HOUR_MS})")
-    keys = ("team", "topic", "exception", "is_cause")
+    keys = ("team", "topic", "exception", "is_cause", "policy")
     return (
-        histories.groupBy(*keys, hour_ms.alias("hour_ms")).agg(F.count("*").alias("letters")).select(*keys, "hour_ms", "letters")
+        histories.withColumn("policy", F.col("first_policy"))
+        .groupBy(*keys, hour_ms.alias("hour_ms"))
+        .agg(F.count("*").alias("letters"))
+        .select(*keys, "hour_ms", "letters")
     )
 
 
@@ -57,3 +66,7 @@ def origins(attempts: DataFrame) -> DataFrame:
     """
     is_cause = F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))
     return attempts.groupBy("team", "topic", "exception").agg(F.bool_and(is_cause).alias("is_cause"))
+
+
+def _bin(milliseconds: str) -> Column:
+    return F.floor(F.log2(F.greatest(F.col(milliseconds), F.lit(1)).cast("double")) * BINS_PER_DOUBLING)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 _MINUTE_MS = 60_000
-_PERCENTILE_ACCURACY = 10_000
 
 
 def per_minute(attempts: DataFrame) -> DataFrame:
@@ -24,15 +23,21 @@ def per_minute(attempts: DataFrame) -> DataFrame:
     )
 
 
-def storms(minutes: DataFrame, times: float = 5.0, least: int = 100) -> DataFrame:
+def storms(minutes: DataFrame, since_ms: int, until_ms: int, times: float = 5.0, least: int = 100) -> DataFrame:
     """The minutes with at least `times` as many retries as the team's median minute, and at least `least`.
 
-    Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median`, `times`.
+    The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured
+    by itself. Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), and `times` the
+    median, or one retry where that is 0.
     """
-    usual = minutes.groupBy("team").agg(F.percentile_approx("sent", 0.5, _PERCENTILE_ACCURACY).alias("median"))
+    every = max(1, (until_ms - since_ms) // _MINUTE_MS + 1)
+    by_sent = Window.partitionBy("team").orderBy("sent", "minute_ms")
+    # Empty minutes come before all others.
+    ranked = minutes.withColumn("_rank", F.row_number().over(by_sent) + every - F.count("*").over(Window.partitionBy("team")))
+    usual = F.max(F.when(F.col("_rank") <= (every + 1) // 2, F.col("sent"))).over(Window.partitionBy("team"))
     return (
-        minutes.join(usual, on="team")
-        .withColumn("times", F.col("sent") / F.col("median"))
+        ranked.withColumn("median", F.coalesce(usual, F.lit(0)))
+        .withColumn("times", F.col("sent") / F.greatest("median", F.lit(1)))
         .where((F.col("times") >= times) & (F.col("sent") >= least))
         .select("team", "minute_ms", "sent", "median", "times")
     )
