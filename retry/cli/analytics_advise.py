@@ -40,14 +40,16 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
 
     With --write the advice is written as a policy file.
     """
+    from retry.analytics.advice.plan import planned
     from retry.analytics.advice.policy_rewrite import advised, amended
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
+    from retry.policies.policy_file import parse
 
     text = _read(now)
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
-        kinds = count_by_kind(decisions)
-        advice = advice_by_kind(kinds, keep=keep, enough=enough)
-        changed, rules = amended(text, now, advised(advice, causes(decisions)))
+        kinds, is_cause = count_by_kind(decisions), causes(decisions)
+        advice = advice_by_kind(kinds, planned(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
+        changed, rules = amended(text, now, advised(advice, is_cause))
     result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": rules}
     _say(result, _lines(result), as_json)
     if new is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, count_by_kind, decisions_of, period, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, decisions_of, period, write
 from retry.cli.output import say, say_json
 from retry.errors import RetryError
 
@@ -26,6 +26,10 @@ _PAGE = Path("retry-report.html")
     "--html", "file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help=f"File to write the page to; {_PAGE} where neither --text nor --json is given.",
 )  # fmt: skip
+@click.option(
+    "--file", "now", envvar="RETRY_POLICIES", show_envvar=True,
+    help="The policy file of now: what is new in it is not advised away.",
+)  # fmt: skip
 @click.option("--text", "as_text", is_flag=True, help="Print tables for a terminal. With --html the page is written as well.")
 @click.option(
     "--retention",
@@ -34,22 +38,27 @@ _PAGE = Path("retry-report.html")
     help="How long a topic keeps its records. By default Kafka is asked, unless --data is given.",
 )
 @JSON
-def report(file: Path | None, as_text: bool, retention: Sequence[str], as_json: bool, **options: Any) -> None:
+def report(
+    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], as_json: bool, **options: Any
+) -> None:  # fmt: skip
     """Write one HTML page: what became of all retries, and which of them are worth making.
 
     With --text or --json the numbers are printed instead.
     """
+    from retry.analytics.advice.plan import planned
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
+    from retry.policies.policy_file import load
 
 
     if as_text and as_json:
         raise click.UsageError("give --text or --json, not both")
     retentions = _parse_retentions(retention)
+    registry = None if now is None else load(now)
     with decisions_of("retry-report", PeriodOptions(**options)) as (spark, decisions):
         from retry.analytics.findings import findings
 
         kinds = count_by_kind(decisions)
-        advice = advice_by_kind(kinds)
+        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, causes(decisions)))
         if options["data"] is None:
             retentions = _retentions_on_kafka(decisions) | retentions
         answers = findings(spark, decisions, retentions) | {"worth": worth(kinds, advice), "saving": saving(advice)}

@@ -1,9 +1,8 @@
 """How many attempts, and which delays, are worth it for one kind of failure.
 
 **Attempts.** The fewest of which it is known, with 95 % confidence, that they bring at least the wanted part (`keep`) of the
-recoveries which all attempts bring. What is given up is bounded from above: each later attempt counts with the part of the
-letters that reaches it, and what is known of it; an attempt, or a delay, of which no retry's end is known may recover all that
-come to it. What is kept is bounded from below. Candidates are gone through from the most attempts down, and the first that is
+recoveries which all attempts bring. What is given up is bounded from above, and what is kept from below; see
+`retry.analytics.advice.prospect`. Candidates are gone through from the most attempts down, and the first that is
 not known to do ends it: so all of them together are wrong in no more than 5 % of all cases. Where nothing ever recovered there
 is nothing to keep: then at most 1 - `keep` of the *letters* may be given up, and one attempt stays, so that it shows when this
 changes.
@@ -20,14 +19,13 @@ Letters are taken to recover independently of each other. Those of one long outa
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
+from retry.analytics.advice.prospect import Prospect
 from retry.analytics.statistics.homogeneity import more_often
 from retry.analytics.statistics.proportions import chance
-from retry.analytics.statistics.rates import Rate, weighted
 
 # Fewer letters of a kind tell nothing that is worth a rule: half of them ± 10 %.
 ENOUGH = 100
@@ -75,78 +73,38 @@ class Advice:
         return self.verdict in ("fewer", "delays")
 
 
-def choose(evidence: Evidence, *, keep: float = KEEP, enough: int = ENOUGH, comparisons: int | None = None) -> Advice:
+def choose(
+    evidence: Evidence, *, planned: Sequence[Sequence[int]] | None = None,
+    keep: float = KEEP, enough: int = ENOUGH, comparisons: int | None = None,
+) -> Advice:  # fmt: skip
     """The advice for one kind of failure.
 
     Args:
+      planned: what the policy of now has for such letters, see `Prospect`.
       keep: which part of the recoveries must be kept at least, above 0 and up to 1.
       enough: first retries whose end must be known.
       comparisons: how many delays are chosen from in all that is advised together; None for those of this kind.
     """
-    made = evidence.attempts
-    now = evidence.hazards()
+    prospect = Prospect(evidence, planned)
+    made = prospect.attempts
     if (ended := evidence.ended(1)) < enough:
-        return _advice(evidence, "unknown", made, {}, 0.0, missing=enough - ended)
+        return _advice(prospect, "unknown", made, {}, 0.0, missing=enough - ended)
     attempts = made
-    while attempts > 1 and kept_low(evidence, attempts - 1, keep) >= keep:
+    while attempts > 1 and prospect.kept_low(attempts - 1, keep) >= keep:
         attempts -= 1
     level = DELAYS_LEVEL / max(1, delays_tried(evidence) if comparisons is None else comparisons)
-    delays_ms = {n: cell.delay_ms for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells[n], level))}
+    delays_ms = {n: cell.delay_ms for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells.get(n, ()), level))}
     if attempts < made:
-        return _advice(evidence, "fewer", attempts, delays_ms, kept_low(evidence, attempts, keep))
+        return _advice(prospect, "fewer", attempts, delays_ms, prospect.kept_low(attempts, keep))
     verdict = "delays" if delays_ms else "keep"
     # A last attempt that never brought anything may be worthless; how many it takes to say so is a number.
-    idle = made > 1 and now[-1] == 0
-    return _advice(evidence, verdict, made, delays_ms, 1.0, missing=_missing(evidence, keep) if idle else 0)
-
-
-def kept_low(evidence: Evidence, attempts: int, keep: float = KEEP) -> float:
-    """Which part of the recoveries the first so many attempts bring at least, with 95 % confidence."""
-    reach = survival(evidence.hazards())
-    later = range(attempts + 1, evidence.attempts + 1)
-    unknown = sum(reach[n - 1] * _unknown(evidence.cells[n]) for n in later)
-    seen = weighted(rate for n in later for rate in _rates(evidence.cells[n], reach[n - 1]))
-    lost_high = min(reach[attempts], seen.high + unknown)
-    recovers = weighted(rate for n in range(1, attempts + 1) for rate in _rates(evidence.cells[n], reach[n - 1]))
-    if recovers.likely == 0:
-        return 1 - lost_high if not any(evidence.hazards()) and keep < 1 else 0.0
-    return recovers.low / (recovers.low + lost_high)
+    idle = made > 1 and prospect.hazards[-1] == 0
+    return _advice(prospect, verdict, made, delays_ms, 1.0, missing=prospect.missing(keep) if idle else 0)
 
 
 def delays_tried(evidence: Evidence) -> int:
     """How many delays there are to choose from."""
     return sum(len(tried) for cells in evidence.cells.values() if len(tried := _tried(cells)) > 1)
-
-
-def _rates(cells: tuple[Cell, ...], reach: float) -> Iterator[Rate]:
-    """What is known of one attempt, each delay with its part of the letters; pending ones are taken to be like the known."""
-    letters = sum(cell.letters for cell in cells)
-    for group in _like_delays(cells):
-        trials = sum(cell.ended for cell in group)
-        if trials:
-            yield Rate(reach * sum(cell.letters for cell in group) / letters, sum(cell.recovered for cell in group), trials)
-
-
-def _unknown(cells: tuple[Cell, ...]) -> float:
-    """Part of the letters of an attempt that waits as long as none of which the end is known."""
-    letters = sum(cell.letters for cell in cells)
-    unknown = sum(cell.letters for group in _like_delays(cells) if not any(cell.ended for cell in group) for cell in group)
-    return unknown / letters if letters else 1.0
-
-
-def _like_delays(cells: tuple[Cell, ...]) -> list[list[Cell]]:
-    """Delays that are counted together: neighbours of which one has few letters.
-
-    Failures of long delays are known later than those of short ones. Counted apart, that makes no difference.
-    """
-    groups: list[list[Cell]] = []
-    for cell in cells:
-        is_near = bool(groups) and cell.delay_ms <= 2 * groups[-1][-1].delay_ms
-        if is_near and min(cell.letters, sum(each.letters for each in groups[-1])) < CELL_ENOUGH:
-            groups[-1].append(cell)
-        else:
-            groups.append([cell])
-    return groups
 
 
 def _tried(cells: tuple[Cell, ...]) -> list[Cell]:
@@ -168,28 +126,17 @@ def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
 
 
 def _advice(
-    evidence: Evidence, verdict: str, attempts: int, delays_ms: dict[int, int], kept_low: float, missing: int = 0
+    prospect: Prospect, verdict: str, attempts: int, delays_ms: dict[int, int], kept_low: float, missing: int = 0
 ) -> Advice:
-    now, letters = evidence.hazards(), evidence.letters
-    then = [_hazard_at(evidence, n, delays_ms.get(n)) for n in range(1, attempts + 1)]
-    left_now, left = survival(now), survival(then)
+    letters, left_now = prospect.evidence.letters, prospect.reach
+    left = survival(_hazard_at(prospect.evidence, n, delays_ms.get(n)) for n in range(1, attempts + 1))
     return Advice(
-        verdict, evidence.attempts, attempts, delays_ms, letters,
+        verdict, prospect.attempts, attempts, delays_ms, letters,
         letters * (1 - left_now[-1]), letters * (1 - left[-1]), kept_low,
         letters * sum(left_now[:-1]), letters * sum(left[:-1]), missing,
     )  # fmt: skip
 
 
 def _hazard_at(evidence: Evidence, attempt: int, delay_ms: int | None) -> float:
-    cell = next((each for each in evidence.cells[attempt] if each.delay_ms == delay_ms), None)
+    cell = next((each for each in evidence.cells.get(attempt, ()) if each.delay_ms == delay_ms), None)
     return evidence.hazard(attempt).likely if cell is None else cell.recovered / cell.ended
-
-
-def _missing(evidence: Evidence, keep: float) -> int:
-    """How many more retries of the last attempt must be seen to fail before it is known not to be worth it."""
-    reach = survival(evidence.hazards())
-    recovers = weighted(rate for n in range(1, evidence.attempts) for rate in _rates(evidence.cells[n], reach[n - 1])).low
-    bearable = recovers * (1 - keep) / keep if recovers else 1 - keep
-    # The upper bound of nothing in n trials is that of one trial, divided by n.
-    nothing = weighted([Rate(reach[-2], 0, 1)]).high
-    return max(1, math.ceil(nothing / bearable) - evidence.ended(evidence.attempts)) if bearable > 0 else 0

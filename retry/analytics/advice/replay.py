@@ -14,24 +14,19 @@ message, headers, stage or value, so rules with such conditions match no letter;
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backoff import RetryAt
 from retry.analytics.advice.evidence import Evidence, Kind
 from retry.analytics.advice.observed import Observed
+from retry.analytics.advice.plan import retries
 from retry.analytics.statistics.proportions import Chance, Z
-from retry.dead_letters.failure import Failure
 from retry.policies.registry import Registry
 from retry.policies.route import Route
 
 _WAYS_MAX = 8
 _HOUR_MS = 3_600_000
-# More than any policy allows in practice, and few enough to compute.
-_ATTEMPTS_MAX = 200
-# Evenly spread, however many are taken: the fraction of the golden ratio.
-_SPREAD = 0.6180339887
 # Of a part that all recovers something is left, or it would have no logarithm.
 _LEAST_LEFT = 1e-12
 _NOT_IN_OUTCOMES = ("stage", "message", "null_value", "headers.")
@@ -181,7 +176,7 @@ def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expect
     expected = Expected(letters=1.0)
     begun_ms = start.hour_ms + int(draw * _HOUR_MS)
     left, bounds = 1.0, _Bounds()
-    for attempt, failed_ms, due_ms in _retries(route, start, begun_ms, draw):
+    for attempt, failed_ms, due_ms in retries(route, start.exception, start.is_cause, begun_ms, draw):
         chance, is_observed = observed.retry(attempt, due_ms - failed_ms, due_ms - begun_ms, failed_ms - begun_ms)
         expected.retries += left
         if attempt > observed.attempts:
@@ -195,22 +190,3 @@ def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expect
     expected.recovered, expected.least, expected.most = 1 - left, bounds.least(), bounds.most()
     expected.variance = left * (1 - left)
     return expected
-
-
-def _retries(route: Route, start: Start, begun_ms: int, draw: float) -> Iterator[tuple[int, int, int]]:
-    """Attempt, time of failure and due time of every retry that a letter gets which always fails."""
-    failure = Failure(exception=start.exception, cause=start.exception if start.is_cause else None)
-    failed_ms = begun_ms
-    for attempt in range(1, _ATTEMPTS_MAX + 1):
-        plan = route.plan(failure, attempt=attempt, age_ms=failed_ms - begun_ms, headers=(), null_value=False)
-        if plan.park or plan.retry_to is None:
-            return
-        jitter = (draw + attempt * _SPREAD) % 1
-        decision = plan.policy.decide(
-            attempt=attempt, first_failed_at_ms=begun_ms, failed_at_ms=failed_ms, now_ms=failed_ms, draw=jitter
-        )
-        if not isinstance(decision, RetryAt):
-            return
-        due_ms = max(decision.due_at_ms, failed_ms)
-        yield attempt, failed_ms, due_ms
-        failed_ms = due_ms

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried
 from retry.analytics.advice.evidence import Evidence, Kind
 
 
-def advice_by_kind(evidence: Mapping[Kind, Evidence], *, keep: float = KEEP, enough: int = ENOUGH) -> dict[Kind, Advice]:
-    """The advice for each kind, where most is saved first, and of those alike the kind with more letters."""
+def advice_by_kind(
+    evidence: Mapping[Kind, Evidence], planned: Mapping[Kind, Sequence[Sequence[int]]] | None = None,
+    *, keep: float = KEEP, enough: int = ENOUGH,
+) -> dict[Kind, Advice]:  # fmt: skip
+    """The advice for each kind, where most is saved first, and of those alike the kind with more letters.
+
+    Args:
+      planned: what the policy file of now has for a kind, see `retry.analytics.advice.plan`; None where there is none.
+    """
     tried = sum(delays_tried(each) for each in evidence.values() if each.ended(1) >= enough)
-    advice = {kind: choose(each, keep=keep, enough=enough, comparisons=tried) for kind, each in evidence.items()}
+    plans = planned or {}
+    advice = {
+        kind: choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried)
+        for kind, each in evidence.items()
+    }
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
 
 

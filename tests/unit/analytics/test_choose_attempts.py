@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.analytics.advice.choose_attempts import KEEP, choose, kept_low
+from retry.analytics.advice.choose_attempts import KEEP, choose
 from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.prospect import Prospect
 
 
 def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:
@@ -77,7 +78,7 @@ def test_an_attempt_that_letters_only_wait_for_may_recover_them_all() -> None:
     waiting = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400), Cell(3, 1_000, 0, 295), Cell(4, 1_000, 0, 0, unknown=295)]
     found = choose(Evidence.of(waiting))
     assert (found.verdict, found.attempts_now, found.attempts) == ("keep", 4, 4)
-    assert kept_low(Evidence.of(waiting), 3) == pytest.approx(0.56 / 0.96, abs=0.01)
+    assert Prospect(Evidence.of(waiting)).kept_low(3, KEEP) == pytest.approx(0.56 / 0.96, abs=0.01)
 
 
 def test_many_failures_of_early_attempts_do_not_hide_a_late_one_that_was_hardly_made() -> None:
@@ -91,6 +92,24 @@ def test_a_delay_that_letters_only_wait_for_counts_for_as_many_as_wait() -> None
     assert choose(Evidence.of(known)).attempts == 1
     assert choose(Evidence.of([*known, Cell(2, 1_400, 0, 0, unknown=20)])).attempts == 1
     assert choose(Evidence.of([*known, Cell(2, 3_600_000, 0, 0, unknown=20)])).verdict == "keep"
+
+
+def test_what_a_young_policy_plans_and_nobody_has_seen_may_recover_all() -> None:
+    seen = evidence((600, 400), (0, 400), (0, 400))
+    assert choose(seen).attempts == choose(seen, planned=[[1_000], [1_100], [900]]).attempts == 1
+    more = choose(seen, planned=[[1_000]] * 5)
+    assert (more.verdict, more.attempts_now, more.attempts) == ("keep", 5, 5)
+    later = choose(seen, planned=[[1_000], [1_000], [3_600_000]])
+    assert (later.verdict, later.attempts) == ("keep", 3)
+    # The present policy makes two attempts; what the third brought does not matter any more.
+    assert choose(evidence((600, 400), (0, 400), (400, 0)), planned=[[1_000]] * 2).attempts == 1
+
+
+def test_new_delays_of_a_young_policy_count_for_as_many_as_it_gives_them_to() -> None:
+    old = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 4_000)]
+    young = [*old, Cell(2, 3_600_000, 0, 4, unknown=3)]
+    assert choose(Evidence.of(young)).attempts == 1
+    assert choose(Evidence.of(young), planned=[[1_000], [3_600_000]]).verdict == "keep"
 
 
 def test_the_more_delays_there_are_to_choose_from_the_clearer_one_must_be() -> None:
@@ -135,7 +154,7 @@ def test_advice_from_generated_letters_keeps_the_recoveries_of_the_truth(chances
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(100, 500), st.integers(0, 1 << 32))
 def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: int, seed: int) -> None:
     seen = made(chances, letters, seed)
-    lows = [kept_low(seen, attempts) for attempts in range(1, seen.attempts + 1)]
+    lows = [Prospect(seen).kept_low(attempts, KEEP) for attempts in range(1, seen.attempts + 1)]
     assert all(0 <= low <= 1 for low in lows)
     found = choose(seen)
     assert 1 <= found.attempts <= found.attempts_now
