@@ -29,20 +29,27 @@ def _outage_over(_: random.Random, failed_ms: int) -> float:
     return hour * HOUR_MS + random.Random(hour).uniform(5, 40) * MINUTE_MS
 
 
-# Some attempts bring nothing, and then one does; or none does, but few letters have come so far.
+def _patient(chance: random.Random, failed_ms: int) -> float:
+    """Four in ten wait for 25 minutes."""
+    return failed_ms + (25 * MINUTE_MS if chance.random() < 0.4 else 0)
+
+
+_SHORT_MS = (10_000,) * 4
+# Attempts that bring nothing were seen very often, and the one that helps hardly ever: late, pending, or not yet due.
 YOUNG = {
-    "a late cure, and few have come to it": World(
-        steps((10_000, 10_000, 10_000, 10_000, HOUR_MS)), (0.6, 0, 0, 0, 0.5), HOUR_MS, HOUR_MS + SETTLE_MS + 80_000
+    "one in two hundred has come to the cure": World(
+        steps((*_SHORT_MS, HOUR_MS)), (0.6, 0, 0, 0, 0.5), HOUR_MS, HOUR_MS + SETTLE_MS + 56_000, letters=2_000
     ),
-    "a late cure that nobody has come to": World(steps((10_000, 10_000, 10_000, HOUR_MS)), (0.6, 0, 0, 0.5), HOUR_MS, HOUR_MS),
-    "just too much to give up": World(steps(STEPS_MS[:4]), (0.9, 0, 0, 0.12), HOUR_MS, 2 * HOUR_MS, letters=300),
+    "all wait for the cure": World(steps((*_SHORT_MS[:3], HOUR_MS)), (0.6, 0, 0, 0.5), HOUR_MS, HOUR_MS, letters=1_500),
+    "a little too much to give up": World(
+        steps((*_SHORT_MS, HOUR_MS)), (0.6, 0, 0, 0, 0.02), HOUR_MS, HOUR_MS + SETTLE_MS + 6 * MINUTE_MS, letters=1_500
+    ),
     "repairs": World(steps(STEPS_MS), (0.9,), HOUR_MS, HOUR_MS, letters=400, heals_ms=_repaired),
     "outages": World(steps(STEPS_MS), (1,), 6 * HOUR_MS, 2 * HOUR_MS, heals_ms=_outage_over),
-    "long delays alone help": World(
-        steps((10_000, 10_000, HOUR_MS), jitter="full"), (0.6, 0, 0.6), HOUR_MS, HOUR_MS + 20 * MINUTE_MS,
-        patience_ms=0,
+    "long delays help, and only short ones are over": World(
+        steps((10_000, 10_000, HOUR_MS), jitter="full"), (1,), 20 * MINUTE_MS, 33 * MINUTE_MS, letters=1_500, heals_ms=_patient
     ),
-}  # fmt: skip
+}
 
 
 def lives(world: World, seed: int, letters: int | None = None) -> list[list[Retry]]:
