@@ -49,7 +49,7 @@ def parked_by_reason(parked: DataFrame) -> DataFrame:
 def time_to_recovery(histories: DataFrame, *keys: str) -> DataFrame:
     """Percentiles of the time from the first failure until the retry that recovered was sent.
 
-    Only of what recovered: what still fails has no such time, and is in the curve of `retry.analytics.questions.survival`.
+    Only of what recovered: what still fails has no such time, and is in the curve of `retry.analytics.curves`.
     Reads keys, `fate`, `watched_ms`. Gives keys, `recovered`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
     """
     recovered = histories.where(F.col("fate") == "recovered")

@@ -75,12 +75,12 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
     assert plan.policy.max_attempts == 3
 
 
-@pytest.mark.parametrize(("other", "expected"), [((0.5, 0.3, 0.1), (180, 200)), ((0.5, 0.3, 0.5), (0, 20))])
+@pytest.mark.parametrize(("other", "expected"), [((0.5, 0.3, 0.1), (66, 80)), ((0.5, 0.3, 0.5), (0, 8))])
 def test_a_test_finds_what_differs_and_seldom_what_does_not(other: tuple[float, ...], expected: tuple[int, int]) -> None:
     chance = random.Random(1)
     one, two = (World(steps((1_000,), 3), each, HOUR_MS, 0, letters=400) for each in ((0.5, 0.3, 0.1), other))
     together = 0
-    for _ in range(200):
+    for _ in range(80):
         first, second = (
             Evidence.of(cells([letter.lives(each.delays) for letter in each.draw(chance.getrandbits(60))], 10**18))
             for each in (one, two)
