@@ -53,8 +53,9 @@ _LEVELS = {
 }  # fmt: skip
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GRACE_S_MAX = 100 * 366 * 86_400
-# Each that is sent is four records. Many that are due in one second would otherwise come in few, large, late transactions.
-_SWEEP_RECORDS = 1_000
+# Of all shards together. Each that is sent is four records: many that are due in one second would otherwise come in few, large,
+# late transactions.
+_SWEEP_RECORDS = 4_000
 # Due times are whole seconds: what is swept more often comes in more transactions, and not much sooner.
 _SWEEP_INTERVAL_MS = 100
 

@@ -129,7 +129,7 @@ def test_what_it_has_no_variable_for_is_set_as_for_a_worker_and_two_of_one_machi
 
 def test_what_is_taken_in_together_is_not_bounded_by_what_is_sent_together() -> None:
     worker = found().worker
-    assert (worker.batch_records, worker.sweep_records, worker.sweep_interval_ms) == (5_000, 1_000, 100)
+    assert (worker.batch_records, worker.sweep_records, worker.sweep_interval_ms) == (5_000, 4_000, 100)
     worker = found(RETRY_BATCH_RECORDS="700", RETRY_SWEEP_INTERVAL_MS="25").worker
     assert (worker.batch_records, worker.sweep_records, worker.sweep_interval_ms) == (700, 0, 25)
 
