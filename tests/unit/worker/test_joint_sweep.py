@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +59,15 @@ class World:
 
     def waiting(self) -> list[int]:
         return [shard.waiting() for shard in self.shards]
+
+
+def raising(error: type[Exception]) -> Callable[..., None]:
+    """What fails in this way, whatever it is given."""
+
+    def raises(*_: Any) -> None:
+        raise error("as the test made it")
+
+    return raises
 
 
 @pytest.fixture
@@ -127,12 +136,9 @@ def test_one_that_is_not_ready_is_left_alone(world: World) -> None:
 def test_a_shard_that_cannot_be_read_holds_up_no_other(
     world: World, error: type[Exception], phase: Phase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(*_: Any) -> None:
-        raise error("as the test made it")
-
     for shard in range(4):
         world.put(shard, 1)
-    monkeypatch.setattr(world.shards[0].table, "due", unreadable)
+    monkeypatch.setattr(world.shards[0].table, "due", raising(error))
     world.sweep()
     assert (world.waiting(), [shard.phase for shard in world.shards]) == ([1, 0, 0, 0], [phase] + [Phase.READY] * 3)
 
@@ -140,12 +146,9 @@ def test_a_shard_that_cannot_be_read_holds_up_no_other(
 def test_a_table_that_fails_after_the_commit_is_opened_again_and_the_others_let_go_of_their_rows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(*_: Any) -> None:
-        raise TableUnreadable("as the test made it")
-
     for shard in range(4):
         world.put(shard, 1)
-    monkeypatch.setattr(world.shards[1].table, "forget", unreadable)
+    monkeypatch.setattr(world.shards[1].table, "forget", raising(TableUnreadable))
     world.sweep()
     assert (world.waiting(), world.shards[1].phase, len(world.log.read("retry"))) == ([0, 1, 0, 0], Phase.BROKEN, 4)
 
