@@ -23,6 +23,7 @@ RetryError
 ├── LineageUnreadable      find out who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
+├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── SchedulerEnded         read its log, and start it again
 ├── TaskInvalid            send a definition that is as the message asks; this one is parked
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
@@ -177,6 +178,14 @@ class LineageNewer(LineageUnreadable):
 
 class OutcomeNewer(RetryError):
     """An outcome was written by a newer version of this service."""
+
+
+class FilterInvalid(RetryError):
+    """What was typed to choose letters is no filter."""
+
+    def __init__(self, column: int, reason: str) -> None:
+        super().__init__(f"filter, column {column}: {reason}")
+        self.column, self.reason = column, reason
 
 
 class SchedulerEnded(RetryError):

@@ -1,0 +1,174 @@
+"""The text of a filter → the filter. Columns count characters, from 1.
+
+    filter = terms ("or" terms)*
+    terms  = ("-"? (term | "(" filter ")"))+
+    term   = field ":" value | "header." name ":" value | "value." path "=" value
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from retry.errors import FilterInvalid
+from retry.operations.letter_filter.fields import EXAMPLES, NAMED, PATH, RANGES, STATES, read_range
+from retry.operations.letter_filter.glob import Glob, glob
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Range, Term, all_of, any_of, negated
+from retry.policies.yaml_document import meant
+
+BYTES_MAX, DEPTH_MAX = 1_024, 8
+_OR = re.compile(r"or(?=[\s()]|$)", re.IGNORECASE)
+_FIELD = re.compile(r'[^\s()":=]*')
+_BARE = re.compile(r'[^\s()"]*')
+_BLANK = re.compile(r"\s*")
+_WORDS = {
+    "and": "terms side by side must all hold anyway; leave it out",
+    "not": "write - before the term, as -team:payments",
+}
+
+
+def parse(text: str) -> Filter:
+    """The filter that a text means; every letter's, where there is nothing in it.
+
+    Raises:
+      FilterInvalid: it is none; names the column, and what to write instead.
+    """
+    used = 0
+    for column, char in enumerate(text, 1):
+        used += len(char.encode("utf-8", "surrogatepass"))
+        if used > BYTES_MAX:
+            raise FilterInvalid(column, f"a filter has at most {BYTES_MAX:,} bytes; write a shorter one, as with * in names")
+    return EVERYTHING if text.isspace() or not text else _Parser(text).whole()
+
+
+class _Parser:
+    """Reads a text from left to right, without going back."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def whole(self) -> Filter:
+        """All of it."""
+        found = self._any(0)
+        if self._at < len(self._text):
+            self._refuse('no ( is open here; text that has parentheses needs quotes, as message:"f(x)"')
+        return found
+
+    def _any(self, depth: int) -> Filter:
+        """Up to the end, or to a parenthesis that closes."""
+        parts = [self._all(depth)]
+        while self._or():
+            parts.append(self._all(depth))
+        return any_of(parts)
+
+    def _all(self, depth: int) -> Filter:
+        parts: list[Filter] = []
+        while not self._ends() and not _OR.match(self._text, self._at):
+            parts.append(self._one(depth))
+        if not parts:
+            self._refuse("a term is missing here; or stands between two terms, as team:payments or team:billing")
+        return all_of(parts)
+
+    def _one(self, depth: int) -> Filter:
+        if self._text[self._at] != "-":
+            return self._group(depth) if self._text[self._at] == "(" else self._term()
+        self._at += 1
+        next_char = self._text[self._at : self._at + 1]
+        if not next_char or next_char in "-)" or next_char.isspace():
+            self._refuse("- stands once, right before a term, as -team:payments")
+        return negated(self._group(depth) if next_char == "(" else self._term())
+
+    def _group(self, depth: int) -> Filter:
+        opened = self._at
+        if depth == DEPTH_MAX:
+            self._refuse(f"parentheses are nested more than {DEPTH_MAX} deep; write the same with fewer")
+        self._at += 1
+        found = self._any(depth + 1)
+        if self._at == len(self._text):
+            raise FilterInvalid(opened + 1, "this ( is not closed; write ) behind what belongs to it")
+        self._at += 1
+        return found
+
+    def _term(self) -> Term:
+        start, word = self._at, self._match(_FIELD)
+        mark = self._text[self._at : self._at + 1]
+        if mark not in (":", "="):
+            self._at = start
+            self._refuse(_alone(word))
+        field, dot, name = word.partition(".")
+        example = EXAMPLES.get(field)
+        if example is None or (dot and field not in NAMED):
+            raise FilterInvalid(start + 1, f"there is no field {word!r:.40}{meant(field, EXAMPLES) or '; write ' + _either()}")
+        if (field == "header" and not name) or (field == "value" and not PATH.fullmatch(name)):
+            raise FilterInvalid(start + 1, f"{field} needs {'a path' if field == 'value' else 'a name'}; write {example}")
+        if (mark == "=") != (field == "value"):
+            self._refuse(f"write {'=' if field == 'value' else ':'} here, as in {example}")
+        self._at += 1
+        return Term(field, name, self._value(field, example))
+
+    def _value(self, field: str, example: str) -> Glob | Range:
+        start = self._at
+        quoted = self._text[start : start + 1] == '"'
+        value = self._quoted() if quoted else glob(self._match(_BARE).split("*"))
+        if self._at == start:
+            self._refuse(f'{field} has no value; write {example}, or "" for an empty one')
+        if self._text[self._at : self._at + 1] not in ("", ")") and not self._text[self._at].isspace():
+            self._refuse("a blank is missing here; text that has blanks, quotes or parentheses needs quotes around all of it")
+        text = "*".join(value.parts)
+        if field in RANGES:
+            return read_range(field, text, start + 1 + quoted)
+        if field == "state" and text not in STATES:
+            known = " or ".join(f"state:{each}" for each in STATES)
+            raise FilterInvalid(start + 1, f"there is no state {text!r:.40}; write {known}")
+        return value
+
+    def _quoted(self) -> Glob:
+        opened, parts = self._at, [""]
+        self._at += 1
+        while (char := self._text[self._at : self._at + 1]) != '"':
+            if not char:
+                raise FilterInvalid(opened + 1, 'this " is not closed; write " behind the text, and \\" for one in it')
+            if char == "\\":
+                self._at += 1
+                char = self._text[self._at : self._at + 1]
+                if not char or char not in '"\\*':
+                    self._at -= 1
+                    self._refuse('\\ stands before ", * or \\ alone; write \\\\ for one in the text')
+                parts[-1] += char
+            elif char == "*":
+                parts.append("")
+            else:
+                parts[-1] += char
+            self._at += 1
+        self._at += 1
+        return glob(parts)
+
+    def _ends(self) -> bool:
+        """Whether nothing follows, but for blanks, or a parenthesis closes."""
+        self._match(_BLANK)
+        return self._text[self._at : self._at + 1] in ("", ")")
+
+    def _or(self) -> bool:
+        return not self._ends() and bool(self._match(_OR))
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return found[0] if found else ""
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise FilterInvalid(self._at + 1, reason)
+
+
+def _alone(word: str) -> str:
+    """What to write in place of a word that is no term."""
+    if reason := _WORDS.get(word.lower()):
+        return reason
+    if word in EXAMPLES:
+        return f"{word} has no value; write {EXAMPLES[word]}"
+    shown = f"message:{word:.40}" if word else 'message:"card declined"'
+    return f"text needs a field; write {shown} to look for it in messages, or {_either()}"
+
+
+def _either() -> str:
+    return f"{EXAMPLES['team']}, or another of {', '.join(EXAMPLES)}"

@@ -1,0 +1,145 @@
+"""A filter → the question whether one letter is meant. What is dear to know of a letter is asked last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from retry.dead_letters.failure import Failure
+from retry.operations.letter_filter.fields import STATES
+from retry.operations.letter_filter.glob import Glob
+from retry.operations.letter_filter.json_path import text_at
+from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Moment, Not, Range, Span, Term
+from retry.record import Headers
+
+_FAILURE_COST, _VALUE_COST = 1, 2
+
+
+class LetterFacts(Protocol):
+    """What a filter may ask of a letter. None where that is not known: then no term holds that asks for it.
+
+    Attributes:
+      attempt: as the header `retry-attempt` has it.
+      due_ms: None of what waits no more.
+    """
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def team(self) -> str | None: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def attempt(self) -> int | None: ...
+    @property
+    def first_failed_ms(self) -> int | None: ...
+    @property
+    def due_ms(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def failure(self) -> Failure: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+
+
+Predicate = Callable[[LetterFacts], bool]
+_Texts = Callable[[LetterFacts], Iterator[str | None]]
+
+
+def predicate(meant: Filter, now_ms: int) -> Predicate:
+    """Whether a letter is meant, as of this moment."""
+    if isinstance(meant, Term):
+        return _ranges(meant.field, meant.value, now_ms) if isinstance(meant.value, Range) else _globs(meant, meant.value)
+    if isinstance(meant, Not):
+        holds = predicate(meant.of, now_ms)
+        return lambda letter: not holds(letter)
+    parts = [predicate(each, now_ms) for each in sorted(meant.of, key=_cost)]
+    if isinstance(meant, AllOf):
+        return lambda letter: all(part(letter) for part in parts)
+    return lambda letter: any(part(letter) for part in parts)
+
+
+def states(meant: Filter) -> frozenset[str]:
+    """The states that a letter may have of which a filter holds; where no other has to be looked at."""
+    return frozenset(state for state in STATES if _possible(meant, state)[0])
+
+
+def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
+    """Whether a filter may hold of a letter in a state, and whether it may not."""
+    if isinstance(meant, Term):
+        if meant.field != "state":
+            return True, True
+        holds = meant.value == Glob((state,))
+        return holds, not holds
+    if isinstance(meant, Not):
+        return _possible(meant.of, state)[::-1]
+    parts = [_possible(each, state) for each in meant.of]
+    holds, fails = [may for may, _ in parts], [may_not for _, may_not in parts]
+    return (all(holds), any(fails)) if isinstance(meant, AllOf) else (any(holds), all(fails))
+
+
+def _globs(term: Term, value: Glob) -> Predicate:
+    fits = value.anywhere() if term.field == "message" else value.whole()
+    texts = _texts(term)
+    return lambda letter: any(text is not None and fits(text) for text in texts(letter))
+
+
+def _texts(term: Term) -> _Texts:
+    """What a term looks at: it holds where one of these is as it says."""
+    if term.field == "header":
+        return lambda letter: (_decoded(value) for name, value in letter.headers if name == term.name)
+    if term.field == "value":
+        return lambda letter: iter([text_at(letter.value, term.name)])
+    return _TEXTS[term.field]
+
+
+def _decoded(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")
+
+
+_TEXTS: dict[str, _Texts] = {
+    "state": lambda letter: iter([letter.state]),
+    "team": lambda letter: iter([letter.team]),
+    "topic": lambda letter: iter([letter.topic]),
+    "key": lambda letter: iter([_decoded(letter.key)]),
+    "exception": lambda letter: iter([letter.failure.exception, letter.failure.thrown, letter.failure.cause]),
+    "cause": lambda letter: iter([letter.failure.cause]),
+    "message": lambda letter: iter([letter.failure.message]),
+    "consumer-group": lambda letter: iter([letter.failure.consumer_group]),
+    "fingerprint": lambda letter: iter([letter.fingerprint]),
+}
+
+
+def _ranges(field: str, value: Range, now_ms: int) -> Predicate:
+    low, high = _at(value.low, now_ms), _at(value.high, now_ms)
+
+    def within(number: int | None) -> bool:
+        return number is not None and (low is None or number >= low) and (high is None or number <= high)
+
+    if field == "attempt":
+        return lambda letter: within(letter.attempt)
+    if field == "due":
+        return lambda letter: within(letter.due_ms)
+    return lambda letter: letter.first_failed_ms is not None and within(now_ms - letter.first_failed_ms)
+
+
+def _at(bound: Bound | None, now_ms: int) -> int | None:
+    if isinstance(bound, Moment):
+        return bound.at_ms(now_ms)
+    return bound.ms if isinstance(bound, Span) else bound
+
+
+def _cost(meant: Filter) -> int:
+    """How much has to be read of a letter before this is decided."""
+    if isinstance(meant, Not):
+        return _cost(meant.of)
+    if isinstance(meant, AllOf | AnyOf):
+        return max(map(_cost, meant.of), default=0)
+    if meant.field == "value":
+        return _VALUE_COST
+    return _FAILURE_COST if meant.field in ("exception", "cause", "message", "consumer-group", "fingerprint") else 0
