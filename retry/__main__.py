@@ -12,9 +12,10 @@ from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
 from retry.cli.api import api
 from retry.cli.broker import broker
-from retry.cli.entries import entries
 from retry.cli.explain import explain
+from retry.cli.failures import failures
 from retry.cli.inspect import inspect
+from retry.cli.letters import letters
 from retry.cli.output import say
 from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
@@ -60,8 +61,8 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, topics, acls, policies, inspect, entries, explain, pause, resume, pauses, reschedule, tasks,
-    analytics, verify, broker,
+    worker, api, scheduler, topics, acls, policies, inspect, letters, failures, explain, pause, resume, pauses, reschedule,
+    tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from retry.cli.analytics import dataset_options, open_datasets
-from retry.cli.entries import Moment
+from retry.cli.moment import Moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,7 +33,7 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
 
     settings = environment.from_environment()
     with waiting_entries.folded(settings) as table:
-        waiting = Definitions(settings).tasks(waiting_entries.entries(table, None, None))
+        waiting = Definitions(settings).tasks(waiting_entries.entries(table))
         waits = (t for t in waiting if customer is None or (t.name or "").startswith(f"{customer}/"))
         for task in islice(waits, limit):
             row = _row(task)
@@ -54,7 +54,7 @@ def show(name: str, *, as_json: bool) -> None:
     definitions = waiting_tasks.Definitions(settings)
     with waiting_entries.folded(settings) as table:
         # Topics of definitions have names of their own.
-        matching = [task for task in definitions.tasks(waiting_entries.entries(table, None, None)) if task.name == name]
+        matching = [task for task in definitions.tasks(waiting_entries.entries(table)) if task.name == name]
     if not matching:
         why = "it was deleted, had its last run, was parked, or never was"
         say(f"no task {name} waits: {why}; see retry tasks list", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retry.cli.entries import Moment
+from retry.cli.moment import Moment
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 

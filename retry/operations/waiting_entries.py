@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from heapq import merge
 from pathlib import Path
 from typing import NamedTuple
@@ -39,11 +39,10 @@ def folded(settings: Settings) -> Iterator[Table]:
     described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
-    with tempfile.TemporaryDirectory(prefix="retry-entries-") as scratch:
-        table = RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))
-        _fold_all(settings, admin, name, described.partitions, table)
-        yield table
-        table.close()
+    with tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch:
+        with closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table:
+            _fold_all(settings, admin, name, described.partitions, table)
+            yield table
 
 
 def _fold_all(settings: Settings, admin: AdminClient, name: str, partitions: int, table: Table) -> None:
@@ -52,15 +51,18 @@ def _fold_all(settings: Settings, admin: AdminClient, name: str, partitions: int
         table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
 
 
-def entries(table: Table, due_before_ms: int | None, topic: str | None) -> Iterator[tuple[Source, Entry]]:
-    """Waiting entries in due order: those due before a moment, and from one dead-letter topic, where asked for."""
-    rows = merge(*(_of_lane(table, lane, lane) for lane in table.lanes()), _behind(table), key=lambda row: row[0][LANE_BYTES:])
+def entries(table: Table) -> Iterator[tuple[Source, Entry]]:
+    """Waiting entries in due order."""
+    return ((where, entry) for _, where, entry in following(table, b""))
+
+
+def following(table: Table, after: bytes) -> Iterator[tuple[bytes, Source, Entry]]:
+    """Waiting entries in due order, each with its place in that order; only those behind the place `after`."""
+    lanes = (_of_lane(table, lane, lane + after) for lane in table.lanes())
+    rows = merge(*lanes, _behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
-        where = source(key)
-        if due_before_ms is not None and where.due_at_ms >= due_before_ms:
-            return
-        if topic is None or where.topic == topic:
-            yield where, decode_as(key, envelope)
+        if key[LANE_BYTES:] > after:
+            yield key[LANE_BYTES:], source(key), decode_as(key, envelope)
 
 
 def find(table: Table, wanted: Source) -> Entry | None:

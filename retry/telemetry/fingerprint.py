@@ -41,6 +41,15 @@ def of(exception: str | None, cause: str | None, message: str | None) -> str | N
     return found if found is not None else _made(failed)
 
 
+def in_common(message: str) -> str:
+    """What messages of one kind have in common: the beginning of one, with # in place of what differs.
+
+    >>> in_common("order 17 of 'Ann' not found")
+    'order # of # not found'
+    """
+    return _DIFFERS.sub("#", message[:_CHARS_MAX].translate(_ALIKE))
+
+
 def alike(message: bytes) -> bytes:
     """What is left of a message, as bytes of UTF-8, when what differs in numbers is alike.
 

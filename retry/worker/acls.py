@@ -82,7 +82,7 @@ _LETTERS = (
     Need(WORKER, GROUP, "consumer groups", DESCRIBE, "reports do not know which retries it has passed"),
 )
 _OTHERS = (
-    Need(COMMANDS, TOPIC, "changelog", READ, "entries, pauses, explain, verify, reschedule"),
+    Need(COMMANDS, TOPIC, "changelog", READ, "letters, failures, pauses, explain, verify, reschedule"),
     Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, reschedule --yes"),
     Need(COMMANDS, TRANSACTIONAL_ID, "control writers", WRITE, "pause, resume, reschedule --yes"),
     Need(COMMANDS, TOPIC, "changelog", DESCRIBE_CONFIGS, "topics check, verify, reschedule"),
@@ -91,9 +91,9 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "lineage", DESCRIBE, "topics check, reschedule"),
     Need(COMMANDS, TOPIC, "calls", DESCRIBE, "topics check"),
     Need(COMMANDS, TOPIC, "parked timers", DESCRIBE, "topics check"),
-    Need(COMMANDS, TOPIC, "parked", READ, "verify; explain of what was parked"),
+    Need(COMMANDS, TOPIC, "parked", READ, "letters and failures, but for state:waiting; verify; explain of what was parked"),
     Need(COMMANDS, TOPIC, "parked", DESCRIBE_CONFIGS, "verify"),
-    Need(COMMANDS, TOPIC, "targets", READ, "verify; explain of what was retried"),
+    Need(COMMANDS, TOPIC, "targets", READ, "letters and failures, but for state:waiting; verify; explain of what was retried"),
     Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, explain, verify"),
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),

@@ -19,7 +19,7 @@ from tests.unit.kafka.test_child_process import alive, children
 pytestmark = pytest.mark.check
 
 LONG_RUNNING = [("worker",), ("api",), ("scheduler",)]
-ASKING = [("entries",), ("topics", "check"), ("pauses",), ("verify",)]
+ASKING = [("letters",), ("topics", "check"), ("pauses",), ("verify",)]
 UNKNOWN = {"RETRY_KAFKA_FOO_BAR": "1"}
 NO_FILE = {"RETRY_KAFKA_SECURITY_PROTOCOL": "SSL", "RETRY_KAFKA_SSL_CA_LOCATION": "/nowhere/ca.pem"}
 
@@ -78,7 +78,7 @@ def test_a_data_directory_that_cannot_be_used_is_told_in_a_line(deployment: Depl
 
 def test_no_broker_is_told_in_a_line(deployment: Deployment) -> None:
     """Also by commands that ask one thing."""
-    for command in (("worker",), ("entries",)):
+    for command in (("worker",), ("letters",)):
         done = deployment.command(*command, RETRY_BOOTSTRAP_SERVERS="127.0.0.1:1")
         assert done.returncode == 1
         assert "Traceback" not in done.stderr

@@ -81,7 +81,7 @@ def test_a_changed_file_is_used_and_its_topics_are_read(deploy: Deploy, ask: Cal
     came = Counter(record.topic for record in tail.records)
     assert came == {deployment.retry_of(added): 2, deployment.retry_of(kept): 1}
     tail.close()
-    lines = deployment.command("entries", "--json").stdout.splitlines()
+    lines = deployment.command("letters", "state:waiting", "--json").stdout.splitlines()
     due_ms = sorted(letter.timestamp_ms + 3_600_000 for letter in before if letter.topic in (kept, removed))
     assert sorted(int(json.loads(line)["key"].split("/")[0]) for line in lines) == due_ms, lines
     worker.terminate()
@@ -182,7 +182,7 @@ def test_entries_of_a_team_that_is_gone_wait_until_it_is_back(deploy: Deploy) ->
     why = "team gone is not in the policy file"
     await_that("health says why", lambda: health(worker)["blocked"] == {f"gone {gone} {deployment.retry_of(gone)}": why})
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == 20)
-    listed = deployment.command("entries", "--json").stdout.splitlines()
+    listed = deployment.command("letters", "state:waiting", "--json").stdout.splitlines()
     assert Counter(json.loads(line)["team"] for line in listed) == {"gone": 20}
     change(deployment, worker, both)
     tail.await_seen(40)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 _SAID_S = 240.0
 # What a command is asked to do that needs the right; the letter is one that lies there.
 _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
-    ("changelog", "read"): ("entries",),
+    ("changelog", "read"): ("letters",),
     ("changelog", "write"): ("pause", "--all"),
     ("control writers", "write"): ("pause", "--all"),
     ("changelog", "describe-configs"): ("topics", "check"),
@@ -111,4 +111,4 @@ def test_a_command_says_which_right_it_lacks(protected: Protected, secured: Secu
         assert "Traceback" not in said
         secured.grant([_as_right(protected, "commands", right)])
     # No worker runs by now, so what is due waits, and verify would say that it is stuck.
-    protected.run("commands", "entries")
+    protected.run("commands", "letters")

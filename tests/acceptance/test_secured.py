@@ -105,8 +105,8 @@ def _commands(protected: Protected) -> None:
     assert "a test" in protected.run("commands", "pauses")
     protected.run("commands", "resume", "--topic", protected.orders)
     # The last that is due still waits when it is asked for.
-    *_, entry = map(json.loads, protected.run("commands", "entries", "--limit", "1000", "--json").splitlines())
-    assert entry["target"] in protected.run("commands", "entries", "show", entry["key"])
+    *_, entry = map(json.loads, protected.run("commands", "letters", "state:waiting", "--limit", "1000", "--json").splitlines())
+    assert entry["target"] in protected.run("commands", "letters", "--show", entry["key"])
     *_, task = map(json.loads, protected.run("commands", "tasks", "list", "--json").splitlines())
     assert task["target"] in protected.run("commands", "tasks", "show", task["task"])
     protected.run("commands", "reschedule", "--team", "testers", "--dry-run")

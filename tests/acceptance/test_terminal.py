@@ -45,7 +45,8 @@ def test_no_command_prints_what_a_record_would_have_the_terminal_do(deploy: Depl
     assert SHOWN in done(deployment, "explain", where)
     assert SHOWN in done(deployment, "analytics", "report", "--text")
     assert SHOWN in done(deployment, "verify", code=1)
-    done(deployment, "entries")
+    done(deployment, "letters")
+    assert SHOWN in done(deployment, "failures")
     done(deployment, "reschedule", "--dry-run")
     done(deployment, "reschedule", "--topic", HOSTILE, code=1)
     assert json.loads(done(deployment, "pauses", "--json"))["reason"] == HOSTILE

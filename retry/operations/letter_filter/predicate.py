@@ -74,8 +74,8 @@ def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
     if isinstance(meant, Term):
         if meant.field != "state":
             return True, True
-        holds = meant.value == Glob((state,))
-        return holds, not holds
+        is_it = meant.value == Glob((state,))
+        return is_it, not is_it
     if isinstance(meant, Not):
         return _possible(meant.of, state)[::-1]
     parts = [_possible(each, state) for each in meant.of]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
 from backoff.calendar import parsed
-from retry.cli.entries import _line, _whole
+from retry.cli.letters import _line, _whole
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.delay_queue.recurrence import Recurrence
@@ -23,7 +23,9 @@ from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explained
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.explain.state import LetterState
+from retry.operations.letters import found_letter
 from retry.policies.policy_file import parse
+from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_700_000_000_000
@@ -186,10 +188,11 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
     assert explanation.state is LetterState.WAITING
     said = " ".join(explanation.sentences["now"])
     assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
-    [(where, entry)] = waiting_entries.entries(table, None, None)
+    [(where, entry)] = waiting_entries.entries(table)
     assert waiting_entries.find(table, where) == entry
-    assert _line(where, entry).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
-    whole = _whole(where, entry)
+    letter = found_letter.waiting(where, entry, Registry(), "")
+    assert _line(letter).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
+    whole = _whole(letter)
     assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
     assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000
 

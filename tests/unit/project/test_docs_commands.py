@@ -89,7 +89,7 @@ def test_a_sentence_that_names_what_is_not_there_is_found() -> None:
     assert not any(is_there(words.split()) for words in ("undo", "topics destroy", "pause --yes", "worker --fast"))
 
 
-@pytest.mark.parametrize("wrong", ["entrys", "entries --soon", "policies", "explain", "pauses too many"])
+@pytest.mark.parametrize("wrong", ["entrys", "explain --soon", "policies", "explain", "pauses too many"])
 def test_a_command_that_is_not_there_is_found(wrong: str) -> None:
     with pytest.raises(click.UsageError):
         parse_only(main, wrong.split())

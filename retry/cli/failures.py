@@ -1,0 +1,73 @@
+"""`retry failures`: what fails, by kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from retry.cli.letter_options import TERMS, letter_options, listing
+from retry.cli.output import say, say_json
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.operations.letters.failure_groups import FailureGroup
+
+
+@click.command(context_settings=TERMS)
+@letter_options
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most kinds of failures to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: int, as_json: bool) -> None:
+    """List what fails, by kind, most letters first: root cause, message, since when, from where, whose. No worker needs to run.
+
+    Letters that wait and letters that are parked count, those that FILTER says, as for retry letters. A kind is a fingerprint:
+    exception, root cause, and the message without numbers, ids and quoted text.
+    """
+    from retry.operations.letter_filter.parse import parse
+    from retry.operations.letters.failure_groups import grouped
+    from retry.operations.letters.listing import Cursor
+
+    meant = parse(" ".join(words))
+    found = grouped(listing(policies, newest).letters(meant, Cursor()))
+    for group in found.groups[:limit]:
+        if as_json:
+            say_json(orjson.dumps(_row(group)))
+        else:
+            for line in _lines(group):
+                say(line)
+    if len(found.groups) > limit:
+        say(f"{len(found.groups) - limit:,} more kinds; --limit shows them", err=True)
+    if found.unknown:
+        say(f"{found.unknown:,} tell nothing of a failure", err=True)
+    if found.others:
+        say(f"{found.others:,} are of further kinds, which are not told apart; give a narrower filter", err=True)
+
+
+def _row(group: FailureGroup) -> dict[str, object]:
+    return {
+        "fingerprint": group.fingerprint,
+        "cause": group.cause,
+        "message": group.message,
+        "count": group.count,
+        "waiting": group.waiting,
+        "parked": group.parked,
+        "first_seen": _iso(group.first_ms),
+        "last_seen": _iso(group.last_ms),
+        "topics": sorted(group.topics),
+        "teams": sorted(group.teams),
+    }
+
+
+def _lines(group: FailureGroup) -> list[str]:
+    states = f"{group.waiting:,} waiting, {group.parked:,} parked"
+    return [
+        f"{group.count:>7,}  {group.fingerprint}  {group.cause or 'no class'}: {group.message or 'no message'}",
+        f"         {states}; {_iso(group.first_ms)} to {_iso(group.last_ms)}; {', '.join(sorted(group.teams))}: "
+        + ", ".join(sorted(group.topics)),
+    ]
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)

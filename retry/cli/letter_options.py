@@ -1,0 +1,44 @@
+"""What commands that choose letters take: a filter, a policy file, and how much of the parking topics is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retry.cli.output import say
+
+if TYPE_CHECKING:
+    from retry.operations.letters.listing import Listing
+
+NEWEST = 10_000
+# A term that begins with - is no option, and -header.tenant:acme asks for no help.
+TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+def letter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and the options that choose letters."""
+    options: list[Callable[[Any], Any]] = [
+        click.argument("words", nargs=-1, metavar="FILTER"),
+        click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."),
+        click.option(
+            "--newest", type=click.IntRange(1), default=NEWEST, show_default=True,
+            help="Parked records that are looked at: the newest of each partition.",
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def listing(policies: str | None, newest: int) -> Listing:
+    """Where letters are looked for; what is left out is told on standard error."""
+    from retry import settings as environment
+    from retry.operations.cluster import Cluster
+    from retry.operations.letters.listing import Listing
+    from retry.policies.policy_file import load
+    from retry.policies.registry import Registry
+
+    registry = load(policies) if policies else Registry()
+    return Listing(Cluster(environment.from_environment()), registry, newest, lambda line: say(line, err=True))

@@ -1,0 +1,138 @@
+"""`retry letters`: those that wait or are parked, a page at a time, and one of them in full."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from retry.cli.letter_options import TERMS, letter_options, listing
+from retry.cli.output import say, say_json
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.delay_queue.envelopes import Call
+    from retry.delay_queue.recurrence import Recurrence
+    from retry.operations.letters.found_letter import FoundLetter
+    from retry.operations.letters.listing import Listing
+
+
+@click.command(context_settings=TERMS)
+@letter_options
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most letters on a page.")
+@click.option("--after", metavar="CURSOR", help="The next page: what the last one ended with, or the cursor of a JSON line.")
+@click.option("--show", metavar="KEY", help="Only the letter with this key, in full, payload included, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def letters(
+    words: tuple[str, ...],
+    policies: str | None,
+    newest: int,
+    limit: int,
+    after: str | None,
+    show: str | None,
+    as_json: bool,
+) -> None:
+    """List letters that wait, soonest first, then those that are parked, oldest first. No worker needs to run.
+
+    FILTER says which, as in: retry letters team:payments -state:parked 'exception:*Timeout' 'age:>2h'. Without it, all. What
+    waits besides letters (schedules, tasks, timers) is listed, too. Parked ones are read from the parking topics, the newest of
+    each partition. Payloads are printed with --show alone.
+    """
+    from retry.operations.letter_filter.parse import parse
+    from retry.operations.letters.listing import Cursor
+
+    meant = parse(" ".join(words))
+    try:
+        begin = Cursor(after)
+    except ValueError:
+        raise click.BadParameter(f"{after!r} is no cursor; take one that a page ended with", param_hint="--after") from None
+    where = listing(policies, newest)
+    if show is not None:
+        _show(where, show)
+        return
+    with closing(where.letters(meant, begin)) as found:
+        page = list(islice(found, limit + 1))
+    for letter in page[:limit]:
+        say_json(orjson.dumps({**_row(letter), "cursor": letter.cursor})) if as_json else say(_line(letter))
+    if len(page) > limit:
+        say(f"there are more; the next page: --after {page[limit - 1].cursor}", err=True)
+    elif not page:
+        say("no letter is like this", err=True)
+
+
+def _show(where: Listing, key: str) -> None:
+    """Print one letter, or end the process where it is not there."""
+    from retry.delay_queue.entry_keys import source_from_text
+    from retry.operations.explain.search import place
+
+    try:
+        waits = source_from_text(key) if key.count("/") == 3 else None
+        parked = None if waits else place(key)
+    except ValueError:
+        reason = f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>, or of a parked letter <topic>/<partition>/<offset>"
+        raise click.BadParameter(reason, param_hint="--show") from None
+    found = where.waiting_at(waits) if waits else where.parked_at(parked) if parked else None
+    if found is None:
+        say(f"{key} is not there: it was delivered, or deleted, or never was", err=True)
+        sys.exit(1)
+    say_json(orjson.dumps(_whole(found), option=orjson.OPT_INDENT_2))
+
+
+def _row(letter: FoundLetter) -> dict[str, object]:
+    failure = letter.failure
+    return {
+        "key": letter.name,
+        "state": letter.state,
+        "letter": str(letter.source) if letter.source else None,
+        "due": iso(letter.due_ms) if letter.due_ms is not None else None,
+        "target": letter.target,
+        "team": letter.team,
+        "attempt": letter.attempt,
+        "policy": letter.policy,
+        "reason": letter.reason,
+        "id": letter.lineage,
+        "exception": failure.exception,
+        "cause": failure.cause,
+        "fingerprint": letter.fingerprint,
+        "first_failed": iso(letter.first_failed_ms) if letter.first_failed_ms is not None else None,
+        "bytes": len(letter.value or b""),
+    }
+
+
+def _line(letter: FoundLetter) -> str:
+    from retry.delay_queue.envelopes import Named
+
+    size, entry = f"{len(letter.value or b'')} bytes", letter.entry
+    if entry is None:
+        where = f"{letter.name}  {letter.source or 'of an unknown letter'}  after {letter.attempt} retries"
+        return f"{'parked':<29}  {where}  ({letter.policy}, {letter.reason}, {size})"
+    due = iso(letter.due_ms or 0)
+    if isinstance(entry, Named):
+        run = f", run {entry.plan.run}" if entry.plan else ""
+        return f"{due}  {letter.name}  {letter.team} to {letter.target}  ({size}{run})"
+    return f"{due}  {letter.name}  attempt {letter.attempt} to {letter.target}  ({letter.policy}, {size})"
+
+
+def _whole(letter: FoundLetter) -> dict[str, object]:
+    from retry.delay_queue.envelopes import Named
+
+    entry, named = letter.entry, {}
+    if isinstance(entry, Named):
+        also = [{"topic": each.topic, "partition": each.partition} for each in entry.also]
+        named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
+    headers = [[name, _base64(value)] for name, value in letter.headers]
+    return {**_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
+            "record_key": _base64(letter.key), "record_value": _base64(letter.value), "headers": headers, **named}  # fmt: skip
+
+
+def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:
+    return None if part is None else {name: getattr(part, name) for name in part.__struct_fields__}
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()

@@ -1,0 +1,1 @@
+"""Letters that wait and letters that are parked, looked at alike."""

@@ -1,0 +1,163 @@
+"""One letter, whether it waits or is parked; what is dear to know of it is found out when it is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import integer, moment, read
+from retry.dead_letters.failure import Failure
+from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.envelopes import Entry
+from retry.operations.explain.search import LetterLocation, place
+from retry.operations.json_lines import NO_TIMESTAMP
+from retry.policies.registry import Registry
+from retry.record import CREATE_TIME, Headers, Record
+from retry.telemetry import fingerprint
+
+_ATTEMPT_DIGITS_MAX = 10
+
+
+class FoundLetter:
+    """A letter as a filter asks for it, see `retry.operations.letter_filter.predicate.LetterFacts`.
+
+    Args:
+      name: what nothing else is called: `due/topic/partition/offset` of one that waits; of a parked one, where it is.
+      cursor: where a listing goes on behind it.
+      entry: what is to be sent when the time comes; None of a parked letter.
+      source: the dead letter that it was; None where a parked record does not say.
+      registry: tells the team where the letter does not, and the team's own header names.
+      failed_ms: when it failed last, as far as is known.
+    """
+
+    due_ms: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        cursor: str,
+        *,
+        entry: Entry | None,
+        source: LetterLocation | None,
+        record: Record,
+        registry: Registry,
+        failed_ms: int | None,
+    ) -> None:
+        self.name, self.cursor, self.entry, self.source, self.failed_ms = name, cursor, entry, source, failed_ms
+        self.key, self.value, self.headers = record.key(), record.value(), record.headers()
+        self.state = "parked" if entry is None else "waiting"
+        self._record, self._registry = record, registry
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The record's own."""
+        at_ms = self._record.timestamp()[1]
+        return at_ms if at_ms > 0 else None
+
+    @property
+    def topic(self) -> str | None:
+        """The dead-letter topic."""
+        return self.source.topic if self.source else None
+
+    @property
+    def target(self) -> str:
+        """Where it goes when it is due, or where it is parked."""
+        return self._record.topic() if self.entry is None else self.entry.destination
+
+    @cached_property
+    def team(self) -> str | None:
+        """Whose letter it is: as its entry says, as the policy that parked it is called, or by the policy file of now."""
+        if self.entry is not None:
+            return self.entry.team
+        if self.policy:
+            # A policy is called after its team and its dead-letter topic, which has no slash.
+            return self.policy.rpartition("/")[0] or self.policy
+        return self._registry.route(self.topic).team if self.topic and self._registry.reads(self.topic) else None
+
+    @cached_property
+    def ours(self) -> dict[str, bytes]:
+        """The headers that the service wrote."""
+        return {name: value for name, value in self.headers if name in names.OURS and value is not None}
+
+    @property
+    def attempt(self) -> int | None:
+        """Number of the retry that it waits for; of one that parks or is parked, how many were made."""
+        return integer(self.ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
+
+    @property
+    def first_failed_ms(self) -> int | None:
+        """When the first attempt failed."""
+        return moment(self.ours.get(names.FIRST_FAILED_MS))
+
+    @property
+    def policy(self) -> str | None:
+        """By which it was decided."""
+        return _text(self.ours.get(names.POLICY))
+
+    @property
+    def reason(self) -> str | None:
+        """Why it parks, or is parked."""
+        return _text(self.ours.get(names.PARKED_REASON))
+
+    @property
+    def lineage(self) -> str | None:
+        """What all its attempts share."""
+        return _text(self.ours.get(names.ID))
+
+    @cached_property
+    def failure(self) -> Failure:
+        """What its headers tell, read as when it was taken in."""
+        theirs = [header for header in self.headers if header[0] not in names.OURS]
+        where = self.source or LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
+        record = Record(where, self.key, self.value, theirs, self._record.timestamp())
+        return read(record, self._registry.route(where.topic).aliases).failure
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """What failures of one kind share."""
+        return fingerprint.of(self.failure.exception, self.failure.cause, self.failure.message)
+
+
+def waiting(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:
+    """The letter of an entry."""
+    source = LetterLocation(where.topic, where.partition, where.offset)
+    timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
+    record = Record(source, entry.key, entry.value, entry.headers, timestamp)
+    found = FoundLetter(
+        str(where), cursor, entry=entry, source=source, record=record, registry=registry, failed_ms=entry.failed_at_ms
+    )
+    found.due_ms = where.due_at_ms
+    return found
+
+
+def parked(message: Any, registry: Registry) -> FoundLetter:
+    """The letter in a record of a parking topic."""
+    where = LetterLocation(message.topic(), message.partition(), message.offset())
+    record = Record(where, message.key(), message.value(), _headers(message), message.timestamp())
+    source = dict(record.headers()).get(names.SOURCE)
+    # A parked letter has the timestamp of the dead letter, where the topic lets it.
+    at_ms = record.timestamp()[1]
+    return FoundLetter(
+        str(where), str(where), entry=None, source=_place(source), record=record, registry=registry,
+        failed_ms=at_ms if at_ms > 0 else None,
+    )  # fmt: skip
+
+
+def _headers(message: Any) -> Headers:
+    try:
+        return list(message.headers() or ())
+    except SystemError:
+        # A name that is no UTF-8: the service cannot have written it.
+        return []
+
+
+def _place(source: bytes | None) -> LetterLocation | None:
+    try:
+        return place((source or b"").decode())
+    except ValueError:
+        return None
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")
