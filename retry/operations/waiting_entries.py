@@ -39,10 +39,12 @@ def folded(settings: Settings) -> Iterator[Table]:
     described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
-    with tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch:
-        with closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table:
-            _fold_all(settings, admin, name, described.partitions, table)
-            yield table
+    with (
+        tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch,
+        closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table,
+    ):
+        _fold_all(settings, admin, name, described.partitions, table)
+        yield table
 
 
 def _fold_all(settings: Settings, admin: AdminClient, name: str, partitions: int, table: Table) -> None:

@@ -70,7 +70,8 @@ def test_teams_and_targets_keep_to_their_limits_and_hold_up_nobody(deploy: Deplo
     await_that("health says what is held", lambda: held(worker) == why)
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == BUDGET + 10)
     # What is aligned waits for that hour, and is sent with it as its due time.
-    rows = [json.loads(line) for line in deployment.command("letters", f"topic:{aligned}", "state:waiting", "--json").stdout.splitlines()]
+    listed = deployment.command("letters", f"topic:{aligned}", "state:waiting", "--json").stdout.splitlines()
+    rows = [json.loads(line) for line in listed]
     assert len(rows) == 10
     assert {divmod(int(row["key"].split("/")[0]), HOUR_MS)[1] for row in rows} == {0}
     assert {int(row["key"].split("/")[0]) // HOUR_MS % 24 for row in rows} == {hour}
