@@ -24,7 +24,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."),
         click.option(
             "--newest", type=click.IntRange(1), default=NEWEST, show_default=True,
-            help="Parked records that are looked at: the newest of each partition.",
+            help="Parked records that are looked at: the newest offsets of each partition.",
         ),
     ]  # fmt: skip
     for option in reversed(options):

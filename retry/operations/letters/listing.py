@@ -91,7 +91,7 @@ class Listing(NamedTuple):
         (readable,) = self.cluster.spans(LetterRange(topic, partition))
         (span,) = self.cluster.spans(LetterRange(topic, partition, limit=self.newest))
         if span.start > max(readable.start, first):
-            self.say(f"{topic}/{partition}: only the newest {self.newest:,} are looked at, from offset {span.start} on")
+            self.say(f"{topic}/{partition}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
         span = span._replace(start=max(span.start, first))
         if span.start < span.stop:
             for batch in offset_ranges.batches(self.cluster.reader, [span]):
