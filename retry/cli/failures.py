@@ -61,11 +61,11 @@ def _row(group: FailureGroup) -> dict[str, object]:
 
 
 def _lines(group: FailureGroup) -> list[str]:
-    states = f"{group.waiting:,} waiting, {group.parked:,} parked"
+    first, last = (_iso(at_ms) or "unknown" for at_ms in (group.first_ms, group.last_ms))
+    whose, where = (", ".join(sorted(names)) for names in (group.teams, group.topics))
     return [
         f"{group.count:>7,}  {group.fingerprint}  {group.cause or 'no class'}: {group.message or 'no message'}",
-        f"         {states}; {_iso(group.first_ms)} to {_iso(group.last_ms)}; {', '.join(sorted(group.teams))}: "
-        + ", ".join(sorted(group.topics)),
+        f"         {group.waiting:,} waiting, {group.parked:,} parked; {first} to {last}; {whose}: {where}",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Protocol
 
 from retry.dead_letters.failure import Failure
@@ -67,6 +68,18 @@ def predicate(meant: Filter, now_ms: int) -> Predicate:
 def states(meant: Filter) -> frozenset[str]:
     """The states that a letter may have of which a filter holds; where no other has to be looked at."""
     return frozenset(state for state in STATES if _possible(meant, state)[0])
+
+
+def latest_due_ms(meant: Filter, now_ms: int) -> float:
+    """No letter is meant that is due later: what waits is read in that order, and needs no reading beyond."""
+    if isinstance(meant, AllOf):
+        return min((latest_due_ms(each, now_ms) for each in meant.of), default=inf)
+    if isinstance(meant, AnyOf):
+        return max(latest_due_ms(each, now_ms) for each in meant.of)
+    if isinstance(meant, Not) or meant.field != "due" or not isinstance(meant.value, Range):
+        return inf
+    high = _at(meant.value.high, now_ms)
+    return inf if high is None else high
 
 
 def _possible(meant: Filter, state: str) -> tuple[bool, bool]:

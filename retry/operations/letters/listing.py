@@ -1,7 +1,7 @@
 """Letters that a filter means: those that wait, soonest first, then those that are parked, by topic, partition and offset.
 
 Nothing is joined, committed or sent. What cannot be meant is not read: no changelog for parked letters, no parking topic for
-those that wait. Memory does not grow with what waits or is parked.
+those that wait. Memory does not grow with what waits or is parked, but for the keys of what waits behind another letter.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from retry import clock
 from retry.delay_queue.entry_keys import Source
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges, topics
+from retry.kafka.offset_ranges import Span
 from retry.operations import waiting_entries
 from retry.operations.cluster import Cluster, LetterRange
 from retry.operations.explain.search import LetterLocation, place
@@ -64,15 +65,18 @@ class Listing(NamedTuple):
         Raises:
           TopicsInvalid: a topic is missing, or cannot be read.
         """
-        fits, states = predicate.predicate(meant, clock.wall_ms()), predicate.states(meant)
+        now_ms = clock.wall_ms()
+        fits, states = predicate.predicate(meant, now_ms), predicate.states(meant)
         if "waiting" in states and after.parked is None:
-            yield from filter(fits, self._waiting(after.waiting))
+            yield from filter(fits, self._waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
         if "parked" in states:
             yield from filter(fits, self._parked(after.parked))
 
-    def _waiting(self, after: bytes) -> Iterator[FoundLetter]:
+    def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.folded(self.cluster.settings) as table:
             for place_in_order, where, entry in waiting_entries.following(table, after):
+                if where.due_at_ms > latest_due_ms:
+                    return
                 yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
 
     def _parked(self, after: LetterLocation | None) -> Iterator[FoundLetter]:
@@ -82,16 +86,16 @@ class Listing(NamedTuple):
             if topic not in there:
                 self.say(f"there is no parking topic {topic}")
                 continue
-            for partition in range(there[topic].partitions):
-                if after is None or (topic, partition) >= after[:2]:
-                    first = after[2] + 1 if after and after[:2] == (topic, partition) else 0
-                    yield from self._partition(topic, partition, first)
+            partitions = range(there[topic].partitions)
+            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, partitions).values():
+                if after is None or readable[:2] >= after[:2]:
+                    yield from self._partition(readable, after.offset + 1 if after and readable[:2] == after[:2] else 0)
 
-    def _partition(self, topic: str, partition: int, first: int) -> Iterator[FoundLetter]:
-        (readable,) = self.cluster.spans(LetterRange(topic, partition))
-        (span,) = self.cluster.spans(LetterRange(topic, partition, limit=self.newest))
+    def _partition(self, readable: Span, first: int) -> Iterator[FoundLetter]:
+        span = LetterRange(readable.topic, limit=self.newest).of(readable)
         if span.start > max(readable.start, first):
-            self.say(f"{topic}/{partition}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
+            where = f"{span.topic}/{span.partition}"
+            self.say(f"{where}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
         span = span._replace(start=max(span.start, first))
         if span.start < span.stop:
             for batch in offset_ranges.batches(self.cluster.reader, [span]):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from math import inf
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from retry.__main__ import main
 from retry.cli.letters import _line, _row
@@ -21,7 +23,7 @@ from retry.operations import waiting_entries
 from retry.operations.explain.search import LetterLocation
 from retry.operations.letter_filter.json_path import text_at
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import predicate, states
+from retry.operations.letter_filter.predicate import latest_due_ms, predicate, states
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters import failure_groups, found_letter
 from retry.operations.letters.failure_groups import grouped
@@ -133,6 +135,22 @@ def test_what_a_filter_asks_of_a_letter(text: str, states_of: str) -> None:
 def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(meant: Filter) -> None:
     for each in (waiting(LETTER), parked(LETTER)):
         assert each.state in states(meant) or not predicate(meant, NOW_MS)(each)
+
+
+@given(filters, st.integers(0, 253_402_300_799_999) | st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS))
+@example(parse("due:<10m or due:<20m team:*"), NOW_MS + 1_200_000)
+@example(parse("-due:<10m"), NOW_MS + HOUR_MS)
+def test_what_is_due_too_late_to_be_looked_at_is_not_meant(meant: Filter, due_ms: int) -> None:
+    assert due_ms <= latest_due_ms(meant, NOW_MS) or not predicate(meant, NOW_MS)(waiting(LETTER, due_ms))
+
+
+@pytest.mark.parametrize(
+    ("text", "latest_ms"),
+    [("", inf), ("due:<10m", NOW_MS + 600_000), ("due:>10m", inf), ("team:a due:<10m due:<20m", NOW_MS + 600_000),
+     ("due:<10m or due:<20m", NOW_MS + 1_200_000), ("due:<10m or team:a", inf)],
+)  # fmt: skip
+def test_how_far_what_waits_is_looked_at(text: str, latest_ms: float) -> None:
+    assert latest_due_ms(parse(text), NOW_MS) == latest_ms
 
 
 @pytest.mark.parametrize(
