@@ -14,7 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.__main__ import main
+from retry.cli.failures import _lines
 from retry.cli.letters import _line, _row
+from retry.clock import iso
 from retry.dead_letters import retry_headers
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import Source
@@ -276,6 +278,10 @@ def test_failures_of_one_kind_are_one_group() -> None:
     assert (first.first_ms, first.last_ms) == (NOW_MS - 3 * HOUR_MS, NOW_MS + 3)
     assert (first.topics, second.topics, first.teams) == ({"a.DLT"}, {"b.DLT"}, {"shop"})
     assert Counter(waiting(each).fingerprint for each in some) == {first.fingerprint: 4}
+    assert _lines(first) == [
+        f"      4  {first.fingerprint}  com.acme.Bad: order # of # is bad",
+        f"         3 waiting, 1 parked; {iso(NOW_MS - 3 * HOUR_MS)} to {iso(NOW_MS + 3)}; shop: a.DLT",
+    ]
 
 
 def test_kinds_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
