@@ -56,13 +56,14 @@ def letters(
         _show(where, show)
         return
     with closing(where.letters(meant, begin)) as found:
-        page = list(islice(found, limit + 1))
-    for letter in page[:limit]:
-        say_json(orjson.dumps({**_row(letter), "cursor": letter.cursor})) if as_json else say(_line(letter))
-    if len(page) > limit:
-        say(f"there are more; the next page: --after {page[limit - 1].cursor}", err=True)
-    elif not page:
+        last = None
+        for last in islice(found, limit):
+            say_json(orjson.dumps({**_row(last), "cursor": last.cursor})) if as_json else say(_line(last))
+        more = next(found, None) is not None
+    if last is None:
         say("no letter is like this", err=True)
+    elif more:
+        say(f"there are more; the next page: --after {last.cursor}", err=True)
 
 
 def _show(where: Listing, key: str) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
@@ -64,6 +65,7 @@ def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
     _one_in_full(deployment, rows)
     _cut(deployment)
     _failures(deployment, topic)
+    _removed_by_retention(deployment, rows[-PARKED:])
 
 
 def _pages(deployment: Deployment, every: list[str]) -> None:
@@ -123,3 +125,16 @@ def _failures(deployment: Deployment, topic: str) -> None:
     assert all(each["first_seen"] <= each["last_seen"] for each in groups)
     (only,) = deployment.command("failures", "--json", f"fingerprint:{groups[1]['fingerprint']}").stdout.splitlines()
     assert json.loads(only) == groups[1]
+
+
+def _removed_by_retention(deployment: Deployment, parked: list[dict[str, Any]]) -> None:
+    """What is gone is told, and another letter that is left is not shown in its place."""
+    places = [row["key"].rpartition("/")[0] for row in parked]
+    kept = next(row for n, row in enumerate(parked) if n and places[n] == places[n - 1])
+    topic, partition, offset = kept["key"].split("/")
+    for done in deployment.admin.delete_records([TopicPartition(topic, int(partition), int(offset))]).values():
+        done.result(30)
+    gone = deployment.command("letters", "--show", f"{topic}/{partition}/{int(offset) - 1}")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "is not there" in gone.stderr
+    assert json.loads(deployment.command("letters", "--show", kept["key"]).stdout)["letter"] == kept["letter"]

@@ -118,4 +118,5 @@ class Listing(NamedTuple):
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
         spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset, limit=1))
         found = (message for batch in offset_ranges.batches(self.cluster.reader, spans) for message in batch)
-        return next((parked(message, self.registry) for message in found), None)
+        # Where retention has removed it, the first that is left comes instead.
+        return next((parked(message, self.registry) for message in found if message.offset() == where.offset), None)
