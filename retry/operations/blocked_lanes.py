@@ -15,7 +15,7 @@ WhyBlocked = Callable[[Lane], str | None]
 
 def by_policies(registry: Registry, parked: str, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Of retries: a pause, a closed target, or an allow-list."""
-    admission = Admission(registry, parked, probe.closed, lambda: 1.0)
+    admission = Admission(registry, {parked}, probe.closed, lambda: 1.0)
     return lambda lane: admission.why_not(lane, controls)
 
 

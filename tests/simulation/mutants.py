@@ -236,7 +236,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
-    "moves-untold": lambda: [patch.object(move_entries, "_remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
+    "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     "doubt-is-abort": _doubt_is_abort,
 }
