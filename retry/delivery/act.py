@@ -148,7 +148,7 @@ class Acting:
         return SliceWork(state, [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
     def _first(self, state: ActionState) -> tuple[bytes, Slice]:
-        ((key, value),) = self._table.slices(action_records.slices_of(state.id), 1)
+        key, value = self._table.slices(action_records.slices_of(state.id), 1)[0]
         return key, action_records.decode_slice(value)
 
     def _dropped(self, state: ActionState) -> SliceWork:

@@ -80,6 +80,7 @@ def _calm(world: World) -> None:
     world.log.leaderless.clear()
     world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
     world.outside.resume()
+    world.operators.resume()
     for host in world.hosts:
         if abs(host.skew_ms) >= TOLERANCE_MS:
             # By such a clock nothing is delivered, and somebody sets it right.
@@ -98,6 +99,7 @@ def _calm(world: World) -> None:
         world.pass_time(_until_next(world) if idle else _ROUND_MS)
     else:
         raise Violation(f"stuck: {_state(world)}")
+    world.ledger.actions.check_end()
     _check_tables(world)
 
 
@@ -144,7 +146,7 @@ def _state(world: World) -> str:
         f"{source} due in {entry_keys.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
         for source, letter in world.ledger.letters.items() if not letter.done
     ]  # fmt: skip
-    return "; ".join(waits + world.ledger.schedules.left()) + "; " + "; ".join(
+    return "; ".join(waits + world.ledger.schedules.left() + world.ledger.actions.left()) + "; " + "; ".join(
         f"{host.name} {s.changelog.partition} {s.phase.value} {s.trouble} at {s.table.next_offset}"
         for host in world.hosts if host.process and host.process.ready for s in host.process.engine.shards()
     )  # fmt: skip
