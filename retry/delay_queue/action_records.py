@@ -9,8 +9,9 @@
 
 A slice lies in the partition of its entries, and names at most 500 of them; one of letters that rest lies in partition 0. Head
 and orders lie in every partition. The slices come first, in as many transactions as they need; the head, in one for all
-partitions, names how many each has. So an action is whole or not there. Whoever owns a shard works off its slices one after another. A slice ends, with a null or with what is left
-of it, in the transaction in which its letters are moved and the tally of the shard counts them.
+partitions, names how many each has. So an action is whole or not there. Whoever owns a shard works off its slices one after
+another. A slice ends, with a null or with what is left of it, in the transaction in which its letters are moved and the tally
+of the shard counts them.
 """
 
 from __future__ import annotations
