@@ -143,7 +143,8 @@ class Actions:
         key = asked.members[letter].key
         place = returned_offsets.place(key)
         want(key not in self.returned, "twice", f"{letter} was returned twice from where it was parked")
-        want(returned_offsets.has(bitmaps.get(place.block()), place.offset), "torn", f"{letter} was returned and is not marked")
+        byte = (bitmaps.get(place.block()) or bytes(1_025))[1 + place.offset % 8_192 // 8]
+        want(byte >> place.offset % 8 & 1 == 1, "torn", f"{letter} was returned and is not marked")
         self.returned.add(key)
         self.parked -= {letter}
         self.discarded -= {letter}
