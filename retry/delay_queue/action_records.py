@@ -142,21 +142,31 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class ActionState(NamedTuple):
-    """An action as one shard has it."""
+    """An action as one shard has it.
+
+    Attributes:
+      held: the order to hold it; None where it was resumed since.
+      resumed: the last order to go on.
+    """
 
     id: bytes
     action: Action
     held: Order | None
     cancelled: Order | None
     tally: Tally
+    resumed: Order | None = None
 
     def has_ended(self, shard: int) -> bool:
         """Whether nothing of it is left to be done in that shard."""
-        return self.tally.slices >= self.slices(shard)
+        return not self.left(shard)
 
     def slices(self, shard: int) -> int:
-        """How many slices the shard had."""
+        """How many slices the shard had; none where there was no such shard yet."""
         return self.action.slices[shard] if shard < len(self.action.slices) else 0
+
+    def left(self, shard: int) -> int:
+        """How many of them are not done."""
+        return max(0, self.slices(shard) - self.tally.slices)
 
 
 def new_id() -> bytes:
@@ -206,6 +216,11 @@ def action_of(slice_key: bytes) -> bytes:
 def slices_of(action: bytes) -> bytes:
     """What the keys of all its slices begin with."""
     return SLICE + action
+
+
+def beyond_slices(action: bytes) -> bytes:
+    """No slice of it has a greater key, and none of another one lies in between."""
+    return SLICE + action + b"\xff" * _PLACE.size
 
 
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
@@ -273,6 +288,7 @@ def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
         held,
         _read(controls, cancelled_key(action), Order),
         _read(controls, tally_key(action), Tally) or Tally(),
+        resumed,
     )
 
 

@@ -15,28 +15,26 @@ effects of one slice, in their order, and what a crash after each costs:
 
 A member that does not wait under its key is `gone`: it was sent, or moved by something else, and nothing is done for it. So a
 letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until all is folded that
-was written before: tally and slices are those of the table, and of nothing else.
+was written before: tally and slices are those of the table, and of nothing else. Where the topics of the audit or of discarded
+letters cannot be written to, actions wait, and deliveries do not.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-import orjson
-
-from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue import action_records, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member, Order, Slice, Tally
-from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, return_slice
+from retry.delivery.act_audit import Result, audited
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
-from retry.delivery.redecide import Redecider
 from retry.delivery.return_slice import AskParked, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 
@@ -48,12 +46,12 @@ ORPHAN_MS = 3_600_000
 ENDED_MS = 30 * 86_400_000
 # After a transaction that was undone; sweeps go on meanwhile.
 _AGAIN_MS = 30_000
-_SLICES_MAX = 100
 _ANY_PARTITION = -1
-GONE, CANCELLED, INCOMPLETE, DONE = "gone", "cancelled", "incomplete", "done"
-
-
-Result = ActedEntry | ReturnedLetter | Refusal
+# Slices that end at a time where nothing is done for their letters.
+_SLICES_MAX = 20
+_COUNTED_AT_ONCE = 100
+_ORPHANS_EVERY_MS = 60_000
+GONE, CANCELLED, INCOMPLETE = "gone", "cancelled", "incomplete"
 
 
 class SliceWork(NamedTuple):
@@ -70,42 +68,63 @@ class SliceWork(NamedTuple):
     results: Sequence[tuple[Member, Result]]
 
 
+class Reachable(Looking, Protocol):
+    """Says which topics can be written to; see `retry.delivery.admission`."""
+
+    def closed(self, destinations: set[str]) -> dict[str, str]:
+        """Those of them that cannot be, and why, as far as it is known."""
+        ...
+
+
+class ActContext(NamedTuple):
+    """What actions are done with.
+
+    Attributes:
+      audit: the topic of who did what.
+      bytes_max: no more letters are taken once so many bytes of them are reached.
+      end: tells where the changelog partition ends now.
+      ask: reads letters that rest.
+    """
+
+    writer: SweepWriter
+    gate: Reachable
+    actions: EntryActions
+    audit: str
+    now_ms: int
+    bytes_max: int
+    end: Callable[[], int]
+    ask: AskParked = return_slice.nobody
+
+
 class Acting:
     """How far one shard has come with actions: only what its table does not say, so that whoever owns it next begins anew."""
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         self._changelog, self._table = changelog, table
-        self._ask: AskParked = return_slice.nobody
         self._counted: set[bytes] = set()
+        self._controls: Mapping[bytes, bytes] = {}
+        self._states: list[ActionState] = []
+        self._orphans_at_ms = 0
         # The fold must have come so far before anything is read; None where that is to be asked for.
         self._settled_at: int | None = 0
         self._again_at_ms = 0
 
-    def step(
-        self, writer: SweepWriter, actions: EntryActions, audit: str, now_ms: int, bytes_max: int, end: Callable[[], int],
-        ask: AskParked,
-    ) -> int:
+    def step(self, context: ActContext) -> int:
         """Do one slice of what is asked for, and say for how many letters something was done.
-
-        Args:
-          audit: the topic of who did what.
-          end: tells where the changelog partition ends now.
-          ask: for letters that rest.
 
         Raises:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was done.
           TransactionFailed: nothing is known to be done; merely aborted, it is tried again some time later.
         """
-        if now_ms < self._again_at_ms or not self._is_settled(end):
+        if context.now_ms < self._again_at_ms or not self._is_settled(context.end):
             return 0
-        self._ask = ask
-        work = self._next(actions, now_ms, bytes_max)
-        if work is None:
+        work = self._next(context)
+        if work is None or (work.state is not None and self._is_closed(context)):
             return 0
         try:
-            self._commit(writer, actions.judge, work, audit, now_ms)
+            self._commit(context, work)
         except TransactionAborted:
-            self._again_at_ms = now_ms + _AGAIN_MS
+            self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
         self._settled_at = None
         return sum(not isinstance(result, Refusal) for _, result in work.results)
@@ -115,67 +134,85 @@ class Acting:
             self._settled_at = end()
         return self._table.next_offset >= self._settled_at
 
-    def _next(self, actions: EntryActions, now_ms: int, bytes_max: int) -> SliceWork | None:
-        shard, states = self._changelog.partition, action_records.states(self._table.controls)
-        for state in states:
+    def _is_closed(self, context: ActContext) -> bool:
+        """Whether what is told of an action could not be written just now."""
+        closed = context.gate.closed({context.audit, context.actions.discarded})
+        if closed:
+            self._again_at_ms = context.now_ms + _AGAIN_MS
+            log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
+        return bool(closed)
+
+    def _next(self, context: ActContext) -> SliceWork | None:
+        shard, now_ms = self._changelog.partition, context.now_ms
+        for state in self._known():
             if state.has_ended(shard):
                 if now_ms - state.action.asked_at_ms > ENDED_MS:
                     return SliceWork(None, _forgotten(state.id, self._table.controls), [])
-            elif not self._is_complete(state):
-                held = Order("worker", now_ms, INCOMPLETE)
-                if state.held is None:
-                    return SliceWork(None, [(action_records.held_key(state.id), action_records.encode(held))], [])
             elif state.cancelled is not None:
                 return self._dropped(state)
-            elif state.held is None and (work := self._slice(state, actions, now_ms, bytes_max)):
+            elif not self._is_complete(state):
+                if state.held is None:
+                    return SliceWork(None, [_incomplete(state, now_ms)], [])
+            elif state.held is None and (work := self._slice(state, context)):
                 return work
-        return None if not self._table.has_slices else self._orphans({state.id for state in states}, now_ms)
+        return self._orphans(now_ms) if self._table.has_slices else None
+
+    def _known(self) -> list[ActionState]:
+        """All actions; read anew only when something was told of one, since ended ones are known for a month."""
+        if (controls := self._table.controls) is not self._controls:
+            self._controls, self._states = controls, action_records.states(controls)
+        return self._states
 
     def _is_complete(self, state: ActionState) -> bool:
         """Whether all its slices are here, or done; looked at once, as they come before their head."""
         if state.id not in self._counted:
-            wanted = state.slices(self._changelog.partition) - state.tally.slices
-            if len(self._table.slices(action_records.slices_of(state.id), wanted)) < wanted:
+            found, at, wanted = 0, b"", state.left(self._changelog.partition)
+            while found < wanted and (page := self._table.slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
+                found, at = found + len(page), page[-1][0]
+            if found < wanted:
                 return False
             self._counted.add(state.id)
         return True
 
-    def _slice(self, state: ActionState, actions: EntryActions, now_ms: int, bytes_max: int) -> SliceWork | None:
+    def _slice(self, state: ActionState, context: ActContext) -> SliceWork | None:
         """The next slice, or as much of it as one transaction takes; None where that is not known yet."""
         key, members = self._first(state)
-        results: Sequence[tuple[Member, Result]] = []
+        results: Sequence[tuple[Member, Result]]
         bitmaps: list[ChangelogRow] = []
         if members.members and returned_offsets.is_place(members.members[0].key):
-            if (found := self._returned(state, members, actions, now_ms, bytes_max)) is None:
+            if (found := self._returned(state, members, context)) is None:
                 return None
             results, bitmaps = found
         else:
-            results = self._acted(state, members, actions, now_ms, bytes_max)
+            results = self._acted(state, members, context)
         left = members.members[len(results) :]
         rest = action_records.encode_slice(left, members.written_at_ms) if left else None
         tally = _tallied(state.tally, results, slices=not left)
         rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps]
         return SliceWork(state, rows, results)
 
-    def _returned(
-        self, state: ActionState, members: Slice, actions: EntryActions, now_ms: int, bytes_max: int
-    ) -> ReturnedSlice | None:
-        shards, discarded = len(state.action.slices), actions.discarded
-        returns = LetterReturns(actions.judge.registry, actions.judge.packer, shards, discarded)
-        return return_slice.returned(state, members.members, self._table, returns, self._ask, now_ms, bytes_max)
+    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
+        actions = context.actions
+        returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
+        return return_slice.returned(
+            state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max
+        )
 
-    def _acted(
-        self, state: ActionState, members: Slice, actions: EntryActions, now_ms: int, bytes_max: int
-    ) -> list[tuple[Member, Result]]:
+    def _acted(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
         results: list[tuple[Member, Result]] = []
+        bytes_left, met = context.bytes_max, set[bytes]()
         for member in members.members:
-            if bytes_max <= 0:
+            if bytes_left <= 0:
                 break
-            envelope = self._table.get(member.key)
-            result: Result = Refusal(GONE) if envelope is None else actions.acted(state, member, envelope, now_ms)
+            # A key that is named twice would be put twice: the table has it until all is committed.
+            envelope = None if member.key in met else self._table.get(member.key)
+            result: Result = Refusal(GONE)
+            if envelope is not None:
+                result = context.actions.acted(state, member, envelope, context.now_ms)
+            met.add(member.key)
             results.append((member, result))
             if isinstance(result, ActedEntry):
-                bytes_max -= len(result.move.packed.envelope)
+                bytes_left -= result.size
         return results
 
     def _first(self, state: ActionState) -> tuple[bytes, Slice]:
@@ -183,37 +220,45 @@ class Acting:
         return key, action_records.decode_slice(value)
 
     def _dropped(self, state: ActionState) -> SliceWork:
-        """The rest of an action that was cancelled."""
+        """The rest of an action that was cancelled, with the last of it whatever is missing."""
         slices = self._table.slices(action_records.slices_of(state.id), _SLICES_MAX)
         results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
-        tally = _tallied(state.tally, results, slices=len(slices))
+        ended = len(slices) if len(slices) == _SLICES_MAX else state.left(self._changelog.partition)
+        tally = _tallied(state.tally, results, slices=ended)
         rows: list[ChangelogRow] = [(key, None) for key, _ in slices]
         return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
-    def _orphans(self, known: set[bytes], now_ms: int) -> SliceWork | None:
-        """Slices whose head never came: whoever wrote them ended before that."""
-        found = self._table.slices(action_records.SLICE, _SLICES_MAX)
-        orphans = [
-            key for key, value in found
-            if action_records.action_of(key) not in known
-            and now_ms - action_records.decode_slice(value).written_at_ms > ORPHAN_MS
-        ]  # fmt: skip
+    def _orphans(self, now_ms: int) -> SliceWork | None:
+        """Slices whose head never came, as whoever wrote them ended before that, or that it does not name."""
+        if now_ms < self._orphans_at_ms:
+            return None
+        known = {state.id for state in self._states if not state.has_ended(self._changelog.partition)}
+        orphans, at = list[bytes](), b""
+        while len(orphans) < _SLICES_MAX and (found := self._table.slices(action_records.SLICE, 1, at)):
+            (at, value), action = found[0], action_records.action_of(found[0][0])
+            if action not in known and now_ms - action_records.decode_slice(value).written_at_ms > ORPHAN_MS:
+                orphans.append(at)
+            else:
+                at = action_records.beyond_slices(action)
+        self._orphans_at_ms = 0 if orphans else now_ms + _ORPHANS_EVERY_MS
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
 
-    def _commit(self, writer: SweepWriter, judge: Redecider, work: SliceWork, audit: str, now_ms: int) -> None:
+    def _commit(self, context: ActContext, work: SliceWork) -> None:
+        writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
         back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
         moves = [each.move for each in acted]
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for topic, partition in judge.lineages if moves or back else ():
+        for topic, partition in context.actions.judge.lineages if moves or back else ():
             writer.write(topic, partition, _remembered(acted, back))
         if work.state is not None:
-            beside = [each.kept for each in acted if each.kept is not None]
-            beside.append(_audit(work, work.state, audit, self._changelog.partition, now_ms))
+            kept = [each.kept for each in acted if each.kept is not None]
+            told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
             entries, shards = return_slice.puts(back, self._changelog.topic)
-            writer.publish([*entries, *beside], now_ms, [*shards, *([_ANY_PARTITION] * len(beside))])
+            writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
+            await_arrival(told, writer, context.gate)
         writer.commit()
         self._table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
 
@@ -224,6 +269,12 @@ def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices:
     gone = refused.pop(GONE, 0)
     done = sum(not isinstance(result, Refusal) for _, result in results)
     return Tally(before.slices + slices, before.done + done, before.gone + gone, dict(refused))
+
+
+def _incomplete(state: ActionState, now_ms: int) -> ChangelogRow:
+    """The order to hold it, which what was resumed before, by a clock that was ahead, does not end."""
+    at_ms = now_ms if state.resumed is None else max(now_ms, state.resumed.hold + 1)
+    return action_records.held_key(state.id), action_records.encode(Order("worker", at_ms, INCOMPLETE))
 
 
 def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
@@ -237,39 +288,3 @@ def _remembered(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> 
     moved = [each.moved for each in acted if each.moved is not None]
     again = [each.sent_again for each in acted if each.sent_again is not None]
     return [*attempts.records(moved, moves=True), *attempts.records([*again, *(each.lineage for each in back)])]
-
-
-def _audit(work: SliceWork, state: ActionState, topic: str, shard: int, now_ms: int) -> Entry:
-    action = state.action
-    told = {
-        "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
-        "shard": shard, "letters": [_result(member, result) for member, result in work.results],
-    }  # fmt: skip
-    return Entry(topic, state.id.hex().encode(), orjson.dumps(told), [], now_ms, "")
-
-
-def _result(member: Member, result: Result) -> dict[str, object]:
-    if isinstance(result, ReturnedLetter) or returned_offsets.is_place(member.key):
-        return _returned_result(member, result)
-    _, topic, partition, offset = entry_keys.source(member.key)
-    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
-    if isinstance(result, Refusal):
-        return {**told, "result": result.reason}
-    move = result.move
-    return {
-        **told, "result": DONE, "target": move.entry.destination,
-        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
-    }  # fmt: skip
-
-
-def _returned_result(member: Member, result: Result) -> dict[str, object]:
-    place = returned_offsets.place(member.key)
-    told: dict[str, object] = {"parked": f"{place.topic.hex()}/{place.partition}/{place.offset}"}
-    if not isinstance(result, ReturnedLetter):
-        return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
-    topic, partition, offset = result.source
-    due_at_ms = entry_keys.due_at_ms(result.key)
-    return {
-        **told, "letter": f"{topic}/{partition}/{offset}", "result": DONE, "new_due_ms": due_at_ms,
-        "new_target": result.destination,
-    }  # fmt: skip

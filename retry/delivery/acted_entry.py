@@ -27,8 +27,9 @@ from retry.delay_queue.action_records import ActionState, Member
 from retry.delay_queue.entry_keys import NAMED, ORDERED
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import move_entries, redecide
-from retry.delivery.patch import patched
+from retry.delivery.patch import fault, patched
 from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.errors import EntryUnreadable
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
@@ -53,6 +54,12 @@ class ActedEntry(NamedTuple):
     moved: attempts.LineageFields | None
     sent_again: attempts.LineageFields | None = None
     kept: Entry | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are written for it."""
+        kept = 0 if self.kept is None else len(self.kept.value or b"")
+        return len(self.move.packed.envelope) + kept
 
 
 class Refusal(NamedTuple):
@@ -85,6 +92,16 @@ class EntryActions:
         """
         if member.key[0] == NAMED:
             return Refusal("named")
+        result = self._acted(state, member, envelope, now_ms)
+        return result if isinstance(result, Refusal) or self._fits(result) else Refusal("too_large")
+
+    def _fits(self, acted: ActedEntry) -> bool:
+        """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
+        entry = envelopes.decode(acted.move.packed.envelope)
+        kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept)
+        return kept and self.judge.fits(acted.move.packed.envelope, entry)
+
+    def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         entry, kind = envelopes.decode(envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
@@ -111,7 +128,8 @@ class EntryActions:
         lane = entry_keys.lane_of(key) if lane is None else lane
         new = _key(key, lane, due_at_ms, was.team, was.key)
         if new == key:
-            new = _key(key, lane, due_at_ms + 1, was.team, was.key)
+            beside_ms = 1 if entry_keys.due_at_ms(key) < entry_keys.DUE_MS_MAX else -1
+            new = _key(key, lane, entry_keys.due_at_ms(key) + beside_ms, was.team, was.key)
         headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.id.hex().encode()))
         envelope = envelopes.encode(msgspec.structs.replace(entry, headers=headers))
         packed = BuiltEntry(new, envelope, entry.destination, DISCARDED if entry.destination == self.discarded else None)
@@ -162,21 +180,28 @@ class EntryActions:
     def _edited(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
         if digest(envelope) != member.digest:
             return Refusal("changed")
-        edited = envelopes.decode(member.envelope)
-        changed = msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=edited.headers)
-        return self._changed(state, member.key, entry, changed)
+        try:
+            edited = envelopes.decode(member.envelope)
+        except EntryUnreadable:
+            # An operator's mistake, which says nothing of what waits here.
+            return Refusal("unreadable")
+        ours = [header for header in entry.headers if header[0] in names.OURS]
+        headers = [*(header for header in edited.headers if header[0] not in names.OURS), *ours]
+        changed = msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=headers)
+        return Refusal("unchanged") if changed == entry else self._changed(state, member.key, entry, changed)
 
     def _patched(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
         patch = state.action.patch
-        if patch is None:
+        if patch is None or fault(patch) is not None:
             return Refusal("no_patch")
         changed = patched(entry, patch)
         return Refusal(changed) if isinstance(changed, str) else self._changed(state, key, entry, changed)
 
     def _changed(self, state: ActionState, key: bytes, entry: Entry, changed: Entry) -> ActedEntry | Refusal:
+        if key[0] == ORDERED and changed.key != entry.key:
+            # It would be overtaken in the queue of its new key, which may be in another shard.
+            return Refusal("keeps_order")
         acted = self._moved(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
-        if not self.judge.fits(acted.move.packed.envelope, changed):
-            return Refusal("too_large")
         marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, SUPERSEDED.encode())]
         kept = msgspec.structs.replace(entry, destination=self.discarded, headers=names.set_in(entry.headers, *marks))
         if (changed.key, changed.value) == (entry.key, entry.value):

@@ -83,6 +83,10 @@ class Admission:
             self.block(lane, Reason.CIRCUIT_BREAKER, why, now_ms)
         return allowed
 
+    def closed(self, destinations: set[str]) -> dict[str, str]:
+        """Those that cannot be written to now, and why, as far as it is known."""
+        return self._closed(destinations)
+
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""
         refusal = self._refusal(lane, standing)

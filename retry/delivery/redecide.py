@@ -100,9 +100,10 @@ class Redecider:
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason)
 
     def may_go_to(self, topic: str, target: str) -> bool:
-        """Whether the policy of a dead-letter topic lets its letters be retried in this topic."""
+        """Whether the policy of a dead-letter topic lets its letters be retried in this topic, which parks none."""
         route = self.registry.route(topic)
-        return target in (route.retry_targets() if route.allowed_targets is None else route.allowed_targets)
+        allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
+        return target in allowed and target not in self.registry.parking()
 
     def fits(self, envelope: bytes, entry: Entry) -> bool:
         """Whether its topic and the changelog take an entry."""

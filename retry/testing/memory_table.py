@@ -183,10 +183,11 @@ class MemoryTable:
         """See `Table.has_slices`."""
         return bool(self.under(SLICE))
 
-    def slices(self, prefix: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """See `Table.slices`."""
         self._readable()
-        return self.under(prefix)[:rows_max]
+        keys = self._between(max(prefix, after + b"\0"), prefix + _LAST)
+        return [(key, self._rows[key]) for key in keys[:rows_max]]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""

@@ -36,11 +36,11 @@ def _apart(belongs: Callable[[bytes], bool]) -> Patches:
     """What an action writes under some keys comes in the next transaction of its shard."""
     original, late = Acting._commit, WeakKeyDictionary[Acting, list[Any]]()
 
-    def commit(acting: Acting, writer: Any, judge: Any, work: Any, audit: str, now_ms: int) -> None:
+    def commit(acting: Acting, context: Any, work: Any) -> None:
         now, before = [row for row in work.rows if not belongs(row[0])], late.pop(acting, [])
         if len(now) < len(work.rows):
             late[acting] = [row for row in work.rows if belongs(row[0])]
-        original(acting, writer, judge, work._replace(rows=before + now), audit, now_ms)
+        original(acting, context, work._replace(rows=before + now))
 
     return [patch.object(Acting, "_commit", commit)]
 

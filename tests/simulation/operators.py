@@ -53,6 +53,9 @@ class Operators:
         if self.left and random.random() < 0.5 and (chosen := self._chosen()):
             self.left -= 1
             self._ask(*chosen)
+            if chosen[0] == action_records.UNDO and random.random() < 0.7:
+                # Another operator has edited what was there before that was discarded, and comes late.
+                self._ask(action_records.EDIT, b"", self._edits_of_former(chosen[2]))
         elif started := sorted(self._world.ledger.actions.started):
             self._order(random.choice(started))
 
@@ -63,10 +66,10 @@ class Operators:
             return random.choice(_BACK), b"", {returned_offsets.SHARD: resting}
         waiting = self._waiting()
         if kind == action_records.UNDO:
-            discards = sorted(self._world.ledger.actions.discarded_by.items())
+            discards = list(self._world.ledger.actions.discarded_by.items())
             if not discards:
                 return None
-            undoes, letters = random.choice(discards)
+            undoes, letters = discards[-1] if random.random() < 0.5 else random.choice(discards)
             waiting = {n: {k: v for k, v in rows.items() if _letter(k) in letters} for n, rows in waiting.items()}
         members = {n: self._members(kind, rows) for n, rows in waiting.items()}
         if kind == action_records.EDIT:
@@ -86,6 +89,19 @@ class Operators:
             msgspec.structs.replace(member, digest=digest(self._seen[member.key]), envelope=self._edited(self._seen[member.key]))
             for member in members if member.key[0] != NAMED
         ]  # fmt: skip
+
+    def _edits_of_former(self, undone: dict[int, list[Member]]) -> dict[int, list[Member]]:
+        """Edits of letters as they were first seen: an undo brings them back under the same keys, with another header."""
+        former: dict[str, bytes] = {}
+        for key, envelope in self._seen.items():
+            if key[0] != NAMED and envelopes.decode(envelope).destination != self._world.own.discarded:
+                former.setdefault(_letter(key), key)
+        return {
+            number: [
+                Member(key, self._world.now_ms, digest(self._seen[key]), self._edited(self._seen[key]))
+                for member in members if (key := former.get(_letter(member.key)))
+            ] for number, members in undone.items()
+        }  # fmt: skip
 
     def _resting(self) -> list[Member]:
         """Some letters that are parked or discarded, of each the newest record."""

@@ -128,8 +128,11 @@ class Table(Protocol):
         """Whether there is a slice of an action; costs nothing."""
         ...
 
-    def slices(self, prefix: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
-        """The first slices of actions whose keys begin with `prefix`, in key order; see `retry.delay_queue.action_records`."""
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """The first slices of actions whose keys begin with `prefix`, in key order, of those greater than `after`.
+
+        See `retry.delay_queue.action_records`.
+        """
         ...
 
     def bulk_load(self, *, on: bool) -> None:

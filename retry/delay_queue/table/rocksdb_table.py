@@ -198,9 +198,9 @@ class RocksTable:
         with self._lock:
             return self._named.superseded.keys(rows_max)
 
-    def slices(self, prefix: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """See `Table.slices`."""
-        return self._db.scan(prefix, prefix + _LAST, rows_max, _EVERYTHING)[0]
+        return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
