@@ -7,6 +7,7 @@ import sys
 import click
 
 from retry.cli.acls import acls
+from retry.cli.act import act
 from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
@@ -62,7 +63,7 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, topics, acls, policies, inspect, letters, failures, explain, pause, resume, pauses, reschedule,
-    tasks, analytics, verify, broker,
+    act, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):
