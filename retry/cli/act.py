@@ -114,17 +114,23 @@ def _shown(found: Preview) -> int:
 
 
 def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, as_json: bool) -> int:
-    from retry.operations.act.follow import Following
-    from retry.operations.act.start import start
-
-    count, action_id = found.chosen.count, found.request.id
+    count = found.chosen.count
     if not count:
         if as_json:
             act_output.show(found, as_json=True)
         return REFUSED
     if expect is None and count > _UNASKED_MAX:
         _typed(count)
-    say(f"action {action_id.hex()}: {count:,} letters", err=True)
+    return started(shards, found, wait_ms, as_json=as_json)
+
+
+def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
+    """Have the workers do it, wait for them, and say what became of it; the exit code."""
+    from retry.operations.act.follow import Following
+    from retry.operations.act.start import start
+
+    action_id = found.request.id
+    say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
         action = start(shards, found.request, list(found.members()), found.at_ms)
         left = act_output.wait(following, action, wait_ms)
