@@ -34,7 +34,7 @@ class ShardNumbers:
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
             raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
-        self.count = described.partitions
+        self.count, self.record_bytes_max = described.partitions, topics.record_bytes_max(described)
         self._clock = BrokerClock(client_config.asking_config(settings), self.topic)
 
     def ask(self, key: bytes, value: bytes | None) -> None:

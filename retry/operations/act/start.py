@@ -14,7 +14,6 @@ import msgspec
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
 from retry.errors import ActionRefused
-from retry.kafka import topics
 from retry.operations.act.request import Request
 from retry.operations.control_requests import ShardNumbers
 
@@ -43,14 +42,13 @@ def start(shards: ShardNumbers, request: Request, members: list[Iterable[Member]
     if len(members) != shards.count:
         raise ActionRefused(f"the changelog has {shards.count} partitions, and had {len(members)}; ask again")
     _demand_recent(shards.now_ms(), previewed_at_ms)
-    described = topics.describe(shards.admin, [shards.topic])[shards.topic]
-    bytes_max, counts, total = topics.record_bytes_max(described), [0] * shards.count, 0
+    counts, total = [0] * shards.count, 0
     with shards.writing() as writer:
         rows = _slices(request.id, members, previewed_at_ms)
         while some := list(islice(rows, _SLICES_AT_ONCE)):
             writer.begin()
             for (shard, key, value), size in some:
-                if len(key) + len(value) > bytes_max:
+                if len(key) + len(value) > shards.record_bytes_max:
                     writer.abort()
                     raise ActionRefused(f"{len(value):,} bytes are more than the changelog takes in one record")
                 writer.write(shards.topic, shard, [{"key": key, "value": value}])
