@@ -107,7 +107,7 @@ def _round(world: World) -> None:
             world.start(host)
         process = host.process
         assert process is not None
-        for step in ("letters", "settle", "commit", "changelog", "fold", "policies", "sweep"):
+        for step in ("letters", "settle", "write", "commit", "changelog", "fold", "policies", "sweep"):
             world.step(process, step)
     world.outside.consume()
     world.outside.fail()
