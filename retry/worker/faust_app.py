@@ -189,16 +189,19 @@ class _Intake:
         self._room, self._writing, self._committing = asyncio.Semaphore(_UNDER_WAY), asyncio.Lock(), asyncio.Lock()
 
     async def take_in(self, batch: Any) -> None:
-        """Prepare a batch; it goes on by itself as soon as there is room for it."""
+        """Prepare a batch, and wait for its turn to be written; from then on it goes on by itself."""
         prepared = await self._threads.run(self._engine.prepare, batch)
         await self._room.acquire()
+        await self._writing.acquire()
         self._app.add_future(self._write_and_commit(prepared))
 
     async def _write_and_commit(self, prepared: Any) -> None:
         try:
-            # Locks are fair: whoever asks first has them first.
-            async with self._writing:
+            try:
                 written = await self._threads.run(self._engine.write_letters, prepared)
+            finally:
+                self._writing.release()
+            # Locks are fair: whoever asks first has them first.
             async with self._committing:
                 await self._threads.run(self._engine.commit, written)
         finally:
