@@ -12,6 +12,7 @@ import pytest
 from retry.worker.faust_app import _Intake, _Threads
 
 BATCHES = 6
+TURNS = 50
 PATIENCE_S = 10.0
 
 
@@ -30,6 +31,8 @@ class FakeApp:
 
 class FakeEngine:
     """Notes when each stage begins and ends with a batch, and waits where it is told to."""
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, int]] = []
@@ -56,6 +59,13 @@ class FakeEngine:
 
         return wait
 
+    def others_go_on(self) -> None:
+        """Let the loop turn until whatever can go on just now has gone on."""
+        for _ in range(TURNS):
+            turned = threading.Event()
+            self.loop.call_soon_threadsafe(turned.set)
+            assert turned.wait(PATIENCE_S)
+
     def prepare(self, batch: int) -> int:
         return self._stage("prepare", batch)
 
@@ -67,6 +77,7 @@ class FakeEngine:
 
 
 async def taken_in(engine: FakeEngine, app: FakeApp) -> None:
+    engine.loop = asyncio.get_running_loop()
     taking = _Intake(app, _Threads(app, engine), engine)  # type: ignore[arg-type]
     for batch in range(BATCHES):
         await taking.take_in(batch)
@@ -95,7 +106,11 @@ def test_while_a_batch_is_committed_the_next_is_written_and_the_one_after_it_pre
 
 
 def test_three_batches_are_in_memory_of_which_two_are_under_way_and_no_more(engine: FakeEngine) -> None:
-    engine.before["commit", 0] = engine.seen("prepare done", 2)
+    def slow() -> None:
+        engine.seen("prepare done", 2)()
+        engine.others_go_on()
+
+    engine.before["commit", 0] = slow
     asyncio.run(taken_in(engine, FakeApp()))
     in_memory = written = 0
     for stage, _ in engine.steps:
