@@ -113,7 +113,8 @@ class SteppedWriter:
         self._world.at(f"{self._name} commit, after")
 
     def abort(self) -> None:
-        """See `Writer.abort`."""
+        """See `Writer.abort`; a batch of letters is undone where another one has failed."""
+        self._world.happened["undone with another"] += self._name == "intake"
         self._do("abort", self._writer.abort)
 
     def close(self) -> None:
