@@ -214,15 +214,18 @@ class LetterConsumer:
     def commit(self, written: WrittenBatch) -> bool:
         """Commit what was written; False if it was undone, to be read again."""
         try:
-            if not self._transactions.commit(written.transaction):
+            if not self._transactions.commit(written.transaction, partial(self._commit, written)):
                 return False
-            for p in written.sent:
-                self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
             self._commits, self._failing = self._commits + 1, ""
             self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - written.begun_s), _LINGER_S_MAX)
             return True
         finally:
             self._done()
+
+    def _commit(self, written: WrittenBatch, producer: TransactionalProducer) -> None:
+        producer.commit()
+        for p in written.sent:
+            self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
 
     def _done(self) -> None:
         self._tries += 1

@@ -23,6 +23,7 @@
 | doubt-is-abort | after a commit in doubt the other producer goes on with the same shards |
 | next-not-aborted | a batch of letters that was written while the one before it failed is committed |
 | offsets-not-waited-for | nobody waits until offsets of letters are accepted: not the next batch, and not the commit |
+| records-not-waited-for | a batch of letters is begun before the records of the one before it have arrived |
 """
 
 from __future__ import annotations
@@ -225,12 +226,16 @@ def _doubt_is_abort() -> Patches:
 
 
 def _next_not_aborted() -> Patches:
+    undo_others = OverlappingTransactions._undo_others
+
     def handed_over(_: OverlappingTransactions, transaction: Any) -> bool:
         transaction.is_held = False
         return True
 
     return [
         patch.object(OverlappingTransactions, "_undo_others", lambda _: None),
+        # A worker that is stopped would wait for ever.
+        patch.object(OverlappingTransactions, "end", undo_others),
         patch.object(OverlappingTransactions, "_handed_over", handed_over),
         patch.object(OverlappingTransactions, "_follows", lambda *_: True),
     ]
@@ -255,6 +260,11 @@ def _offsets_not_waited_for() -> Patches:
     return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", committed)]
 
 
+def _records_not_waited_for() -> Patches:
+    arrived = SteppedWriter.arrived
+    return [patch.object(SteppedWriter, "arrived", lambda writer, s: writer._name == "intake" or arrived(writer, s))]
+
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-proof": _no_proof,
     "proof-first": _proof_first,
@@ -277,6 +287,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "doubt-is-abort": _doubt_is_abort,
     "next-not-aborted": _next_not_aborted,
     "offsets-not-waited-for": _offsets_not_waited_for,
+    "records-not-waited-for": _records_not_waited_for,
 }
 
 

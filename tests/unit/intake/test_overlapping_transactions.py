@@ -19,10 +19,16 @@ PATIENCE_S = 10.0
 
 
 class Producer(MemoryTransactionalProducer):
-    """Waits where it is told to, and fails to undo where it is told to."""
+    """Waits where it is told to, and fails to undo where it is told to.
+
+    Attributes:
+      arrive: whether records arrive before somebody has waited too long.
+    """
 
     commits_when: threading.Event | None = None
-    undoes = True
+    undoes: BaseException | bool = True
+    arrive = True
+    waited_for = 0
 
     def __init__(self, log: MemoryLog, transactional_id: str) -> None:
         super().__init__(log, transactional_id)
@@ -34,7 +40,13 @@ class Producer(MemoryTransactionalProducer):
             assert self.commits_when.wait(PATIENCE_S)
         super().commit()
 
+    def arrived(self, within_s: float) -> bool:
+        self.waited_for += 1
+        return self.arrive and super().arrived(within_s)
+
     def abort(self) -> None:
+        if isinstance(self.undoes, BaseException):
+            raise self.undoes
         if not self.undoes:
             self._broken = CommitInDoubt("no answer")
             raise self._broken
@@ -208,12 +220,61 @@ def test_nothing_is_read_again_before_nothing_is_under_way(worker: Worker, monke
     assert worker.letters.read() is not None
 
 
+def test_a_batch_is_begun_when_all_records_of_the_one_before_it_have_arrived(worker: Worker) -> None:
+    first, second = worker.writes(2), worker.writes(3)
+    assert [producer.waited_for for producer in worker.producers] == [1, 1]
+    assert worker.commits(first, second) == [True, True]
+
+
+def test_where_records_do_not_arrive_both_batches_are_undone_and_read_again(worker: Worker) -> None:
+    first = worker.writes(2)
+    worker.producers[1].arrive = False
+    assert worker.writes(3) is None
+    assert worker.commits(first) == [False]
+    assert worker.log.under_way == {}
+    worker.producers[1].arrive = True
+    worker.catches_up()
+    assert worker.taken() == [0, 1, 2, 3, 4]
+
+
 def test_a_batch_is_never_committed_before_the_one_before_it(worker: Worker) -> None:
     first, second = worker.writes(2), worker.writes(3)
     assert worker.commits(second) == [False]
     assert worker.taken() == []
-    worker.commits(first)
-    assert worker.taken() == [0, 1]
+    # What was undone would be a gap behind it.
+    assert worker.commits(first) == [False]
+    worker.catches_up()
+    assert worker.taken() == [0, 1, 2, 3, 4]
+
+
+def test_a_namesake_that_has_opened_the_first_id_only_stops_both(worker: Worker) -> None:
+    first, second = worker.writes(2), worker.writes(3)
+    MemoryTransactionalProducer(worker.log, IDS[0]).open()
+    assert worker.commits(first, second) == [False, False]
+    assert worker.log.under_way == {}
+    worker.catches_up()
+    assert worker.taken() == [0, 1, 2, 3, 4]
+
+
+def test_a_namesake_that_has_opened_the_second_id_only_leaves_the_first_batch_standing(worker: Worker) -> None:
+    first, second = worker.writes(2), worker.writes(3)
+    MemoryTransactionalProducer(worker.log, IDS[1]).open()
+    assert worker.commits(first, second) == [True, False]
+    worker.catches_up()
+    assert worker.taken() == [0, 1, 2, 3, 4]
+
+
+def test_what_is_committed_is_known_before_anything_is_read_again(worker: Worker) -> None:
+    known, transactions = list[Any](), worker.letters._transactions
+    is_over = transactions._over
+
+    def over(transaction: Any) -> None:
+        known.append(worker.letters._cursors[TOPIC, 0].committed)
+        is_over(transaction)
+
+    transactions._over = over  # type: ignore[method-assign]
+    worker.commits(worker.writes(2))
+    assert [offset for offset, _ in known] == [2]
 
 
 def test_a_producer_that_cannot_undo_is_opened_again(worker: Worker) -> None:
@@ -238,6 +299,25 @@ def test_whatever_is_not_expected_ends_with_nothing_committed_behind_it(worker: 
         worker.commits(first)
     assert worker.commits(second) == [False]
     worker.letters.close()
+    assert worker.taken() == []
+
+
+@pytest.mark.parametrize("fails", ["write", "commit"])
+def test_a_worker_that_cannot_undo_ends_all_the_same(worker: Worker, fails: str) -> None:
+    first = worker.writes(2)
+    worker.producers[0].undoes = SystemError("the client, fenced while it waited")
+    if fails == "write":
+        worker.intake.fails = CommitInDoubt("no answer")
+        with pytest.raises(SystemError):
+            worker.writes(3)
+    else:
+        worker.letters._start_over("for some reason")
+        with pytest.raises(SystemError):
+            worker.commits(first)
+    closing = threading.Thread(target=worker.letters.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
     assert worker.taken() == []
 
 
