@@ -42,8 +42,8 @@ def policies(delay: str) -> Registry:
     return parse(_POLICIES.replace("DELAY", delay), "policies.yaml", digest=delay)
 
 
-# The longest is far longer than a consumer needs to fail on a retry that was moved forward from there.
-DELAYS = ("2s", "500ms", "10s", "1m")
+# The longest is far longer than a consumer needs to fail on a retry that was moved forward from there; so it comes often.
+DELAYS = ("500ms", "1m", "2s", "1m")
 
 
 class Plan(NamedTuple):
