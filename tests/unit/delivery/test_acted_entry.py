@@ -15,7 +15,16 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, Refusal, digest
 from retry.delivery.move_entries import replaced
 from tests.support.acted import (
-    ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, NOW_MS, entry_actions, letter, member, packed, state,
+    ACTION,
+    DISCARDED,
+    HEADER_PATCH,
+    HOUR_MS,
+    NOW_MS,
+    entry_actions,
+    letter,
+    member,
+    packed,
+    state,
 )  # fmt: skip
 
 OTHER = b"\x0b" * action_records.ACTION_BYTES
