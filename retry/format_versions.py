@@ -5,7 +5,8 @@
 | key | first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under a key with one | shard read-only |
 | envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
-| table | `format` of the state | 3 | 2: used as it is | table wiped and restored |
+| action | first element of a slice's array; `v` of the head's JSON object | 1 | | shard read-only |
+| table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
 | lineage record | first byte | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3 | 2: one letter a record; 1: without four fields | not counted; reports say how many |
 
@@ -48,7 +49,8 @@ class Format(NamedTuple):
 KEY = Format("key kind", 3, frozenset({1, 2, 3}))
 ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
-TABLE = Format("table format", 3, frozenset({2, 3}))
+ACTION = Format("action version", 1, frozenset({1}))
+TABLE = Format("table format", 4, frozenset({2, 3, 4}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 3, frozenset({1, 2, 3}))
-FORMATS = (KEY, ENVELOPE, CONTROL, TABLE, LINEAGE, OUTCOME)
+FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, OUTCOME)

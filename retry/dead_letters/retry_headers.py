@@ -12,6 +12,10 @@ POLICY = "retry-policy"
 FIRST_FAILED_MS = "retry-first-failed-ms"
 PARKED_REASON = "retry-parked-reason"
 PARKED_FAULT = "retry-parked-fault"
+# Of a letter that an operator acted on: which action it was, and what it was before that was discarded or edited.
+ACTION, ACTION_BEFORE = "retry-action", "retry-action-before"
+# The latter, of a former version that is only kept.
+SUPERSEDED = b"superseded"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"
@@ -19,7 +23,8 @@ RETRY_AT_MS = "retry-at-ms"
 WEBHOOK_ID, WEBHOOK_URL, WEBHOOK_ERROR = "webhook-id", "webhook-url", "webhook-error"
 
 # Written by the service: replaced on every pass, never stacked. RETRY_AT_MS is a wish, and consumed.
-OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, PARKED_FAULT, RETRY_AT_MS})
+OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_REASON, PARKED_FAULT, RETRY_AT_MS,
+                  ACTION, ACTION_BEFORE})  # fmt: skip
 # What a record must keep for its attempts to be counted; the rest of ours is dropped where it would not fit otherwise.
 ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
 
@@ -35,6 +40,14 @@ def of_parked_webhook(*, id_: str, reason: str | None, attempt: int, url: str, e
     """What a parked timer carries beside the headers that it was made with."""
     ours = {WEBHOOK_ID: id_, PARKED_REASON: reason, ATTEMPT: attempt, WEBHOOK_URL: url, WEBHOOK_ERROR: error}
     return [(name, str(value).encode()) for name, value in ours.items()]
+
+
+def set_in(headers: Headers, *new: tuple[str, bytes | None]) -> Headers:
+    """Headers with some set, in front of those that the service writes of a retry; removed where the new value is None."""
+    given = dict(new)
+    kept = [header for header in headers if header[0] not in given]
+    at = next((n for n, header in enumerate(kept) if header[0] in OURS), len(kept))
+    return [*kept[:at], *((name, value) for name, value in given.items() if value is not None), *kept[at:]]
 
 
 _WRITTEN = 6

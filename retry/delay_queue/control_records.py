@@ -2,6 +2,7 @@
 
 Key: 0x10 | `pause/<scope>/<name>`, UTF-8, where the scope is `all`, `team`, `topic` (of dead letters) or `target`.
 Key: 0x10 | `reschedule/<id>`, of entries that are to be moved under the present policy file.
+Key: 0x10 | `action/<id>`, and more of single letters; see `retry.delay_queue.action_records`.
 Value: a JSON object, see the structs; `v` is its version, 1 where it is missing. Being records of the changelog they
 survive restarts, and a shard that is restored knows of them before it delivers anything.
 """
@@ -17,9 +18,9 @@ from retry import format_versions
 from retry.errors import EntryNewer, EntryUnreadable
 
 _KIND = b"\x10"
-_PAUSE, _RESCHEDULE = b"\x10pause/", b"\x10reschedule/"
+_PAUSE, _RESCHEDULE, _ACTION = b"\x10pause/", b"\x10reschedule/", b"\x10action/"
 SCOPES = ("all", "team", "topic", "target")
-_PREFIXES = (_RESCHEDULE, *(_PAUSE + f"{scope}/".encode() for scope in SCOPES))
+_PREFIXES = (_RESCHEDULE, _ACTION, *(_PAUSE + f"{scope}/".encode() for scope in SCOPES))
 _Control = TypeVar("_Control", "Pause", "Reschedule")
 
 
@@ -67,8 +68,9 @@ def check(key: bytes, value: bytes) -> None:
     except msgspec.MsgspecError:
         # No control at all: refused where its value is used.
         return
-    if format_versions.CONTROL.newer(version):
-        raise EntryNewer(format_versions.CONTROL.told(version))
+    known = format_versions.ACTION if key.startswith(_ACTION) else format_versions.CONTROL
+    if known.newer(version):
+        raise EntryNewer(known.told(version))
 
 
 def pause_key(scope: str, name: str) -> bytes:
@@ -91,6 +93,11 @@ def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str) 
             pause = _read(value, Pause)
             return f"paused by {scope} {name}".rstrip() + (f": {pause.reason}" if pause.reason else "")
     return None
+
+
+def stand(controls: Mapping[bytes, bytes]) -> bool:
+    """Whether one asks for something at every turn; what is left of an action does not, but for its slices."""
+    return any(not key.startswith(_ACTION) for key in controls)
 
 
 def pauses(controls: Mapping[bytes, bytes]) -> dict[tuple[str, str], Pause]:

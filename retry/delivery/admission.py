@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
@@ -35,7 +35,7 @@ class Admission:
 
     Args:
       registry: whose allow-lists and limits count.
-      parking: the service's own parking topic, which is open to everybody.
+      parking: the service's own topics that letters rest in, which are open to everybody.
       closed: asked which of some destinations cannot be written to now, and why, before anything goes there.
       look: the same, after something went wrong; asks the cluster.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
@@ -44,7 +44,8 @@ class Admission:
     """
 
     def __init__(
-        self, registry: Registry, parking: str, closed: Closed, share: Callable[[], float], through: Sequence[EntrySource] = (),
+        self, registry: Registry, parking: Collection[str], closed: Closed, share: Callable[[], float],
+        through: Sequence[EntrySource] = (),
         look: Closed | None = None, size_limits: RecordSizeLimits | None = None,
     ) -> None:
         self.lanes: dict[bytes, Lane] = {}
@@ -58,7 +59,7 @@ class Admission:
         """Go by another registry from now on; limits begin anew."""
         with self._lock:
             self._registry, self._sources = registry, through
-            self._parked = registry.parking() | {self._parking}
+            self._parked = registry.parking().union(self._parking)
             self._teams = {team: [Bucket(limit) for limit in limits] for team, limits in registry.team_limits.items()}
             self._targets = {target: Bucket(limit) for target, limit in registry.target_limits.items()}
             self.breakers = TargetCircuitBreakers(registry.breakers)
@@ -81,6 +82,10 @@ class Admission:
         else:
             self.block(lane, Reason.CIRCUIT_BREAKER, why, now_ms)
         return allowed
+
+    def closed(self, destinations: set[str]) -> dict[str, str]:
+        """Those that cannot be written to now, and why, as far as it is known."""
+        return self._closed(destinations)
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""

@@ -151,7 +151,7 @@ class Cancelling:
         record_key = envelopes.decode(envelope).key
         if record_key is None or where.offset >= below.get(record_key, 0):
             return None
-        anew = judge.cancelled(key, envelope, now_ms)
+        anew = judge.parked(key, envelope, now_ms)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
     def _commit(

@@ -28,18 +28,25 @@ def commit(
     Raises:
       TransactionFailed: nothing is known to be moved.
     """
+    writer.begin()
+    rows = [{"key": key, "value": value} for key, value in [*replaced(moves), *ended]]
+    writer.write(changelog.topic, changelog.partition, rows)
+    for topic, partition in judge.lineages if moves else ():
+        writer.write(topic, partition, attempts.records(map(remembered, moves), moves=True))
+    writer.commit()
+
+
+def replaced(moves: Sequence[Redecision]) -> list[ChangelogRow]:
+    """The rows of the changelog that move entries."""
     rows: list[ChangelogRow] = []
     for each in moves:
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
         rows += [(each.packed.key, each.packed.envelope), (each.key, None)]
-    writer.begin()
-    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in [*rows, *ended]])
-    for topic, partition in judge.lineages if moves else ():
-        writer.write(topic, partition, attempts.records(map(_remembered, moves), moves=True))
-    writer.commit()
+    return rows
 
 
-def _remembered(move: Redecision) -> attempts.LineageFields:
+def remembered(move: Redecision) -> attempts.LineageFields:
+    """What the record of lineages is told of an entry that has another due time, or none any more."""
     topic, entry = entry_keys.source(move.key).topic, move.entry
     number = attempts.counted(attempts.from_header(move.history.id), topic)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))

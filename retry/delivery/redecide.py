@@ -68,7 +68,7 @@ class Redecider:
         self._registry, self._packer = registry, packer
 
     def decided(self, key: bytes, envelope: bytes, request: Reschedule) -> Redecision | None:
-        """What becomes of one entry; None where it is not asked for, is parked already, or failed after the request.
+        """What becomes of one entry; None where it is not asked for, parks, failed after the request, or was acted on.
 
         Raises:
           EntryUnreadable: not an entry that this version can read.
@@ -80,21 +80,34 @@ class Redecider:
         if request.topic not in (None, where.topic):
             return None
         entry = envelopes.decode(envelope)
-        if request.team not in (None, entry.team) or (trace := _retried(entry)) is None:
+        if request.team not in (None, entry.team) or (trace := history(entry)) is None:
+            return None
+        if any(name == names.ACTION for name, _ in entry.headers):
+            # An operator has decided about this one.
             return None
         if _failed_at_ms(entry, trace) > request.since_ms:
             return None
         return self._anew(key, entry, trace, request.since_ms)
 
-    def cancelled(self, key: bytes, envelope: bytes, now_ms: int) -> Redecision | None:
-        """An entry as one that parks because a later null cancels it; None where it parks already.
+    def parked(self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED) -> Redecision | None:
+        """An entry as one that parks, whatever its policy says; None where it parks already.
 
         Raises:
           EntryUnreadable: not an entry that this version can read.
         """
         entry = envelopes.decode(envelope)
-        trace = _retried(entry)
-        return None if trace is None else self._anew(key, entry, trace, now_ms, CANCELLED)
+        trace = history(entry)
+        return None if trace is None else self._anew(key, entry, trace, now_ms, reason)
+
+    def may_go_to(self, topic: str, target: str) -> bool:
+        """Whether the policy of a dead-letter topic lets its letters be retried in this topic, which parks none."""
+        route = self._registry.route(topic)
+        allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
+        return target in allowed and target not in self._registry.parking()
+
+    def fits(self, envelope: bytes, entry: Entry) -> bool:
+        """Whether its topic and the changelog take an entry."""
+        return self._packer.fits(envelope, entry.headers, entry.destination)
 
     def _anew(self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None = None) -> Redecision:
         where = entry_keys.source(key)
@@ -112,7 +125,7 @@ def _letter(where: Source, entry: Entry) -> Record:
     return Record(place, entry.key, entry.value, headers, (CREATE_TIME, entry.timestamp_ms or 0))
 
 
-def _retried(entry: Entry) -> LetterHistory | None:
+def history(entry: Entry) -> LetterHistory | None:
     """The letter's past, as it was known when it was taken in; None where the entry does not tell, or parks."""
     ours = {name: value for name, value in entry.headers if name in names.OURS}
     if names.PARKED_REASON in ours:

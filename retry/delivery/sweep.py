@@ -59,6 +59,14 @@ class SweepWriter(Rehearsing, Protocol):
     def abort(self) -> None: ...
 
 
+class Looking(Protocol):
+    """Knows which topics went away."""
+
+    def look(self, destinations: set[str]) -> dict[str, str]:
+        """Those that cannot be written to, and why, asked of the cluster just now."""
+        ...
+
+
 class ChangelogPartition(NamedTuple):
     """The partition whose fold the table is."""
 
@@ -240,7 +248,7 @@ def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBat
         writer.arrived(_ANCHORED_S)
     records, partitions = with_side_records(published)
     writer.publish(records, now_ms, partitions)
-    _await_arrival(published, writer, gate)
+    await_arrival(published, writer, gate)
     writer.commit()
     return shards
 
@@ -250,7 +258,7 @@ def _published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
-def _await_arrival(published: list[Entry], writer: SweepWriter, gate: Admitting) -> None:
+def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: Looking) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
     Raises:

@@ -54,11 +54,11 @@ class EntryBuilder:
             target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
         )
         envelope = envelopes.encode(full_entry)
-        if len(envelope) <= self.safe_bytes or self._fits(envelope, headers, target):
+        if len(envelope) <= self.safe_bytes or self.fits(envelope, headers, target):
             return BuiltEntry(_key(case, target), envelope, target, case.reason)
         headers = letter.original_headers + [header for header in ours if header[0] in names.ESSENTIAL]
         envelope = envelopes.encode(msgspec.structs.replace(full_entry, headers=headers))
-        if self._fits(envelope, headers, target):
+        if self.fits(envelope, headers, target):
             return BuiltEntry(_key(case, target), envelope, target, case.reason)
         if case.reason is None:
             case = msgspec.structs.replace(case, reason="too_large", target=case.plan.park_to)
@@ -71,7 +71,8 @@ class EntryBuilder:
         reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
         return BuiltEntry(_key(case, target), envelopes.encode(reference), target, case.reason)
 
-    def _fits(self, envelope: bytes, headers: Headers, topic: str) -> bool:
+    def fits(self, envelope: bytes, headers: Headers, topic: str) -> bool:
+        """Whether topic and changelog take an entry of this envelope."""
         limits = self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES)
         return len(envelope) <= min(limits) and len(headers) <= HEADERS_MAX
 

@@ -33,7 +33,7 @@ _BYTES_MAX = "1048588"
 _BATCH_OVERHEAD = 256
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers")
+_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit")
 
 
 class TopicNames(NamedTuple):
@@ -47,6 +47,8 @@ class TopicNames(NamedTuple):
     table_group: str
     calls: str = "calls"
     parked_timers: str = "parked-timers"
+    discarded: str = "discarded"
+    audit: str = "audit"
 
 
 def names(app_id: str) -> TopicNames:
@@ -57,7 +59,7 @@ def names(app_id: str) -> TopicNames:
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = names(app_id)
-    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers}
+    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit}
 
 
 class Described(NamedTuple):
@@ -95,6 +97,8 @@ _LINEAGE_CONFIG = {
 _CALLS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * _DAY_MS), "segment.bytes": str(32 << 20)}
 # Letters that nobody has looked at yet are kept for ever. A timer that was given up is not: its URL and headers may hold secrets.
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+# Who did what to which letters, for a year.
+_AUDIT_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(365 * _DAY_MS)}
 
 
 def create(
@@ -109,7 +113,8 @@ def create(
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
     wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
     wanted[own.calls] = shards, _CALLS_CONFIG
-    wanted[own.parked_timers] = shards, _KEEP_CONFIG
+    wanted[own.parked_timers] = wanted[own.discarded] = shards, _KEEP_CONFIG
+    wanted[own.audit] = shards, _AUDIT_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)

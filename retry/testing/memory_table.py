@@ -6,6 +6,7 @@ import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
 from retry.delay_queue.table import named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import checked
@@ -176,6 +177,17 @@ class MemoryTable:
         self._readable()
         rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
         return [named_entries.key_of(row) for row in rows[:rows_max]]
+
+    @property
+    def has_slices(self) -> bool:
+        """See `Table.has_slices`."""
+        return bool(self.under(SLICE))
+
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """See `Table.slices`."""
+        self._readable()
+        keys = self._between(max(prefix, after + b"\0"), prefix + _LAST)
+        return [(key, self._rows[key]) for key in keys[:rows_max]]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""

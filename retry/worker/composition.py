@@ -173,7 +173,8 @@ def build_delivery(
     compressed = client_config.compresses(client_config.producer_config(settings, ""))
     size_limits = RecordSizeLimits(None if compressed else targets.bytes_max)
     admission = Admission(
-        registry, names.parked, targets.closed, lambda: shards.owned() / shards_in_all, sources, targets.look, size_limits
+        registry, {names.parked, names.discarded}, targets.closed, lambda: shards.owned() / shards_in_all, sources,
+        targets.look, size_limits,
     )
     around = ShardContext(
         context.log,
@@ -184,6 +185,8 @@ def build_delivery(
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),
         _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
+        names.discarded,
+        names.audit,
     )
     open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
     standbys = range(shards_in_all if settings.standby else 0)

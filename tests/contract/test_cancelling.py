@@ -114,7 +114,7 @@ class Shard:
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:
         """Where each letter goes that is due at a time, and why it is parked."""
-        gate = Admission(REGISTRY, "parked", lambda _: {}, lambda: 1.0)
+        gate = Admission(REGISTRY, {"parked"}, lambda _: {}, lambda: 1.0)
         told: dict[str, tuple[str, str | None]] = {}
         while sent := sweep(self.table, self.writer, CHANGELOG, gate, now_ms, 100, 1 << 20).sent:
             self.fold()

@@ -21,12 +21,15 @@ from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import NULLS, ORDERED
 from retry.delay_queue.table.interface import CONTROL
+from retry.delivery.acted_entry import BY_OPERATOR
 from retry.kafka.topics import TopicNames
 from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
+from tests.simulation.actions import Actions, is_kept
 from tests.simulation.names import Schedules
 from tests.simulation.plan import APP, MAX_ATTEMPTS
 from tests.simulation.violation import Violation, want
@@ -65,6 +68,7 @@ class Ledger:
       left: how many letters are not done.
       cancelled: how many were parked because of a null.
       schedules: messages to an entry source, which have a ledger of their own.
+      actions: of operators, which have one, too.
     """
 
     own: TopicNames
@@ -74,10 +78,14 @@ class Ledger:
     left: int = 0
     cancelled: int = 0
     schedules: Schedules = field(default_factory=Schedules)
+    actions: Actions = field(init=False)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
     _by_partition: dict[tuple[str, int], list[Letter]] = field(default_factory=dict)
     # By shard and worker, where the last of what it has taken in lies.
     _last: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.actions = Actions(self.own)
 
     def written(self, record: MemoryRecord, number: int) -> Letter:
         """A letter was written; `number` says how often it has failed with this."""
@@ -102,11 +110,12 @@ class Ledger:
         self._in_order(transaction)
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
+        self.actions.committed(transaction, self._nulled(transaction))
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
             if topic == self.own.changelog:
                 self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
-                if key[:1] == CONTROL or record in named:
+                if key[:1] in (CONTROL, SLICE) or record in named:
                     continue
                 if value is None:
                     nulls.append(key)
@@ -115,7 +124,9 @@ class Ledger:
                     puts[key] = value
             elif topic == self.own.outcomes:
                 told += [letter["source"] for letter in outcomes.read(value or b"")]
-            elif record not in named and topic != self.own.lineage and topic not in {t for t, _ in self._by_partition}:
+            elif topic in (self.own.lineage, self.own.audit) or record in named or is_kept(record, self.own):
+                continue
+            elif topic not in {t for t, _ in self._by_partition}:
                 source = (_header(record, names.SOURCE) or b"").decode()
                 want(source not in deliveries, "duplicate", f"{source} sent twice at once")
                 deliveries[source] = record
@@ -133,6 +144,17 @@ class Ledger:
                 last = self._last.get((record.partition(), worker), -1)
                 want(last < record.offset(), "disordered", f"{_source(record.key() or b'')} lies in front of earlier letters")
                 self._last[record.partition(), worker] = record.offset()
+
+    def _nulled(self, transaction: Transaction) -> dict[bytes, bytes]:
+        """The entries that stood under the keys that a transaction nulls."""
+        own = [r for r in transaction.records if r.topic() == self.own.changelog and r.value() is None]
+        wanted = {r.key() or b"": r.partition() for r in own}
+        found: dict[bytes, bytes] = {}
+        for key, shard in wanted.items():
+            rows = [value for _, of, value in sorted(self.changelog.get(shard, []), key=lambda row: row[0]) if of == key]
+            if rows and rows[-1] is not None:
+                found[key] = rows[-1]
+        return found
 
     def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
         """Whose key this is."""
@@ -171,11 +193,19 @@ class Ledger:
     def _deliver(self, source: str, letter: Letter, record: MemoryRecord) -> None:
         lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
         reason = self._cancelled(source, letter, _header(record, names.PARKED_REASON))
+        if reason == BY_OPERATOR.encode():
+            want(source in self.actions.parked, "unasked", f"{source} was parked, and nobody asked for that")
         parked = reason is not None or letter.number > MAX_ATTEMPTS
+        # A null that came meanwhile cancels it, so that an undo cannot bring it back.
+        if source in self.actions.discarded and reason != b"cancelled":
+            letter.done, self.left = True, self.left - 1
+            want(record.topic() == self.own.discarded, "wrong", f"{source} was to be discarded, and went to {record.topic()}")
+            return
         to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
         want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
         want(lineage[1] == b"%d" % (letter.number - parked), "wrong", f"{source}, failure {letter.number}, is {lineage}")
-        want((record.key(), record.value()) == (letter.record.key(), letter.record.value()), "wrong", f"{source} was changed")
+        value = self.actions.values.get(source, letter.record.value())
+        want((record.key(), record.value()) == (letter.record.key(), value), "wrong", f"{source} was changed")
         want(parked or lineage not in self.sent, "duplicate", f"{source}: {lineage} was sent before")
         if not parked:
             self.sent.add(lineage)
@@ -199,6 +229,8 @@ class Ledger:
             self.cancelled += 1
             return reason
         followed = [_text(null.record) for null in nulls if null.key is not None and not null.key.startswith(NULLS)]
+        if reason == BY_OPERATOR.encode():
+            return reason
         want(not followed or reason is not None, "uncancelled", f"{source} was sent after {followed} had cancelled it")
         return None
 
@@ -231,7 +263,7 @@ class Ledger:
 
     def size(self) -> int:
         """How much is left to happen."""
-        return self.left + len(self.schedules.left())
+        return self.left + len(self.schedules.left()) + len(self.actions.left())
 
 
 def retry_of(topic: str) -> str:

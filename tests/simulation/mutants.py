@@ -1,4 +1,5 @@
-"""The product with one rule of its protocol switched off, patched from outside: the simulation must notice each.
+"""The product with one rule of its protocol switched off, patched from outside: the simulation must notice each. Those of
+actions are in `action_mutants`.
 
 | mutant | what it does |
 | --- | --- |
@@ -49,6 +50,7 @@ from retry.testing import memory_table
 from retry.testing.kafka import MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTables
 from retry.worker.shards import restore
+from tests.simulation.action_mutants import ACTION_MUTANTS
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]
@@ -282,8 +284,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
-    "moves-untold": lambda: [patch.object(move_entries, "_remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
+    "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
+    **ACTION_MUTANTS,
     "doubt-is-abort": _doubt_is_abort,
     "next-not-aborted": _next_not_aborted,
     "offsets-not-waited-for": _offsets_not_waited_for,

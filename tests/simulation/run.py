@@ -18,6 +18,8 @@ from tests.simulation.world import World
 
 _LOOK_EVERY = 20
 _ROUNDS_MAX = 400
+# Steps between two acts of operators, and turns of all workers after each.
+_ACTED_EVERY, _TURNS = 25, 6
 _ROUND_MS = 300
 _IDLE_MS_MAX = 60_000
 
@@ -66,9 +68,22 @@ def _trouble(world: World) -> None:
         if world.chance(world.plan.trouble):
             faults.something(world)
         world.something()
+        if world.operators.left and n % _ACTED_EVERY == 0:
+            _act(world)
         if n % _LOOK_EVERY == 0:
             _check_tables(world)
     _check_tables(world)
+
+
+def _act(world: World) -> None:
+    """Operators act, and workers come to that while there is something left to act on."""
+    world.operators.act()
+    for _ in range(_TURNS):
+        for host in world.hosts:
+            for step in ("changelog", "fold", "sweep"):
+                process = host.process
+                if process is not None and process.ready and not process.frozen and step in process.steps():
+                    world.step(process, step)
 
 
 def _calm(world: World) -> None:
@@ -80,6 +95,7 @@ def _calm(world: World) -> None:
     world.log.leaderless.clear()
     world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
     world.outside.resume()
+    world.operators.resume()
     for host in world.hosts:
         if abs(host.skew_ms) >= TOLERANCE_MS:
             # By such a clock nothing is delivered, and somebody sets it right.
@@ -98,6 +114,7 @@ def _calm(world: World) -> None:
         world.pass_time(_until_next(world) if idle else _ROUND_MS)
     else:
         raise Violation(f"stuck: {_state(world)}")
+    world.ledger.actions.check_end()
     _check_tables(world)
 
 
@@ -144,7 +161,7 @@ def _state(world: World) -> str:
         f"{source} due in {entry_keys.due_at_ms(letter.key) - world.now_ms} ms" if letter.key else f"{source} not taken in"
         for source, letter in world.ledger.letters.items() if not letter.done
     ]  # fmt: skip
-    return "; ".join(waits + world.ledger.schedules.left()) + "; " + "; ".join(
+    return "; ".join(waits + world.ledger.schedules.left() + world.ledger.actions.left()) + "; " + "; ".join(
         f"{host.name} {s.changelog.partition} {s.phase.value} {s.trouble} at {s.table.next_offset}"
         for host in world.hosts if host.process and host.process.ready for s in host.process.engine.shards()
     )  # fmt: skip

@@ -232,7 +232,7 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.estimate_due, self.earliest = table.estimate_due, table.earliest
+        self.estimate_due, self.earliest, self.slices = table.estimate_due, table.earliest, table.slices
 
     def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
         """See `Table.due`; of what has a name it is noted what the table knew then."""
@@ -261,6 +261,11 @@ class SteppedTable:
     def waiting(self) -> int:
         """See `Table.waiting`."""
         return self.table.waiting
+
+    @property
+    def has_slices(self) -> bool:
+        """See `Table.has_slices`."""
+        return self.table.has_slices
 
     @property
     def controls(self) -> Any:

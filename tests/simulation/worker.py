@@ -122,11 +122,11 @@ class Process:
         size_limits = RecordSizeLimits(
             lambda topics: {t: world.log.bytes_max[t] for t in sorted(topics) if world.random.random() < 0.5}
         )
-        gate = Admission(registry, own.parked, self._closed, lambda: 1.0, through, size_limits=size_limits)
+        gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, size_limits=size_limits)
         tables = SteppedTables(world, self.host)
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
         judge = Redecider(registry, packer(), remembered)
-        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX)
+        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit)
         self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:

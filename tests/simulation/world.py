@@ -10,12 +10,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from retry.delay_queue import entry_keys
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import CONTROL
 from retry.kafka import topics
 from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
+from tests.simulation.actions import is_kept
 from tests.simulation.entry_source import FIRED, HISTORY, SCHEDULES, SOURCE
 from tests.simulation.ledger import Ledger, header, retry_of
+from tests.simulation.operators import Operators
 from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
 from tests.simulation.worker import Crashed, Host, Process
 
@@ -26,6 +29,7 @@ BEGIN_MS = 1_800_000_000_000
 _MARKERS_MS = 1_000
 _DEEP = 3
 _OUTSIDE = 0.12
+_OPERATORS = 0.1
 _OFTEN = 8
 
 
@@ -35,12 +39,15 @@ class WatchedLog(MemoryLog):
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.now_ms)
         self._world = world
-        self.outward = {*map(retry_of, DEAD_LETTERS), "shop.parked", world.own.parked}
+        self.outward = {*map(retry_of, DEAD_LETTERS), "shop.parked", world.own.parked, world.own.discarded}
 
     def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
         super().append(transaction, e, partition, stamp_ms)
         process = self._world.current
-        if e.destination in self.outward and process is not None and not transaction.refused:
+        if (
+            e.destination in self.outward and process is not None and not transaction.refused
+            and not is_kept(transaction.records[-1], self._world.own)
+        ):  # fmt: skip
             self._world.ledger.appended(transaction.records[-1], process.clock_ms_max, self._world.now_ms)
         if e.destination == FIRED and process is not None and not transaction.refused:
             record, world = transaction.records[-1], self._world
@@ -80,7 +87,7 @@ class World:
         self.ledger = Ledger(self.own)
         self.log = WatchedLog(self)
         self.log.create(self.own.changelog, SHARDS)
-        for topic in (self.own.outcomes, self.own.lineage, self.own.parked):
+        for topic in (self.own.outcomes, self.own.lineage, self.own.parked, self.own.discarded, self.own.audit):
             self.log.create(topic)
         for topic, partitions in DEAD_LETTERS.items():
             self.log.create(topic, partitions)
@@ -92,6 +99,7 @@ class World:
         self.delay = "2s"
         self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
         self.outside: Outside
+        self.operators = Operators(self, seed)
 
     # The clock of whoever has the step.
     def wall_ms(self) -> int:
@@ -195,6 +203,8 @@ class World:
         """A step of somebody, or of the world outside."""
         random = self.random
         self.pass_time(int(random.expovariate(1) * pace_ms))
+        if self.operators.left and not self.calm and self.operators.random.random() < _OPERATORS:
+            self.operators.act()
         if random.random() < _OUTSIDE:
             self.outside.act()
             return
@@ -257,5 +267,7 @@ def _one(record: MemoryRecord, changelog: str) -> str:
     place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
     if record.topic() != changelog:
         return place
+    if key[:1] == SLICE:
+        return f"{place} {'-' if record.value() is None else '+'}slice {key[1:].hex()}"
     named = key[1:].decode() if key[:1] == CONTROL else f"{entry_keys.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
     return f"{place} {'-' if record.value() is None else '+'}{named}"

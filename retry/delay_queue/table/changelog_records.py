@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retry import format_versions
-from retry.delay_queue import control_records
+from retry.delay_queue import action_records, control_records
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, with_lane
 from retry.delay_queue.envelopes import check_version
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow
@@ -29,7 +30,7 @@ def checked(rows: Sequence[ChangelogRow]) -> list[ChangelogRow]:
 
     Raises:
       EntryNewer: a record was written by a newer version.
-      EntryUnreadable: a record is neither an entry nor a control.
+      EntryUnreadable: a record is neither an entry nor a control, nor part of an action.
     """
     records = []
     for row in dict(rows).items():
@@ -65,6 +66,10 @@ def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     elif key[:1] == CONTROL:
         if value is not None:
             control_records.check(key, value)
+        return key, value
+    elif key[:1] == SLICE and len(key) == action_records.SLICE_BYTES:
+        if value is not None:
+            action_records.check_slice(value)
         return key, value
     elif len(key) < _BYTES_MIN.get(kind, len(key) + 1):
         if value is None:

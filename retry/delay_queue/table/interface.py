@@ -123,6 +123,18 @@ class Table(Protocol):
         """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
         ...
 
+    @property
+    def has_slices(self) -> bool:
+        """Whether there is a slice of an action; costs nothing."""
+        ...
+
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """The first slices of actions whose keys begin with `prefix`, in key order, of those greater than `after`.
+
+        See `retry.delay_queue.action_records`.
+        """
+        ...
+
     def bulk_load(self, *, on: bool) -> None:
         """Whether very many records are being folded, before anything is read: what makes reading fast may be put off.
 

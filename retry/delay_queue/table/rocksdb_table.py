@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from retry import format_versions
+from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.table import ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import checked
@@ -27,6 +28,8 @@ from retry.errors import ChangelogReplaced, TableUnreadable
 log = logging.getLogger(__name__)
 
 _EVERYTHING = 1 << 62
+# Beyond whatever may come behind the prefix of a slice.
+_LAST = b"\xff" * SLICE_BYTES
 _COUNTED_AT_ONCE = 10_000
 # At most so much is folded again after a kill.
 _FLUSH_EVERY_MS = 60_000
@@ -47,6 +50,7 @@ class RocksTable:
             self._plain = PlainEntries(self._db, self._watermarks)
             self._ordered = OrderedEntries(self._db, self._watermarks, unfolded)
             self._named = NamedEntries(self._db, self._watermarks, unfolded)
+            self._has_slices = bool(self.slices(SLICE, 1))
             self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
         except BaseException:
             self._db.close()
@@ -102,6 +106,11 @@ class RocksTable:
         """See `Table.controls`."""
         return self._controls
 
+    @property
+    def has_slices(self) -> bool:
+        """See `Table.has_slices`."""
+        return self._has_slices
+
     def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
         """See `Table.fold`."""
         batch, records = new_batch(), checked(rows)
@@ -109,9 +118,12 @@ class RocksTable:
             change, others = self._plain.fold(records, batch)
             if others:
                 self._fold_controls([row for row in others if row[0][:1] == CONTROL], batch)
+                _fold_slices(slices := [row for row in others if row[0][:1] == SLICE], batch)
                 self._ordered.fold([row for row in others if row[0][0] == ORDERED], self._write_change)
                 change += self._named.fold([row for row in others if row[0][0] == NAMED], batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
+            if others and slices:
+                self._has_slices = bool(self.slices(SLICE, 1))
         if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
             self._flushed_at_ms = now_ms
             self._db.flush()
@@ -185,6 +197,10 @@ class RocksTable:
         with self._lock:
             return self._named.superseded.keys(rows_max)
 
+    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """See `Table.slices`."""
+        return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
+
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""
         return self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0]
@@ -232,6 +248,11 @@ class RocksTable:
         batch.put(STATE_KEY, state.encode())
         self._db.write(batch)
         self._state = state
+
+
+def _fold_slices(rows: Sequence[ChangelogRow], batch: WriteBatch) -> None:
+    for key, value in rows:
+        batch.delete(key) if value is None else batch.put(key, value)
 
 
 def _lowest_of_each_lane(db: Database) -> Watermarks:

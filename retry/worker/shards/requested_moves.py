@@ -1,4 +1,5 @@
-"""What moves waiting entries of one shard between two sweeps: the upgrade of old keys, rescheduling, and nulls that cancel."""
+"""What moves waiting entries of one shard between two sweeps: the upgrade of old keys, rescheduling, actions,
+and nulls that cancel."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import logging
 
 from retry.delay_queue.table.interface import Table
 from retry.delivery import migrate_v1_keys
+from retry.delivery.act import ActContext, Acting
+from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
 from retry.delivery.redecide import Redecider
 from retry.delivery.reschedule import Rescheduling
@@ -21,7 +24,7 @@ class RequestedMoves:
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         self._changelog, self._table = changelog, table
-        self._rescheduling, self._cancelling = Rescheduling(), Cancelling()
+        self._rescheduling, self._acting, self._cancelling = Rescheduling(), Acting(changelog, table), Cancelling()
 
     def migrate(self, writer: TransactionalProducer, around: ShardContext) -> bool:
         """Move one batch of entries of the version before lanes; False where there is none left."""
@@ -32,7 +35,7 @@ class RequestedMoves:
         return moved > 0
 
     def step(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
-        """Move one batch of what is to be rescheduled; of what nulls cancel only while none of that is moving."""
+        """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
         limits = around.rows_max, around.bytes_max
         if self._rescheduling.step(self._table, writer, self._changelog, around.judge, *limits):
             log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.told())
@@ -41,6 +44,11 @@ class RequestedMoves:
             return
         topic, partition = self._changelog
         end = lambda: around.log.bounds(topic, [partition])[partition].end  # noqa: E731
+        actions = EntryActions(around.judge, around.discarded)
+        if acted := self._acting.step(ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end)):
+            # What was looked at for nulls may be elsewhere now.
+            self._cancelling.restart()
+            log.info("shard %d: %d letters acted on", partition, acted)
         if self._cancelling.step(self._table, writer, self._changelog, around.judge, now_ms, *limits, end):
             log.info("shard %d: nulls followed, %s", partition, self._cancelling.told())
 

@@ -30,7 +30,11 @@ _BULK_RECORDS = 100_000
 
 
 class ShardContext(NamedTuple):
-    """What all shards of a process share; batches are bounded by rows and by bytes."""
+    """What all shards of a process share; batches are bounded by rows and by bytes.
+
+    Attributes:
+      discarded, audit: topics: of letters that operators discard, and of what operators did.
+    """
 
     log: Log
     tables: TableDirectory
@@ -40,6 +44,8 @@ class ShardContext(NamedTuple):
     bytes_max: int
     stale_ms: int = DELETE_RETENTION_MS // 2
     calls: WebhooksInFlight | None = None
+    discarded: str = ""
+    audit: str = ""
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

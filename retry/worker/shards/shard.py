@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from retry import clock
+from retry.delay_queue import control_records
 from retry.delay_queue.table.changelog_records import before_unreadable
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import Table, TableDirectory
@@ -253,7 +254,8 @@ class Shard:
         if self.phase is not Phase.READY:
             return True
         try:
-            return not (table.controls or table.due_lanes(now_ms) or table.superseded(1))
+            asked = control_records.stand(table.controls) or table.has_slices
+            return not (asked or table.due_lanes(now_ms) or table.superseded(1))
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False

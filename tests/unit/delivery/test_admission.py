@@ -41,7 +41,7 @@ class Around:
     def __init__(self, text: str = POLICIES) -> None:
         self.closed: dict[str, str] = {}
         self.share = 1.0
-        self.gate = Admission(registry_of(text), "parked", self._closed, lambda: self.share)
+        self.gate = Admission(registry_of(text), {"parked"}, self._closed, lambda: self.share)
 
     def _closed(self, topics: set[str]) -> dict[str, str]:
         return {topic: why for topic, why in self.closed.items() if topic in topics}

@@ -155,7 +155,7 @@ class Bench:
 
     def sweep(self, now_ms: int) -> list[bytes | None]:
         """Values of what goes out at a time, one batch after another, the fold following."""
-        gate = Admission(registry_of(QUICK), "parked", lambda _: {}, lambda: 1.0)
+        gate = Admission(registry_of(QUICK), {"parked"}, lambda _: {}, lambda: 1.0)
         sent: list[bytes | None] = []
         while swept := sweep(self.table, self.writer, CHANGELOG, gate, now_ms, 100, 1 << 20).sent:
             self.fold()

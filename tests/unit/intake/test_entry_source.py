@@ -107,7 +107,7 @@ def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
     assert [taking.reads(topic) for topic in ("orders.DLT", "schedules", "others")] == [True, True, False]
     assert not intake().reads("schedules")
     gate = Admission(
-        registry, "parked", lambda topics: dict.fromkeys(topics - {"anywhere"}, "it is not there"), lambda: 1.0, [source]
+        registry, {"parked"}, lambda topics: dict.fromkeys(topics - {"anywhere"}, "it is not there"), lambda: 1.0, [source]
     )
     open_, elsewhere, calls = (Lane("schedules", "schedules", to) for to in ("anywhere", "else", "https://example.com:443"))
     assert [gate.take(lane, 7, NOW_MS, {}) for lane in (open_, elsewhere, calls)] == [7, 0, 7], "no topic is asked for a host"

@@ -1,0 +1,289 @@
+"""Acting: what operators ask of single letters, done by the owner of their shard, a slice between two sweeps.
+
+See `retry.delay_queue.action_records` for what is asked, and `retry.delivery.acted_entry` for what becomes of a letter. The
+effects of one slice, in their order, and what a crash after each costs:
+
+1. look each member up under the key that it names                     nothing
+2. begin a transaction                                                 nothing
+3. put each letter under its new key, then a null for the old one; put
+   what is left of the slice, or its null; put the tally of the shard,
+   which counts these letters; tell the record of lineages; publish
+   the audit, and letters as they were before they were changed        nothing: all are undone
+4. commit                                                              nothing: all stand; the next owner goes on with the next
+                                                                       slice, as its table says
+5. drop the old rows from the table, before anything is swept          nothing: the fold finds the same nulls
+
+A member that does not wait under its key is `gone`: it was sent, or moved by something else, and nothing is done for it. So a
+letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until all is folded that
+was written before: tally and slices are those of the table, and of nothing else. Where the topics of the audit or of discarded
+letters cannot be written to, actions wait, and deliveries do not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from retry.delay_queue import action_records, entry_keys
+from retry.delay_queue.action_records import ActionState, Member, Order, Slice, Tally
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery import move_entries
+from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
+from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
+from retry.errors import TransactionAborted
+from retry.intake import attempts
+
+log = logging.getLogger(__name__)
+
+# Slices whose head did not come in this time never had one.
+ORPHAN_MS = 3_600_000
+# So long an action that has ended is remembered: whoever asks for it again finds that it was done.
+ENDED_MS = 30 * 86_400_000
+# After a transaction that was undone; sweeps go on meanwhile.
+_AGAIN_MS = 30_000
+# Slices that end at a time where nothing is done for their letters, and letters that one record of the audit tells of.
+_SLICES_MAX, _AUDITED_MAX = 20, action_records.MEMBERS_MAX
+_COUNTED_AT_ONCE = 100
+_ORPHANS_EVERY_MS = 60_000
+GONE, CANCELLED, INCOMPLETE, DONE = "gone", "cancelled", "incomplete", "done"
+
+
+class SliceWork(NamedTuple):
+    """What one transaction does for an action.
+
+    Attributes:
+      state: the action; None where rows are only tidied up.
+      rows: of slices and controls.
+      results: each letter of it, and what became of it.
+    """
+
+    state: ActionState | None
+    rows: list[ChangelogRow]
+    results: Sequence[tuple[Member, ActedEntry | Refusal]]
+
+
+class Reachable(Looking, Protocol):
+    """Says which topics can be written to; see `retry.delivery.admission`."""
+
+    def closed(self, destinations: set[str]) -> dict[str, str]:
+        """Those of them that cannot be, and why, as far as it is known."""
+        ...
+
+
+class ActContext(NamedTuple):
+    """What actions are done with.
+
+    Attributes:
+      audit: the topic of who did what.
+      bytes_max: no more letters are taken once so many bytes of them are reached.
+      end: tells where the changelog partition ends now.
+    """
+
+    writer: SweepWriter
+    gate: Reachable
+    actions: EntryActions
+    audit: str
+    now_ms: int
+    bytes_max: int
+    end: Callable[[], int]
+
+
+class Acting:
+    """How far one shard has come with actions: only what its table does not say, so that whoever owns it next begins anew."""
+
+    def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
+        self._changelog, self._table = changelog, table
+        self._counted: set[bytes] = set()
+        self._controls: Mapping[bytes, bytes] = {}
+        self._states: list[ActionState] = []
+        self._orphans_at_ms = 0
+        # The fold must have come so far before anything is read; None where that is to be asked for.
+        self._settled_at: int | None = 0
+        self._again_at_ms = 0
+
+    def step(self, context: ActContext) -> int:
+        """Do one slice of what is asked for, and say for how many letters something was done.
+
+        Raises:
+          TableUnreadable, EntryUnreadable: as for a sweep; nothing was done.
+          TransactionFailed: nothing is known to be done; merely aborted, it is tried again some time later.
+        """
+        if context.now_ms < self._again_at_ms or not self._is_settled(context.end):
+            return 0
+        work = self._next(context)
+        if work is None or (work.state is not None and self._is_closed(context)):
+            return 0
+        try:
+            self._commit(context, work)
+        except TransactionAborted:
+            self._again_at_ms = context.now_ms + _AGAIN_MS
+            raise
+        self._settled_at = None
+        return sum(isinstance(result, ActedEntry) for _, result in work.results)
+
+    def _is_settled(self, end: Callable[[], int]) -> bool:
+        if self._settled_at is None:
+            self._settled_at = end()
+        return self._table.next_offset >= self._settled_at
+
+    def _is_closed(self, context: ActContext) -> bool:
+        """Whether what is told of an action could not be written just now."""
+        closed = context.gate.closed({context.audit, context.actions.discarded})
+        if closed:
+            self._again_at_ms = context.now_ms + _AGAIN_MS
+            log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
+        return bool(closed)
+
+    def _next(self, context: ActContext) -> SliceWork | None:
+        shard, now_ms = self._changelog.partition, context.now_ms
+        for state in self._known():
+            if state.has_ended(shard):
+                if now_ms - state.action.asked_at_ms > ENDED_MS:
+                    return SliceWork(None, _forgotten(state.id, self._table.controls), [])
+            elif state.cancelled is not None:
+                return self._dropped(state)
+            elif not self._is_complete(state):
+                if state.held is None:
+                    return SliceWork(None, [_incomplete(state, now_ms)], [])
+            elif state.held is None:
+                return self._slice(state, context)
+        return self._orphans(now_ms) if self._table.has_slices else None
+
+    def _known(self) -> list[ActionState]:
+        """All actions; read anew only when something was told of one, since ended ones are known for a month."""
+        if (controls := self._table.controls) is not self._controls:
+            self._controls, self._states = controls, action_records.states(controls)
+        return self._states
+
+    def _is_complete(self, state: ActionState) -> bool:
+        """Whether all its slices are here, or done; looked at once, as they come before their head."""
+        if state.id not in self._counted:
+            found, at, wanted = 0, b"", state.left(self._changelog.partition)
+            while found < wanted and (page := self._table.slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
+                found, at = found + len(page), page[-1][0]
+            if found < wanted:
+                return False
+            self._counted.add(state.id)
+        return True
+
+    def _slice(self, state: ActionState, context: ActContext) -> SliceWork:
+        """The next slice, or as much of it as one transaction takes."""
+        key, members = self._first(state)
+        results: list[tuple[Member, ActedEntry | Refusal]] = []
+        bytes_left, met = context.bytes_max, set[bytes]()
+        for member in members.members:
+            if bytes_left <= 0:
+                break
+            # A key that is named twice would be put twice: the table has it until all is committed.
+            envelope = None if member.key in met else self._table.get(member.key)
+            result = Refusal(GONE) if envelope is None else context.actions.acted(state, member, envelope, context.now_ms)
+            met.add(member.key)
+            results.append((member, result))
+            if isinstance(result, ActedEntry):
+                bytes_left -= result.size
+        left = members.members[len(results) :]
+        rest = action_records.encode_slice(left, members.written_at_ms) if left else None
+        tally = _tallied(state.tally, results, slices=not left)
+        return SliceWork(state, [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally))], results)
+
+    def _first(self, state: ActionState) -> tuple[bytes, Slice]:
+        key, value = self._table.slices(action_records.slices_of(state.id), 1)[0]
+        return key, action_records.decode_slice(value)
+
+    def _dropped(self, state: ActionState) -> SliceWork:
+        """The rest of an action that was cancelled, with the last of it whatever is missing."""
+        slices = self._table.slices(action_records.slices_of(state.id), _SLICES_MAX)
+        results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
+        ended = len(slices) if len(slices) == _SLICES_MAX else state.left(self._changelog.partition)
+        tally = _tallied(state.tally, results, slices=ended)
+        rows: list[ChangelogRow] = [(key, None) for key, _ in slices]
+        return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
+
+    def _orphans(self, now_ms: int) -> SliceWork | None:
+        """Slices whose head never came, as whoever wrote them ended before that, or that it does not name."""
+        if now_ms < self._orphans_at_ms:
+            return None
+        known = {state.id for state in self._states if not state.has_ended(self._changelog.partition)}
+        orphans, at = list[bytes](), b""
+        while len(orphans) < _SLICES_MAX and (found := self._table.slices(action_records.SLICE, 1, at)):
+            (at, value), action = found[0], action_records.action_of(found[0][0])
+            if action not in known and now_ms - action_records.decode_slice(value).written_at_ms > ORPHAN_MS:
+                orphans.append(at)
+            else:
+                at = action_records.beyond_slices(action)
+        self._orphans_at_ms = 0 if orphans else now_ms + _ORPHANS_EVERY_MS
+        return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
+
+    def _commit(self, context: ActContext, work: SliceWork) -> None:
+        writer, now_ms = context.writer, context.now_ms
+        acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
+        moves = [each.move for each in acted]
+        rows = [*move_entries.replaced(moves), *work.rows]
+        writer.begin()
+        writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
+        for topic, partition in context.actions.judge.lineages if moves else ():
+            writer.write(topic, partition, _remembered(acted))
+        if work.state is not None:
+            kept = [each.kept for each in acted if each.kept is not None]
+            told = [*kept, *_audit(work, work.state, context.audit, self._changelog.partition, now_ms)]
+            writer.publish(told, now_ms)
+            await_arrival(told, writer, context.gate)
+        writer.commit()
+        self._table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
+
+
+def _tallied(before: Tally, results: Sequence[tuple[Member, ActedEntry | Refusal]], *, slices: int) -> Tally:
+    refused = Counter(before.refused)
+    refused.update(result.reason for _, result in results if isinstance(result, Refusal))
+    gone = refused.pop(GONE, 0)
+    done = sum(isinstance(result, ActedEntry) for _, result in results)
+    return Tally(before.slices + slices, before.done + done, before.gone + gone, dict(refused))
+
+
+def _incomplete(state: ActionState, now_ms: int) -> ChangelogRow:
+    """The order to hold it, which what was resumed before, by a clock that was ahead, does not end."""
+    at_ms = now_ms if state.resumed is None else max(now_ms, state.resumed.hold + 1)
+    return action_records.held_key(state.id), action_records.encode(Order("worker", at_ms, INCOMPLETE))
+
+
+def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
+    """Nulls for all controls of an action."""
+    head = action_records.head_key(action)
+    return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
+
+
+def _remembered(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
+    """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
+    moved = [each.moved for each in acted if each.moved is not None]
+    again = [each.sent_again for each in acted if each.sent_again is not None]
+    return [*attempts.records(moved, moves=True), *attempts.records(again)]
+
+
+def _audit(work: SliceWork, state: ActionState, topic: str, shard: int, now_ms: int) -> list[Entry]:
+    """What became of each letter, in as many records as that takes."""
+    action = state.action
+    told = {
+        "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
+        "shard": shard,
+    }  # fmt: skip
+    letters = [_result(member, result) for member, result in work.results]
+    parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
+    key = state.id.hex().encode()
+    return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
+
+
+def _result(member: Member, result: ActedEntry | Refusal) -> dict[str, object]:
+    _, topic, partition, offset = entry_keys.source(member.key)
+    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
+    if isinstance(result, Refusal):
+        return {**told, "result": result.reason}
+    move = result.move
+    return {
+        **told, "result": DONE, "target": move.entry.destination,
+        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
+    }  # fmt: skip

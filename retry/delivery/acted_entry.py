@@ -1,0 +1,242 @@
+"""One waiting letter, and what an action makes of it. Pure: the preview of an operator and the worker get the same answer.
+
+| kind | where it goes | when it is due |
+| --- | --- | --- |
+| `retry` | as before | as its member says |
+| `redirect` | to the action's target, if its policy lets it | as its member says |
+| `park` | to the parking topic of its policy | at once |
+| `discard` | to the topic of discarded letters | when the time is over in which that can be undone |
+| `undo` | where it would have gone before it was to be discarded | as before |
+| `edit` | as before, with another key, value or headers | 1 ms later |
+| `patch` | as before, changed by rule | 1 ms later |
+
+What was edited or patched is kept as it was, in the topic of discarded letters, marked `superseded`. An entry never keeps its
+key: in one transaction its old key gets a null, and its new one the entry, and of one key only the last would stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import msgspec
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.entry_keys import NAMED, ORDERED
+from retry.delay_queue.envelopes import Entry
+from retry.delivery import move_entries, redecide
+from retry.delivery.patch import fault, patched
+from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.errors import EntryUnreadable
+from retry.intake import attempts
+from retry.intake.attempts.attempt_counter import LetterHistory
+from retry.intake.build_entry import BuiltEntry
+from retry.record import Headers
+
+UNDO_MS = 600_000
+DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by_operator"
+_DIGEST_BYTES = 16
+
+
+class ActedEntry(NamedTuple):
+    """An entry that an action changes.
+
+    Attributes:
+      move: the entry and what it is to be replaced by.
+      moved: what the record of lineages is told of the send that waited; None where none did.
+      sent_again: what it is told of the send that waits now, where that is of another value, or none waited.
+      kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
+    """
+
+    move: Redecision
+    moved: attempts.LineageFields | None
+    sent_again: attempts.LineageFields | None = None
+    kept: Entry | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are written for it."""
+        kept = 0 if self.kept is None else len(self.kept.value or b"")
+        return len(self.move.packed.envelope) + kept
+
+
+class Refusal(NamedTuple):
+    """Why an action does nothing for a letter: in a word, as tallies and the audit have it."""
+
+    reason: str
+
+
+def digest(envelope: bytes) -> bytes:
+    """What an edit names, so that it is not made of something else."""
+    return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
+
+
+class EntryActions:
+    """Applies actions to entries.
+
+    Args:
+      judge: decides by the policy file of now.
+      discarded: the topic of discarded letters.
+    """
+
+    def __init__(self, judge: Redecider, discarded: str) -> None:
+        self.judge, self.discarded = judge, discarded
+
+    def acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+        """What becomes of one entry.
+
+        Raises:
+          EntryUnreadable: not an entry that this version can read.
+        """
+        if member.key[0] == NAMED:
+            return Refusal("named")
+        result = self._acted(state, member, envelope, now_ms)
+        return result if isinstance(result, Refusal) or self._fits(result) else Refusal("too_large")
+
+    def _fits(self, acted: ActedEntry) -> bool:
+        """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
+        entry = envelopes.decode(acted.move.packed.envelope)
+        kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept)
+        return kept and self.judge.fits(acted.move.packed.envelope, entry)
+
+    def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+        entry, kind = envelopes.decode(envelope), state.action.kind
+        if kind == action_records.UNDO:
+            return self._undone(state, member.key, entry)
+        if entry.destination == self.discarded:
+            return Refusal(DISCARDED)
+        if redecide.history(entry) is None:
+            return Refusal("parks")
+        if kind == action_records.PARK:
+            return self._parked(state, member.key, envelope, now_ms)
+        if kind == action_records.RETRY:
+            return self._moved(state, member.key, entry, entry, member.due_at_ms)
+        if kind == action_records.REDIRECT:
+            return self._redirected(state, member, entry)
+        if kind == action_records.DISCARD:
+            return self._discarded(state, member.key, entry, now_ms)
+        if kind == action_records.EDIT:
+            return self._edited(state, member, entry, envelope)
+        return self._patched(state, member.key, entry)
+
+    def _moved(
+        self, state: ActionState, key: bytes, was: Entry, entry: Entry, due_at_ms: int, lane: bytes | None = None
+    ) -> ActedEntry:
+        """The entry in another place: in a lane of the same kind or of none that keeps an order, never under the same key."""
+        lane = entry_keys.lane_of(key) if lane is None else lane
+        new = _key(key, lane, due_at_ms, was.team, was.key)
+        if new == key:
+            beside_ms = 1 if entry_keys.due_at_ms(key) < entry_keys.DUE_MS_MAX else -1
+            new = _key(key, lane, entry_keys.due_at_ms(key) + beside_ms, was.team, was.key)
+        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.id.hex().encode()))
+        envelope = envelopes.encode(msgspec.structs.replace(entry, headers=headers))
+        packed = BuiltEntry(new, envelope, entry.destination, DISCARDED if entry.destination == self.discarded else None)
+        move = Redecision(key, was, _history(was), packed, "", Move.LATER)
+        return ActedEntry(move, move_entries.remembered(move))
+
+    def _parked(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+        move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR)
+        if move is None or move.packed.key == key:
+            return Refusal("parks")
+        entry = envelopes.decode(move.packed.envelope)
+        headers = names.set_in(entry.headers, (names.ACTION, state.id.hex().encode()))
+        marked = envelopes.encode(msgspec.structs.replace(entry, headers=headers))
+        move = move._replace(packed=msgspec.structs.replace(move.packed, envelope=marked))
+        return ActedEntry(move, move_entries.remembered(move))
+
+    def _redirected(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
+        topic, target = entry_keys.source(member.key).topic, state.action.target or ""
+        if not self.judge.may_go_to(topic, target):
+            return Refusal("not_allowed")
+        lane = entry_keys.lane(entry.team, topic, target, member.key[0] == ORDERED)
+        anew = msgspec.structs.replace(entry, destination=target)
+        return self._moved(state, member.key, entry, anew, member.due_at_ms, lane)
+
+    def _discarded(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry:
+        topic = entry_keys.source(key).topic
+        before = f"{entry_keys.due_at_ms(key)} {int(key[0] == ORDERED)} {entry.destination}"
+        headers = names.set_in(entry.headers, (names.ACTION_BEFORE, before.encode()))
+        anew = msgspec.structs.replace(entry, destination=self.discarded, headers=headers)
+        lane = entry_keys.lane(entry.team, topic, self.discarded)
+        return self._moved(state, key, entry, anew, now_ms + UNDO_MS, lane)
+
+    def _undone(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
+        ours = dict(entry.headers)
+        before = (ours.get(names.ACTION_BEFORE) or b"").decode().split(" ", 2)
+        if entry.destination != self.discarded or len(before) < 3:
+            return Refusal("not_discarded")
+        if ours.get(names.ACTION) != (state.action.undoes or "").encode():
+            return Refusal("other_action")
+        due_at_ms, ordered, destination = int(before[0]), before[1] == "1", before[2]
+        headers = [header for header in entry.headers if header[0] != names.ACTION_BEFORE]
+        anew = msgspec.structs.replace(entry, destination=destination, headers=headers)
+        lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
+        acted = self._moved(state, key, entry, anew, due_at_ms, lane)
+        # To be discarded it counted as one that is not sent.
+        return acted._replace(moved=None, sent_again=_sent(acted.move, anew))
+
+    def _edited(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
+        if digest(envelope) != member.digest:
+            return Refusal("changed")
+        try:
+            edited = envelopes.decode(member.envelope)
+        except EntryUnreadable:
+            # An operator's mistake, which says nothing of what waits here.
+            return Refusal("unreadable")
+        ours = [header for header in entry.headers if header[0] in names.OURS]
+        headers = [*(header for header in edited.headers if header[0] not in names.OURS), *ours]
+        changed = msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=headers)
+        return Refusal("unchanged") if changed == entry else self._changed(state, member.key, entry, changed)
+
+    def _patched(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
+        patch = state.action.patch
+        if patch is None or fault(patch) is not None:
+            return Refusal("no_patch")
+        changed = patched(entry, patch)
+        return Refusal(changed) if isinstance(changed, str) else self._changed(state, key, entry, changed)
+
+    def _changed(self, state: ActionState, key: bytes, entry: Entry, changed: Entry) -> ActedEntry | Refusal:
+        if key[0] == ORDERED and changed.key != entry.key:
+            # It would be overtaken in the queue of its new key, which may be in another shard.
+            return Refusal("keeps_order")
+        acted = self._moved(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
+        marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, SUPERSEDED.encode())]
+        kept = msgspec.structs.replace(entry, destination=self.discarded, headers=names.set_in(entry.headers, *marks))
+        if (changed.key, changed.value) == (entry.key, entry.value):
+            return acted._replace(kept=kept)
+        # It is known by its value where it comes back without headers, so the send of the former one ends.
+        ended = acted.move._replace(packed=msgspec.structs.replace(acted.move.packed, reason=SUPERSEDED))
+        return ActedEntry(acted.move, move_entries.remembered(ended), _sent(acted.move, changed), kept)
+
+
+def _key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
+    """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
+    if lane[0] == key[0]:
+        return entry_keys.postponed(entry_keys.in_lane(key, lane), due_at_ms)
+    topic, partition, offset = entry_keys.source(key)[1:]
+    stem = entry_keys.key_stem(topic, partition)
+    if lane[0] == ORDERED:
+        stem = entry_keys.order(team, topic, record_key or b"") + stem
+    return entry_keys.key(due_at_ms, stem, offset, lane)
+
+
+def _due(headers: Headers, due_at_ms: int) -> Headers:
+    return [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in headers]
+
+
+def _sent(move: Redecision, entry: Entry) -> attempts.LineageFields:
+    """What the record of lineages is told of a send of which it does not know."""
+    topic, due_at_ms = entry_keys.source(move.key).topic, entry_keys.due_at_ms(move.packed.key)
+    number = attempts.counted(attempts.from_header(move.history.id), topic)
+    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
+    first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms
+    return attempts.row(number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
+
+
+def _history(entry: Entry) -> LetterHistory:
+    found = redecide.history(entry)
+    if found is None:
+        raise AssertionError("asked before")
+    return found

@@ -1,0 +1,97 @@
+"""Rules of the protocol of actions, switched off one at a time; see `mutants`.
+
+| mutant | what it does |
+| --- | --- |
+| slice-apart | the slice of an action ends in the transaction after that in which its letters are moved |
+| tally-apart | what is counted of an action is counted in the transaction after that |
+| edit-unseen | an edit is made whatever the letter is by then |
+| same-key | what is only changed keeps its key, which gets a null in the same transaction |
+| acted-unsettled | the next slice is worked off before the fold has told of the last one |
+| acted-early | slices are worked off before the table is restored |
+| incomplete-begun | an action is begun though slices of it are missing |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from retry.delay_queue import action_records, entry_keys
+from retry.delivery.act import Acting
+from retry.delivery.acted_entry import EntryActions, digest
+from retry.worker.shards import joint_sweep
+from retry.worker.shards.phase import Phase
+from retry.worker.shards.shard import Shard
+
+Patches = list[Any]
+
+
+def _apart(belongs: Callable[[bytes], bool]) -> Patches:
+    """What an action writes under some keys comes in the next transaction of its shard."""
+    original, late = Acting._commit, WeakKeyDictionary[Acting, list[Any]]()
+
+    def commit(acting: Acting, context: Any, work: Any) -> None:
+        now, before = [row for row in work.rows if not belongs(row[0])], late.pop(acting, [])
+        if len(now) < len(work.rows):
+            late[acting] = [row for row in work.rows if belongs(row[0])]
+        original(acting, context, work._replace(rows=before + now))
+
+    return [patch.object(Acting, "_commit", commit)]
+
+
+def _same_key() -> Patches:
+    original = EntryActions._moved
+
+    def moved(actions: Any, state: Any, key: bytes, was: Any, entry: Any, due_at_ms: int, lane: Any = None) -> Any:
+        acted = original(actions, state, key, was, entry, due_at_ms, lane)
+        if due_at_ms != entry_keys.due_at_ms(key) + 1:
+            return acted
+        packed = msgspec.structs.replace(acted.move.packed, key=key)
+        return acted._replace(move=acted.move._replace(packed=packed))
+
+    return [patch.object(EntryActions, "_moved", moved)]
+
+
+def _acted_early() -> Patches:
+    select, hold = joint_sweep._select, Shard.hold
+
+    def held(shard: Shard) -> bool:
+        if shard.phase is not Phase.RESTORING:
+            return hold(shard)
+        return shard.table.has_slices and shard._sweeping.acquire(blocking=False)
+
+    def selected(shard: Shard, writer: Any, around: Any, now_ms: int, *limits: int) -> Any:
+        if shard.phase is Phase.RESTORING:
+            shard.moves.step(writer, around, now_ms)
+            return None
+        return select(shard, writer, around, now_ms, *limits)
+
+    def idle(shard: Shard, now_ms: int) -> bool:
+        return shard.phase is not Phase.RESTORING and shard.quiet(now_ms)
+
+    parts = (joint_sweep, "_select", selected), (Shard, "hold", held), (Shard, "idle", idle)
+    return [patch.object(*part) for part in parts]
+
+
+def _edit_unseen() -> Patches:
+    original = EntryActions._edited
+
+    def edited(actions: Any, state: Any, member: Any, entry: Any, envelope: bytes) -> Any:
+        return original(actions, state, msgspec.structs.replace(member, digest=digest(envelope)), entry, envelope)
+
+    return [patch.object(EntryActions, "_edited", edited)]
+
+
+ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
+    "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
+    "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
+    "edit-unseen": _edit_unseen,
+    "same-key": _same_key,
+    "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
+    "acted-early": _acted_early,
+    "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
+}

@@ -1,0 +1,378 @@
+"""The owner of a shard works off slices: each letter once, whatever ends in between, and the tally counts each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import Action, ActionState, Member, Order, Tally
+from retry.delay_queue.table.interface import ChangelogRow
+from retry.delivery.act import ENDED_MS, ORPHAN_MS, ActContext, Acting
+from retry.delivery.acted_entry import digest
+from retry.delivery.sweep import ChangelogPartition
+from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
+from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
+from retry.testing.memory_table import MemoryTable
+from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, entry_actions, letter, packed
+
+CHANGELOG = ChangelogPartition("changelog", 0)
+AUDIT = "app-audit"
+OTHER = b"\x0b" * action_records.ACTION_BYTES
+
+
+class Gate:
+    """Topics, some of which cannot be written to."""
+
+    def __init__(self) -> None:
+        self.away: dict[str, str] = {}
+
+    def closed(self, destinations: set[str]) -> dict[str, str]:
+        return {topic: why for topic, why in self.away.items() if topic in destinations}
+
+    look = closed
+
+
+class Bench:
+    """One shard, its changelog, and whoever writes actions there."""
+
+    def __init__(self) -> None:
+        self.log, self.gate, self.now_ms = MemoryLog(), Gate(), NOW_MS
+        for topic in ("changelog", "lineage", "parked", AUDIT, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
+            self.log.create(topic)
+        self.open()
+
+    def open(self) -> None:
+        """Take over the shard: nothing but the changelog is left."""
+        self.table = MemoryTable()
+        self.writer, self.work = MemoryTransactionalProducer(self.log, "shard-0"), Acting(CHANGELOG, self.table)
+        self.writer.open()
+        self.fold()
+
+    def write(self, *rows: ChangelogRow) -> None:
+        """Committed records of the changelog, folded."""
+        stranger = MemoryTransactionalProducer(self.log, "stranger")
+        stranger.open()
+        stranger.begin()
+        stranger.write("changelog", 0, [{"key": key, "value": value} for key, value in rows])
+        stranger.commit()
+        self.fold()
+
+    def fold(self) -> None:
+        """Bring the table up to the changelog."""
+        new = [r for r in self.log.read("changelog") if r.offset() >= self.table.next_offset]
+        rows = [(r.key() or b"", r.value()) for r in new]
+        self.table.fold(rows, self.log.bounds("changelog", [0])[0].end, NOW_MS)
+
+    def wait(self, count: int, topic: str = "orders.DLT", **more: Any) -> list[bytes]:
+        """So many letters wait; the keys of their entries."""
+        rows = [letter(topic, n, **more) for n in range(count)]
+        self.write(*((key, packed(entry)) for key, entry in rows))
+        return [key for key, _ in rows]
+
+    def slices(self, *slices: list[Member], action: bytes = ACTION) -> None:
+        """Slices, without a head."""
+        for n, members in enumerate(slices):
+            self.write((action_records.slice_key(action, 0, n), action_records.encode_slice(members, self.now_ms)))
+
+    def ask(self, kind: str, *slices: list[Member], action: bytes = ACTION, named: int | None = None, **more: Any) -> None:
+        """Ask for an action; `named`: how many slices its head names, where that is another number."""
+        self.slices(*slices, action=action)
+        count = len(slices) if named is None else named
+        head = Action(kind, "anna", self.now_ms, [count], sum(map(len, slices)), **more)
+        self.write((action_records.head_key(action), action_records.encode(head)))
+
+    def order(self, key: Callable[[bytes], bytes], hold: int = 0) -> None:
+        self.write((key(ACTION), action_records.encode(Order("anna", self.now_ms, hold=hold))))
+
+    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
+        """One step, the fold following."""
+        end = self.log.bounds("changelog", [0])[0].end
+        around = ActContext(self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end)
+        done = self.work.step(around)
+        if fold:
+            self.fold()
+        return done
+
+    def finish(self, bytes_max: int = 1 << 20) -> list[int]:
+        """Steps until nothing is written any more; for how many letters each did something."""
+        done, at = [], -1
+        while at != self.table.next_offset:
+            at = self.table.next_offset
+            done.append(self.step(bytes_max))
+        return done[:-1]
+
+    def state(self, action: bytes = ACTION) -> ActionState:
+        return {state.id: state for state in action_records.states(self.table.controls)}[action]
+
+    @property
+    def tally(self) -> Tally:
+        return self.state().tally
+
+    def live(self) -> dict[bytes, bytes]:
+        """Entries, as the changelog and the table agree."""
+        folded = {r.key() or b"": r.value() for r in self.log.read("changelog")}
+        live = {k: v for k, v in folded.items() if v is not None and entry_keys.FIRST_KEY <= k < entry_keys.END_KEY}
+        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
+        assert dict(self.table.page(b"", 1_000)) | behind == live
+        assert self.table.waiting == len(live)
+        return live
+
+    def audited(self) -> list[list[str]]:
+        """By record of the audit, what became of each letter."""
+        return [[each["result"] for each in orjson.loads(r.value() or b"")["letters"]] for r in self.log.read(AUDIT)]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def at_once(keys: list[bytes]) -> list[Member]:
+    return [Member(key, NOW_MS + n) for n, key in enumerate(keys)]
+
+
+def sources(keys: Any) -> list[int]:
+    return sorted(entry_keys.source(key).offset for key in keys)
+
+
+def test_each_letter_is_moved_once_a_slice_at_a_time_and_counted(bench: Bench) -> None:
+    keys = bench.wait(5)
+    bench.ask("retry", at_once(keys[:3]), at_once(keys[3:]))
+    assert bench.finish() == [3, 2]
+    assert bench.tally == Tally(2, 5, 0, {})
+    assert [entry_keys.due_at_ms(key) - NOW_MS for key in sorted(bench.live())] == [0, 0, 1, 1, 2]
+    assert not bench.table.has_slices
+    assert bench.audited() == [["done"] * 3, ["done"] * 2]
+    assert bench.log.read("lineage")
+
+
+def test_a_letter_that_does_not_wait_under_its_key_is_gone_and_nothing_is_put_for_it(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.write((keys[0], None))
+    bench.ask("retry", at_once(keys))
+    assert bench.finish() == [1]
+    assert (bench.tally, sources(bench.live())) == (Tally(1, 1, 1, {}), [1])
+
+
+def test_of_two_actions_about_one_letter_the_second_finds_it_gone(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("retry", at_once(keys))
+    bench.now_ms += 1
+    bench.ask("park", at_once(keys), action=OTHER)
+    bench.finish()
+    assert (bench.tally, bench.state(OTHER).tally) == (Tally(1, 1, 0, {}), Tally(1, 0, 1, {}))
+
+
+def test_the_same_head_once_more_does_nothing(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("retry", at_once(keys))
+    bench.finish()
+    bench.ask("retry", named=1)
+    assert bench.finish() == []
+
+
+def test_a_key_that_a_slice_names_twice_is_put_once(bench: Bench) -> None:
+    (key,) = bench.wait(1)
+    bench.ask("retry", [Member(key, NOW_MS), Member(key, NOW_MS + 5)])
+    bench.finish()
+    assert (len(bench.live()), bench.tally) == (1, Tally(1, 1, 1, {}))
+
+
+def test_nothing_is_read_before_all_is_folded_that_was_written(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.ask("retry", at_once(keys[:1]), at_once(keys[1:]))
+    assert bench.step(fold=False) == 1
+    assert bench.step(fold=False) == 0
+    bench.fold()
+    assert bench.step() == 1
+
+
+def test_a_slice_that_is_larger_than_a_transaction_is_done_in_parts(bench: Bench) -> None:
+    keys = bench.wait(3, value=b"v" * 400)
+    bench.ask("retry", at_once(keys))
+    assert bench.step(bytes_max=1) == 1
+    ((_, left),) = bench.table.slices(action_records.SLICE, 10)
+    assert [member.key for member in action_records.decode_slice(left).members] == keys[1:]
+    assert bench.tally == Tally(0, 1, 0, {})
+    assert bench.finish(bytes_max=1) == [1, 1]
+    assert (bench.tally, sources(bench.live())) == (Tally(1, 3, 0, {}), [0, 1, 2])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.LATE])
+def test_whatever_a_commit_comes_to_each_letter_is_there_once(bench: Bench, fault: Fault, anew: bool) -> None:
+    keys = bench.wait(4)
+    bench.ask("discard", at_once(keys[:2]), at_once(keys[2:]))
+    bench.log.faults = [fault]
+    with pytest.raises((TransactionAborted, CommitInDoubt)) as failed:
+        bench.step()
+    if anew or failed.type is CommitInDoubt:
+        bench.open()
+    else:
+        assert bench.step() == 0  # It rests a while.
+        bench.now_ms += HOUR_MS
+    bench.finish()
+    assert (bench.tally, sources(bench.live())) == (Tally(2, 4, 0, {}), [0, 1, 2, 3])
+    assert sum(map(len, bench.audited())) == 4
+
+
+def test_what_is_held_waits_until_that_hold_is_resumed(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("retry", at_once(keys))
+    bench.order(action_records.held_key)
+    assert bench.finish() == []
+    bench.order(action_records.resumed_key, hold=bench.now_ms - 1)
+    assert bench.finish() == []
+    bench.order(action_records.resumed_key, hold=bench.now_ms)
+    assert bench.finish() == [1]
+
+
+def test_one_that_is_held_keeps_no_other_from_being_done(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.ask("retry", at_once(keys[:1]))
+    bench.order(action_records.held_key)
+    bench.now_ms += 1
+    bench.ask("retry", at_once(keys[1:]), action=OTHER)
+    assert bench.finish() == [1]
+    assert bench.state(OTHER).tally.done == 1
+
+
+def test_the_rest_of_what_is_cancelled_is_left_alone_and_told(bench: Bench) -> None:
+    keys = bench.wait(60)
+    bench.ask("discard", *([member] for member in at_once(keys)))
+    bench.step()
+    bench.order(action_records.cancelled_key)
+    bench.finish()
+    assert bench.tally == Tally(60, 1, 0, {"cancelled": 59})
+    assert not bench.table.has_slices
+    assert sources(bench.live()) == list(range(60))
+
+
+def test_the_audit_of_very_much_that_is_cancelled_is_told_in_parts(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("retry", at_once(keys * 500), at_once(keys * 500), at_once(keys * 3))
+    bench.order(action_records.cancelled_key)
+    bench.finish()
+    assert [len(part) for part in bench.audited()] == [500, 500, 3]
+
+
+def test_an_action_without_all_of_its_slices_is_held_and_nothing_is_done(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.ask("discard", at_once(keys), named=2)
+    bench.finish()
+    held = bench.state().held
+    assert held is not None
+    assert (held.by, held.reason, bench.tally) == ("worker", "incomplete", Tally())
+    # By a clock that was ahead: it is held once more, and not at every turn.
+    bench.order(action_records.resumed_key, hold=bench.now_ms + HOUR_MS)
+    assert len(bench.finish()) == 1
+    assert bench.state().held is not None
+    bench.order(action_records.cancelled_key)
+    bench.finish()
+    assert (bench.state().has_ended(0), bench.tally.refused, bench.table.has_slices) == (True, {"cancelled": 2}, False)
+    assert sorted(bench.live()) == sorted(keys)
+
+
+def test_slices_whose_head_never_comes_are_removed_after_an_hour(bench: Bench) -> None:
+    keys = bench.wait(30)
+    bench.slices(*([member] for member in at_once(keys)))
+    bench.ask("retry", at_once(keys[:1]), action=OTHER)
+    bench.write((action_records.held_key(OTHER), action_records.encode(Order("anna", NOW_MS))))
+    bench.now_ms += ORPHAN_MS
+    assert bench.finish() == []
+    bench.now_ms += 120_000
+    bench.finish()
+    left = {action_records.action_of(key) for key, _ in bench.table.slices(action_records.SLICE, 100)}
+    assert left == {OTHER}
+    assert bench.log.read(AUDIT) == []
+
+
+def test_what_has_ended_is_forgotten_after_a_month_with_all_that_was_told_of_it(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("retry", at_once(keys))
+    bench.order(action_records.held_key)
+    bench.order(action_records.resumed_key, hold=bench.now_ms)
+    bench.finish()
+    bench.now_ms += ENDED_MS
+    assert bench.finish() == []
+    bench.now_ms += 1
+    bench.finish()
+    assert bench.table.controls == {}
+
+
+def test_a_shard_that_the_head_does_not_name_has_nothing_to_do(bench: Bench) -> None:
+    bench.write((action_records.head_key(ACTION), action_records.encode(Action("retry", "anna", NOW_MS, [], 0))))
+    assert bench.finish() == []
+    assert bench.state().has_ended(0)
+
+
+@pytest.mark.parametrize("topic", [AUDIT, DISCARDED])
+def test_where_its_topics_are_away_an_action_waits_and_no_transaction_is_begun(bench: Bench, topic: str) -> None:
+    keys = bench.wait(1)
+    bench.ask("discard", at_once(keys))
+    bench.gate.away = {topic: f"{topic}: unknown topic"}
+    assert bench.finish() == []
+    bench.gate.away = {}
+    assert bench.finish() == []  # It is asked again some time later.
+    bench.now_ms += 30_000
+    assert bench.finish() == [1]
+
+
+def test_an_entry_that_cannot_be_read_stops_the_shard_and_nothing_is_done(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.write((keys[1], b"\x91\x01"))
+    bench.ask("retry", at_once(keys))
+    before = len(bench.log.read("changelog"))
+    with pytest.raises(EntryUnreadable):
+        bench.step()
+    assert len(bench.log.read("changelog")) == before
+
+
+def test_a_discarded_letter_of_a_queue_lets_the_next_one_go_first_and_undone_takes_its_place_again(bench: Bench) -> None:
+    keys = bench.wait(3, "keyed.DLT")
+    bench.ask("discard", at_once(keys[:1]))
+    bench.finish()
+    lane = entry_keys.lane_of(keys[0])
+    assert [key for key in bench.table.lanes() if key == lane] == [lane]
+    assert [key for key, _ in bench.table.due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[1]]
+    discarded = next(key for key in bench.live() if key not in keys)
+    bench.now_ms += 1
+    bench.ask("undo", [Member(discarded, 0)], action=OTHER, undoes=ACTION.hex())
+    bench.finish()
+    assert sorted(bench.live()) == sorted(keys)
+    assert [key for key, _ in bench.table.due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[0]]
+
+
+def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(bench: Bench) -> None:
+    key, entry = letter()
+    bench.write((key, packed(entry)))
+    edit = [Member(key, 0, digest(packed(entry)), packed(entry))]
+    bench.ask("discard", [Member(key, 0)])
+    bench.finish()
+    (discarded,) = bench.live()
+    bench.now_ms += 1
+    bench.ask("undo", [Member(discarded, 0)], action=OTHER, undoes=ACTION.hex())
+    bench.finish()
+    assert list(bench.live()) == [key]
+    third = b"\x0c" * action_records.ACTION_BYTES
+    bench.now_ms += 1
+    bench.ask("edit", edit, action=third)
+    bench.finish()
+    assert bench.state(third).tally == Tally(1, 0, 0, {"changed": 1})
+
+
+def test_what_was_changed_is_kept_as_it_was_in_the_same_transaction(bench: Bench) -> None:
+    keys = bench.wait(2)
+    bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
+    bench.finish()
+    kept = bench.log.read(DISCARDED)
+    assert [record.value() for record in kept] == [b'{"a":1}'] * 2
+    assert {dict(record.headers() or [])[names.ACTION_BEFORE] for record in kept} == {b"superseded"}
+    assert {envelopes.decode(envelope).value for envelope in bench.live().values()} == {b'{"a":2}'}
+
+

@@ -1,0 +1,218 @@
+"""What an action makes of one letter: each kind, what is refused, and what no action ever does."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import Member, Patch
+from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, Refusal, digest
+from retry.delivery.move_entries import replaced
+from tests.support.acted import (
+    ACTION,
+    DISCARDED,
+    HEADER_PATCH,
+    HOUR_MS,
+    NOW_MS,
+    entry_actions,
+    letter,
+    member,
+    packed,
+    state,
+)  # fmt: skip
+
+OTHER = b"\x0b" * action_records.ACTION_BYTES
+KINDS = [kind for kind in action_records.KINDS if kind != action_records.UNDO]
+TOPICS = st.sampled_from(["orders.DLT", "keyed.DLT"])
+DUE_MS = st.one_of(st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), st.sampled_from([-1, 0, DUE_MS_MAX - 1, DUE_MS_MAX]))
+ACTIONS = entry_actions()
+
+
+def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object) -> ActedEntry:
+    made = ACTIONS.acted(state(kind, action, **more), asked(kind, key, entry, due_at_ms), packed(entry), NOW_MS)
+    assert isinstance(made, ActedEntry), made
+    return made
+
+
+def asked(kind: str, key: bytes, entry: Entry, due_at_ms: int = NOW_MS) -> Member:
+    if kind != action_records.EDIT:
+        return member(key, due_at_ms)
+    return Member(key, due_at_ms, digest(packed(entry)), packed(msgspec.structs.replace(entry, value=b"edited")))
+
+
+def of(kind: str) -> dict[str, object]:
+    """What the head of an action of this kind says besides."""
+    return {"redirect": {"target": "orders.slow"}, "patch": {"patch": HEADER_PATCH}}.get(kind, {})
+
+
+def refused(kind: str, key: bytes, entry: Entry, **more: object) -> str:
+    made = ACTIONS.acted(state(kind, **more), asked(kind, key, entry), packed(entry), NOW_MS)
+    assert isinstance(made, Refusal)
+    return made.reason
+
+
+def became(made: ActedEntry) -> tuple[bytes, Entry]:
+    return made.move.packed.key, envelopes.decode(made.move.packed.envelope)
+
+
+def headers(entry: Entry) -> dict[str, bytes | None]:
+    return dict(entry.headers)
+
+
+def test_a_retry_is_due_when_its_member_says_and_says_so_itself() -> None:
+    key, entry = letter()
+    new, anew = became(acted(action_records.RETRY, key, entry, due_at_ms=NOW_MS + 5))
+    assert new == entry_keys.postponed(key, NOW_MS + 5)
+    assert headers(anew) == {**headers(entry), names.DUE_MS: b"%d" % (NOW_MS + 5), names.ACTION: ACTION.hex().encode()}
+    assert (anew.destination, anew.key, anew.value, anew.team) == (entry.destination, entry.key, entry.value, entry.team)
+
+
+def test_a_retry_at_its_own_time_is_due_1_ms_later() -> None:
+    key, entry = letter()
+    new, _ = became(acted(action_records.RETRY, key, entry, due_at_ms=entry_keys.due_at_ms(key)))
+    assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
+
+
+def test_a_redirect_goes_where_the_policy_lets_it_and_keeps_its_order() -> None:
+    key, entry = letter()
+    new, anew = became(acted(action_records.REDIRECT, key, entry, target="orders.slow"))
+    assert (anew.destination, entry_keys.lane_of(new)) == ("orders.slow", entry_keys.lane("orders", "orders.DLT", "orders.slow"))
+    for target in ("orders.parked", "elsewhere", DISCARDED, None):
+        assert refused(action_records.REDIRECT, key, entry, target=target) == "not_allowed"
+
+
+def test_a_letter_is_parked_at_once_where_its_policy_parks() -> None:
+    key, entry = letter()
+    new, anew = became(acted(action_records.PARK, key, entry))
+    assert (anew.destination, headers(anew)[names.PARKED_REASON]) == ("orders.parked", BY_OPERATOR.encode())
+    assert headers(anew)[names.ACTION] == ACTION.hex().encode()
+    assert entry_keys.due_at_ms(new) == NOW_MS
+    # It parks already: nothing more can be asked of it.
+    for kind in KINDS:
+        assert refused(kind, new, anew, **of(kind)) == "parks"
+
+
+def test_a_discarded_letter_waits_in_no_queue_for_the_time_in_which_that_can_be_undone() -> None:
+    key, entry = letter("keyed.DLT")
+    new, anew = became(acted(action_records.DISCARD, key, entry))
+    assert (key[0], new[0], anew.destination) == (ORDERED, PLAIN, DISCARDED)
+    assert entry_keys.due_at_ms(new) == NOW_MS + UNDO_MS
+    for kind in KINDS:
+        assert refused(kind, new, anew, **of(kind)) == "discarded"
+
+
+def test_what_was_discarded_by_another_action_or_not_at_all_is_not_undone() -> None:
+    key, entry = letter()
+    new, anew = became(acted(action_records.DISCARD, key, entry))
+    assert refused(action_records.UNDO, new, anew, undoes=OTHER.hex()) == "other_action"
+    assert refused(action_records.UNDO, key, entry, undoes=ACTION.hex()) == "not_discarded"
+
+
+@given(TOPICS, DUE_MS, st.one_of(st.none(), st.binary(max_size=9)), st.one_of(st.none(), st.binary(max_size=9)))
+def test_undoing_a_discard_restores_key_target_and_headers_but_for_the_mark(
+    topic: str, due_at_ms: int, key: bytes | None, value: bytes | None
+) -> None:
+    at, entry = letter(topic, due_at_ms=due_at_ms, key=key, value=value)
+    discarded = became(acted(action_records.DISCARD, at, entry))
+    undone, anew = became(acted(action_records.UNDO, *discarded, action=OTHER, undoes=ACTION.hex()))
+    marked = [header for header in anew.headers if header[0] != names.ACTION]
+    assert (undone, msgspec.structs.replace(anew, headers=marked)) == (at, entry)
+    assert headers(anew)[names.ACTION] == OTHER.hex().encode()
+
+
+@given(st.sampled_from(KINDS), TOPICS, DUE_MS, DUE_MS, st.booleans())
+def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_at_ms: int, wanted_ms: int, same: bool) -> None:
+    key, entry = letter(topic, due_at_ms=due_at_ms)
+    more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
+    made = acted(kind, key, entry, due_at_ms=due_at_ms if same else wanted_ms, **more)
+    rows = replaced([made.move])
+    assert [value is None for _, value in rows] == [False, True]
+    assert rows[0][0] != rows[1][0] == key
+    assert entry_keys.letter(rows[0][0])[-len(b"orders.DLT") :] == entry_keys.letter(key)[-len(b"orders.DLT") :]
+
+
+def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() -> None:
+    key, entry = letter()
+    forged = msgspec.structs.replace(entry, value=b"v2", headers=[("trace", b"2"), (names.ATTEMPT, b"99")])
+    edit = Member(key, 0, digest(packed(entry)), packed(forged))
+    made = ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS)
+    assert isinstance(made, ActedEntry)
+    new, anew = became(made)
+    assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
+    assert (anew.value, headers(anew)["trace"], headers(anew)[names.ATTEMPT]) == (b"v2", b"2", b"1")
+    assert made.kept is not None
+    assert (made.kept.destination, made.kept.value, headers(made.kept)["trace"]) == (DISCARDED, entry.value, b"1")
+    assert headers(made.kept)[names.ACTION_BEFORE] == b"superseded"
+
+
+def test_an_edit_of_something_else_does_nothing() -> None:
+    key, entry = letter()
+    marked = msgspec.structs.replace(entry, headers=[*entry.headers, (names.ACTION, OTHER.hex().encode())])
+    edit = asked(action_records.EDIT, key, entry)
+    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(marked), NOW_MS) == Refusal("changed")
+
+
+def test_an_edit_that_cannot_be_read_is_refused_and_stops_no_shard() -> None:
+    key, entry = letter()
+    edit = Member(key, 0, digest(packed(entry)), b"\xc1")
+    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unreadable")
+
+
+def test_an_edit_that_changes_nothing_is_refused() -> None:
+    key, entry = letter()
+    edit = Member(key, 0, digest(packed(entry)), packed(entry))
+    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unchanged")
+
+
+def test_a_letter_that_keeps_the_order_of_its_key_keeps_the_key() -> None:
+    key, entry = letter("keyed.DLT")
+    edit = Member(key, 0, digest(packed(entry)), packed(msgspec.structs.replace(entry, key=b"other")))
+    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("keeps_order")
+
+
+def test_a_patch_sets_and_removes_headers() -> None:
+    key, entry = letter()
+    _, anew = became(acted(action_records.PATCH, key, entry, patch=HEADER_PATCH))
+    assert headers(anew)["who"] == b"anna"
+    assert "trace" not in headers(anew)
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        (None, "no_patch"), (Patch(), "no_patch"), (Patch({names.ATTEMPT: "9"}), "no_patch"),
+        (Patch({"absent": None}), "unchanged"), (Patch(value='{"a":1}'), "unchanged"),
+    ],
+)  # fmt: skip
+def test_a_patch_that_may_not_be_or_changes_nothing_is_refused(patch: Patch | None, reason: str) -> None:
+    assert refused(action_records.PATCH, *letter(), patch=patch) == reason
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"[" * 5_000])
+def test_a_value_that_is_no_json_is_not_patched(value: bytes | None) -> None:
+    assert refused(action_records.PATCH, *letter(value=value), patch=Patch(value='{"a":{"b":2}}')) == "not_json"
+
+
+def test_what_has_a_name_is_left_to_its_own_way_in() -> None:
+    _, entry = letter()
+    name = entry_keys.name("schedules", "s", b"n")
+    key = entry_keys.named_key(NOW_MS, name, 1, entry_keys.key_stem("s", 0), 0, entry_keys.named_lane("t", "s", "d"))
+    assert key[0] == NAMED
+    for kind in action_records.KINDS:
+        assert refused(kind, key, entry) == "named"
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {action_records.PARK}))
+def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
+    key, entry = letter(value=b'{"a":"%s"}' % (b"x" * 10_000))
+    actions = entry_actions(len(packed(entry)) + 20)
+    edit = msgspec.structs.replace(entry, value=(entry.value or b"")[:-3] + b'y"}')
+    member_ = Member(key, NOW_MS, digest(packed(entry)), packed(edit))
+    made = actions.acted(state(kind, **of(kind)), member_, packed(entry), NOW_MS)
+    assert made == Refusal("too_large")
