@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from retry import clock
 from tests.acceptance.test_crash_points import CRASHING
@@ -18,7 +19,7 @@ from tests.support import policies
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
-from tests.support.reading import COMMITTED, Record, Tail, read
+from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
 pytestmark = pytest.mark.check
 
@@ -258,8 +259,17 @@ def test_two_operators_ask_for_the_same_and_a_worker_is_killed_in_the_midst(depl
     worker.terminate()
 
 
-def test_an_action_is_refused_where_its_topics_are_missing(deploy: Deploy) -> None:
+def test_an_action_is_refused_where_a_worker_is_older_or_a_topic_is_missing(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=1)
+    older = Consumer({
+        "bootstrap.servers": deployment.bootstrap_servers, "group.id": deployment.names.table_group, "group.instance.id": "old",
+        "partition.assignment.strategy": "cooperative-sticky", "logger": QUIET,
+    })  # fmt: skip
+    older.subscribe([deployment.names.changelog])
+    await_that("it is a member", lambda: older.poll(0.1) is None and older.assignment() != [])
+    refused(deployment, "1 of 1 workers are of an earlier version", "act", "retry", "state:waiting", "--yes")
+    refused(deployment, "old. Upgrade all workers first", "act", "retry", "state:waiting")
+    older.close()
     deployment.admin.delete_topics([deployment.names.audit])[deployment.names.audit].result(20.0)
     refused(deployment, "retry topics create", "act", "retry", "state:waiting", "--yes", code=1)
     refused(deployment, f"{deployment.names.audit} is missing", "topics", "check", code=1)
