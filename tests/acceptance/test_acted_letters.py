@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from retry import clock
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action
+from retry.operations.control_requests import ShardNumbers
+from retry.settings import Settings
 from tests.acceptance.test_crash_points import CRASHING
 from tests.conftest import Deploy
 from tests.support import policies
@@ -210,9 +215,12 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
 def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 4)
     worker.terminate()
-    asked = deployment.command("act", "retry", "state:waiting", "--yes", "--json", "--wait", "1ms")
-    action = json.loads(asked.stdout)["action"]
-    assert deployment.command("actions", "hold", action, "--reason", "wait for the bank").returncode == 0
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(deployment.command, "act", "retry", "state:waiting", "--yes", "--json", "--wait", "4m")
+        action = json.loads(_actions(deployment, 1, "running")[0])["action"]
+        assert deployment.command("actions", "hold", action, "--reason", "wait for the bank").returncode == 0
+        held = asked.result()
+    assert (held.returncode, json.loads(held.stdout)["held"]) == (4, "wait for the bank"), held.stderr
     worker.start().await_ready()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     assert tail.quiet(2.0) == []
@@ -230,6 +238,20 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     assert told["done"] == 4
     assert [row["result"] for row in results(deployment, other)] == ["cancelled"]
     refused(deployment, "nothing of it is left to be done", "actions", "hold", other)
+    worker.terminate()
+
+
+def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy: Deploy) -> None:
+    deployment, worker = waiting(deploy, 2, shards=1)
+    shards = ShardNumbers(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
+    action = action_records.new_id()
+    # Two slices are named, and none was written.
+    asked = Action("retry", "ann", clock.wall_ms(), [2], 2)
+    shards.ask(action_records.head_key(action), action_records.encode(asked))
+    (held,) = _actions(deployment, 1, "held")
+    assert json.loads(held)["held"]["reason"] == "incomplete"
+    assert json.loads(held)["held"]["by"] == "worker"
+    assert worker.metric("retry_entries_waiting") == 2
     worker.terminate()
 
 
