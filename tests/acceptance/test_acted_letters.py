@@ -97,7 +97,7 @@ def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
 
 def refused(deployment: Deployment, words: str, *arguments: str, code: int = 3) -> None:
     told = deployment.command(*arguments)
-    assert (told.returncode, words in told.stderr) == (code, True), told.stderr + told.stdout
+    assert (told.returncode, words in told.stderr + told.stdout) == (code, True), told.stderr + told.stdout
 
 
 def test_letters_are_given_other_times(deploy: Deploy) -> None:
@@ -107,12 +107,14 @@ def test_letters_are_given_other_times(deploy: Deploy) -> None:
     assert dues(deployment, "header.tenant:even") == [due + 86_400_000 for due in before]
     now_ms = clock.wall_ms()
     assert acted(deployment, "retry", "state:waiting", "--spread", "10h")["done"] == 12
+    # The first of them was due at once.
+    await_that("it is sent", lambda: worker.metric("retry_entries_waiting") == 11)
     spread = sorted(dues(deployment))
     steps = {later - earlier for earlier, later in pairwise(spread)}
     assert steps == {3_000_000}
-    assert abs(spread[0] - now_ms) < 120_000
+    assert abs(spread[0] - 3_000_000 - now_ms) < 120_000
     at_ms = now_ms + 7_200_000
-    assert acted(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] > 0
+    assert acted(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] == 11
     assert set(dues(deployment)) == {at_ms}
     worker.terminate()
 
