@@ -7,10 +7,13 @@ import sys
 import click
 
 from retry.cli.acls import acls
+from retry.cli.act import act
+from retry.cli.actions import actions
 from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
 from retry.cli.api import api
+from retry.cli.audit import audit
 from retry.cli.broker import broker
 from retry.cli.explain import explain
 from retry.cli.failures import failures
@@ -62,7 +65,7 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, topics, acls, policies, inspect, letters, failures, explain, pause, resume, pauses, reschedule,
-    tasks, analytics, verify, broker,
+    act, actions, audit, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -24,6 +24,7 @@ RetryError
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
+├── ActionRefused          ask for what the message names instead; nothing was done
 ├── SchedulerEnded         read its log, and start it again
 ├── TaskInvalid            send a definition that is as the message asks; this one is parked
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
@@ -186,6 +187,10 @@ class FilterInvalid(RetryError):
     def __init__(self, column: int, reason: str) -> None:
         super().__init__(f"filter, column {column}: {reason}")
         self.column, self.reason = column, reason
+
+
+class ActionRefused(RetryError):
+    """An action on letters cannot be started, or ordered, as it was asked for."""
 
 
 class SchedulerEnded(RetryError):

@@ -20,6 +20,7 @@ readers may pass over can be added at the end of an envelope, or to a JSON objec
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -53,4 +54,25 @@ ACTION = Format("action version", 1, frozenset({1}))
 TABLE = Format("table format", 4, frozenset({2, 3, 4}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 3, frozenset({1, 2, 3}))
+# What a worker that reads less would leave alone, or take for something else; see `announced`.
+_ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
 FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, OUTCOME)
+
+
+def announced(instance: str) -> str:
+    """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
+
+    >>> announced("a")
+    'a.reads.key-3.envelope-1.control-1.action-1'
+    """
+    return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
+
+
+def reads(instance: str, of: Format) -> bool:
+    """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
+
+    >>> reads("a.reads.key-3.action-1", ACTION), reads("a", ACTION)
+    (True, False)
+    """
+    found = re.search(rf"\.reads\..*\b{of.name.split()[0]}-(\d+)", instance)
+    return found is not None and int(found[1]) >= of.writes

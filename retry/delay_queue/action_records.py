@@ -27,6 +27,8 @@ from retry.errors import EntryNewer, EntryUnreadable
 
 SLICE = b"\x11"
 ACTION_BYTES, MEMBERS_MAX = 8, 500
+# So far the clocks of brokers and workers may be apart.
+CLOCKS_MS = 3_600_000
 _PREFIX = b"\x10action/"
 _HELD, _RESUMED, _CANCELLED, _TALLY = "held", "resumed", "cancelled", "tally"
 _PLACE = struct.Struct(">HI")
@@ -217,6 +219,12 @@ def slices_of(action: bytes) -> bytes:
 def beyond_slices(action: bytes) -> bytes:
     """No slice of it has a greater key, and none of another one lies in between."""
     return SLICE + action + b"\xff" * _PLACE.size
+
+
+def resumed_hold(controls: Mapping[bytes, bytes], action: bytes) -> int:
+    """Of the last order to go on, when the hold was made that it ended; 0 where there was none."""
+    resumed = _read(controls, resumed_key(action), Order)
+    return 0 if resumed is None else resumed.hold
 
 
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from confluent_kafka.admin import AdminClient
 
+from retry import format_versions
 from retry.kafka import client_config, offset_ranges
 from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import OffsetBounds, OnAssigned, Partition
@@ -44,7 +45,10 @@ class KafkaCluster:
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> KafkaGroupMember:
         """See `Log.member`."""
-        config = client_config.consumer_config(self._settings, group, self._instance)
+        # Whoever asks something of the shards looks first at what their owners read. The name tells, since brokers keep what a
+        # member that restarts in place was called as a client before.
+        instance = self._instance if reads else format_versions.announced(self._instance)
+        config = client_config.consumer_config(self._settings, group, instance)
         orphans = UnassignedPartitions(self._admin, config, subscription)
         refused = RefusedHeaders(client_config.reader_config(self._settings))
         return KafkaGroupMember(config, subscription, orphans, gained, leaving, TopicIds(self._admin), refused, reads=reads)

@@ -86,9 +86,16 @@ def _offsets(answer: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
 
 def members(admin: AdminClient, group: str) -> int | None:
     """How many members a group has; 0 where there is no such group, None where this user may not know."""
+    ids = names(admin, group)
+    return None if ids is None else len(ids)
 
-    def ask(within_s: float) -> int:
-        return len(admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s).members)
+
+def names(admin: AdminClient, group: str) -> list[str] | None:
+    """What a group's members are called, by instance where they have one; None where this user may not know."""
+
+    def ask(within_s: float) -> list[str]:
+        described = admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s)
+        return [member.group_instance_id or member.member_id for member in described.members]
 
     try:
         return until_answered(ask, _ASK_S)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from retry.errors import TopicsInvalid
 from retry.kafka import authorization, client_config, offset_ranges, topics
 from retry.kafka.authorization import Right
+from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.interface import AdminClient
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
@@ -31,7 +34,8 @@ class ShardNumbers:
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
             raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
-        self.count = described.partitions
+        self.count, self.record_bytes_max = described.partitions, topics.record_bytes_max(described)
+        self._clock = BrokerClock(client_config.asking_config(settings), self.topic)
 
     def ask(self, key: bytes, value: bytes | None) -> None:
         """Put a control record into every partition, or delete it there: all of them or none.
@@ -40,23 +44,69 @@ class ShardNumbers:
           TransactionFailed: it is not known to be there; asking again does no harm.
           RightMissing: this user may not write there.
         """
+        with self.writing() as writer:
+            self.ask_by(writer, key, value)
+
+    @contextmanager
+    def writing(self) -> Iterator[KafkaTransactionalProducer]:
+        """A writer for these partitions, opened.
+
+        Raises:
+          TransactionFailed: no broker answered in time.
+          RightMissing: this user may not write there.
+        """
         if gone := authorization.missing(self.admin, [Right(authorization.TOPIC, self.topic, authorization.WRITE)]):
             raise authorization.lacking(*gone)
         name = f"{self._settings.app_id}-control-{secrets.token_hex(8)}"
         writer = KafkaTransactionalProducer(client_config.producer_config(self._settings, name))
         try:
             writer.open()
-            writer.begin()
-            for partition in range(self.count):
-                writer.write(self.topic, partition, [{"key": key, "value": value}])
-            writer.commit()
+            yield writer
         finally:
             writer.close()
 
+    def ask_by(self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None) -> None:
+        """The same as `ask`, with a writer that is open."""
+        writer.begin()
+        for partition in range(self.count):
+            writer.write(self.topic, partition, [{"key": key, "value": value}])
+        writer.commit()
+
+    def now_ms(self) -> int:
+        """What time it is for the brokers; writes a null that no fold looks at.
+
+        Raises:
+          KafkaException, TimeoutError: nobody answered.
+        """
+        return self._clock.now_ms()
+
+    def follower(self) -> tuple[KafkaPartitionReader, dict[int, int]]:
+        """A reader for what comes from now on, and where each partition ends."""
+        ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
+        return KafkaPartitionReader(client_config.reader_config(self._settings)), ends
+
+    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
+        """Records of each partition whose keys begin so, as they are committed now.
+
+        Raises:
+          TopicsInvalid: the changelog cannot be read.
+        """
+        found: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
+        spans = offset_ranges.readable_spans(self.admin, self.topic, range(self.count)).values()
+        for messages in offset_ranges.batches(client_config.reader_config(self._settings), spans):
+            for message in messages:
+                key, value = message.key() or b"", message.value()
+                if key.startswith(prefixes):
+                    rows = found[message.partition() or 0]
+                    rows.pop(key, None)
+                    if value is not None:
+                        rows[key] = value
+        return found
+
     def answers(self, key: bytes) -> Answers:
         """What becomes of a record that is going to be put."""
-        ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
-        return Answers(KafkaPartitionReader(client_config.reader_config(self._settings)), self.topic, ends, key)
+        follower, ends = self.follower()
+        return Answers(follower, self.topic, ends, key)
 
 
 class Answers:

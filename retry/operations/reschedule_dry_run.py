@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from retry.delay_queue import entry_keys
@@ -13,10 +12,10 @@ from retry.delay_queue.table.interface import Table
 from retry.delivery.redecide import Move, Redecider
 from retry.intake.build_entry import EntryBuilder
 from retry.kafka import client_config, topics
+from retry.operations import waiting_entries
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
-_PAGE = 1_000
 _EXAMPLES = 3
 
 Group = tuple[str, str]
@@ -61,7 +60,7 @@ def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
     counts: dict[Group, Counter[Move]] = {}
     examples: dict[Move, list[Example]] = {}
     left_alone = 0
-    for key, envelope in _all(table):
+    for key, envelope in waiting_entries.rows(table):
         anew = judge.decided(key, envelope, request)
         if anew is None:
             left_alone += 1
@@ -72,14 +71,3 @@ def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
             packed = anew.packed
             some.append(Example(entry_keys.source(key), entry_keys.due_at_ms(packed.key), packed.destination, packed.reason))
     return Rehearsed(counts, {move: some for move, some in examples.items() if some}, left_alone)
-
-
-def _all(table: Table) -> Iterator[tuple[bytes, bytes]]:
-    at = b""
-    while behind := table.behind(at, _PAGE):
-        yield from ((key, envelope) for _, key, envelope in behind)
-        at = behind[-1][0]
-    at = b""
-    while page := table.page(at, _PAGE):
-        yield from page
-        at = page[-1][0]

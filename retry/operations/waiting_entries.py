@@ -7,7 +7,7 @@ and nothing that a worker holds is touched.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from heapq import merge
 from pathlib import Path
@@ -20,7 +20,7 @@ from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
-from retry.kafka.interface import AdminClient
+from retry.kafka.offset_ranges import Span
 from retry.settings import Settings
 
 _PAGE = 1_000
@@ -34,23 +34,48 @@ def folded(settings: Settings) -> Iterator[Table]:
     Raises:
       TopicsInvalid: there is no changelog, or it cannot be read.
     """
-    name = topics.names(settings.app_id).changelog
-    admin = client_config.admin(settings)
+    yield from _folded(settings, _committed(settings).values())
+
+
+def shards(settings: Settings) -> Iterator[tuple[int, Table]]:
+    """Each partition of the changelog as it is committed now, as a table of its own, which lasts until the next is asked for.
+
+    Raises:
+      TopicsInvalid: there is no changelog, or it cannot be read.
+    """
+    for partition, span in _committed(settings).items():
+        for table in _folded(settings, [span]):
+            yield partition, table
+
+
+def _committed(settings: Settings) -> dict[int, Span]:
+    name, admin = topics.names(settings.app_id).changelog, client_config.admin(settings)
     described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
+    return offset_ranges.readable_spans(admin, name, range(described.partitions))
+
+
+def _folded(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
     with (
         tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch,
         closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table,
     ):
-        _fold_all(settings, admin, name, described.partitions, table)
+        for records in offset_ranges.batches(client_config.reader_config(settings), spans):
+            table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
         yield table
 
 
-def _fold_all(settings: Settings, admin: AdminClient, name: str, partitions: int, table: Table) -> None:
-    committed = offset_ranges.readable_spans(admin, name, range(partitions)).values()
-    for records in offset_ranges.batches(client_config.reader_config(settings), committed):
-        table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
+def rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and envelopes of all waiting entries: first those that wait behind another, which may come forward meanwhile."""
+    at = b""
+    while behind := table.behind(at, _PAGE):
+        yield from ((key, envelope) for _, key, envelope in behind)
+        at = behind[-1][0]
+    at = b""
+    while page := table.page(at, _PAGE):
+        yield from page
+        at = page[-1][0]
 
 
 def entries(table: Table) -> Iterator[tuple[Source, Entry]]:

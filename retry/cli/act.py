@@ -1,0 +1,151 @@
+"""`retry act`: letters that wait are retried, redirected, parked, discarded, edited or patched by the workers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retry.cli import act_output, operator
+from retry.cli.act_options import kind_options, request
+from retry.cli.letter_options import TERMS
+from retry.cli.output import say
+from retry.cli.policies import Duration
+
+if TYPE_CHECKING:
+    from retry.operations.act.choose import Meant
+    from retry.operations.act.preview import Preview
+    from retry.operations.control_requests import ShardNumbers
+
+KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
+# Of more letters than this nobody has looked at each.
+_UNASKED_MAX = 1_000
+NOT_YET, REFUSED, HELD = 1, 3, 4
+
+
+@click.command(context_settings=TERMS)
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("words", nargs=-1, metavar="FILTER")
+@click.option("--letter", "letters", multiple=True, metavar="KEY", help="The letter with this key, as `retry letters` prints it.")
+@kind_options
+@click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
+@click.option("--yes", is_flag=True, help="Have the workers do it.")
+@click.option("--expect", type=click.IntRange(0), metavar="N", help="How many letters it must be; else nothing is done.")
+@click.option("--reason", default="", help="Why, in your words. The audit keeps it.")
+@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def act(
+    kind: str, words: tuple[str, ...], letters: tuple[str, ...], dry_run: bool, yes: bool, expect: int | None, reason: str,
+    by: str, wait_ms: int, policies: str | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Have letters that wait retried now or at another time, redirected, parked, discarded, edited or patched.
+
+    KIND is retry, redirect, park, discard, edit or patch. FILTER says which letters, as for `retry letters`. Without --yes it
+    only says what would become of them: how many, whose, and some in full. What is shown is what is done; letters that come later
+    are left alone. Over 1,000 letters their number must be typed, or given with --expect. Parked letters cannot be acted on yet.
+
+    Ends with 0 where letters were acted on (or shown), with 3 where none was, with 4 where the action is held, and with 1 where
+    workers were not done in time, or something else failed.
+    """
+    if dry_run and yes:
+        raise click.UsageError("give --dry-run or --yes")
+    if not words and not letters:
+        raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
+    from retry import clock
+    from retry import settings as environment
+    from retry.errors import ActionRefused
+    from retry.operations.act import readiness
+    from retry.operations.act.preview import preview
+    from retry.operations.control_requests import ShardNumbers
+    from retry.policies.policy_file import load
+    from retry.policies.registry import Registry
+
+    registry = load(policies) if policies else Registry()
+    settings = environment.from_environment()
+    shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
+    try:
+        asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
+        shards = ShardNumbers(settings)
+        readiness.demand(shards.admin, settings.app_id)
+        # A dry run writes nothing, and brokers tell their time where something is written.
+        now_ms = shards.now_ms() if yes else clock.wall_ms()
+        found = preview(settings, registry, asked, _meant(words, letters, now_ms), now_ms)
+        if not as_json or not yes:
+            act_output.show(found, as_json=as_json)
+        _expected(found, expect)
+        sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _shown(found))
+    except ActionRefused as refused:
+        say(str(refused), err=True)
+        sys.exit(REFUSED)
+
+
+def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meant:
+    from retry.delay_queue.entry_keys import source_from_text
+    from retry.errors import ActionRefused
+    from retry.operations.letter_filter.parse import parse
+    from retry.operations.letter_filter.predicate import predicate, states
+
+    meant = parse(" ".join(words))
+    if "waiting" not in states(meant) or any(each.count("/") == 2 for each in letters):
+        raise ActionRefused("a parked letter cannot be acted on yet: only letters that wait are")
+    for each in letters:
+        try:
+            source_from_text(each)
+        except ValueError:
+            raise click.BadParameter(f"{each!r} is no key of a letter that waits", param_hint="--letter") from None
+    fits, named = predicate(meant, now_ms), frozenset(letters)
+    return (lambda letter: letter.name in named and fits(letter)) if named else fits
+
+
+def _expected(found: Preview, expect: int | None) -> None:
+    from retry.errors import ActionRefused
+
+    if expect is not None and found.chosen.count != expect:
+        raise ActionRefused(f"{found.chosen.count:,} letters are like this, not {expect:,}; nothing was done")
+
+
+def _shown(found: Preview) -> int:
+    if found.chosen.count:
+        say("nothing was done; --yes does it", err=True)
+    return 0 if found.chosen.count else REFUSED
+
+
+def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, as_json: bool) -> int:
+    count = found.chosen.count
+    if not count:
+        if as_json:
+            act_output.show(found, as_json=True)
+        return REFUSED
+    if expect is None and count > _UNASKED_MAX:
+        _typed(count)
+    return started(shards, found, wait_ms, as_json=as_json)
+
+
+def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
+    """Have the workers do it, wait for them, and say what became of it; the exit code."""
+    from retry.operations.act.follow import Following
+    from retry.operations.act.start import start
+
+    action_id = found.request.id
+    say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
+    with Following(shards, action_id) as following:
+        action = start(shards, found.request, list(found.members()), found.at_ms)
+        left = act_output.wait(following, action, wait_ms)
+        act_output.result(action_id, action, following, left, as_json=as_json)
+    if following.held is not None:
+        return HELD
+    if left:
+        return NOT_YET
+    return 0 if following.tally.done else REFUSED
+
+
+def _typed(count: int) -> None:
+    from retry.errors import ActionRefused
+
+    if not sys.stdin.isatty():
+        raise ActionRefused(f"these are {count:,} letters: give --expect {count}, or type the number at a terminal")
+    if click.prompt("How many letters are these?", type=int, err=True) != count:
+        raise ActionRefused("that is another number; nothing was done")

@@ -1,0 +1,97 @@
+"""What `retry act` and `retry actions` print of an action: its preview, how far it has come, and its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from retry import clock
+from retry.cli.output import say, say_json
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.delay_queue.action_records import Action, Tally
+    from retry.operations.act.follow import Following
+    from retry.operations.act.preview import Preview
+
+# Of each kind of group; the rest is told together.
+_GROUPS_SHOWN = 10
+_PROGRESS_S = 5.0
+
+
+def show(found: Preview, *, as_json: bool) -> None:
+    """Print a preview."""
+    from retry.operations.act.preview import told
+
+    chosen, action = found.chosen, found.request.action
+    if as_json:
+        say_json(orjson.dumps(_object(found)))
+        return
+    say(f"{chosen.count:,} letters to {action.kind}" + (f" to {action.target}" if action.target else ""))
+    for name, groups in chosen.groups.items():
+        if groups:
+            say(f"  by {name}: {_counted(groups)}")
+    for change in found.examples:
+        say(f"  {change.letter} → due {iso(change.due_at_ms)} to {change.target}")
+        for line in change.diff:
+            say(f"    {line}")
+    for reason, number in chosen.refused.most_common():
+        say(f"{number:,} more are left alone: {told(reason)}")
+
+
+def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
+    """Follow until all is done, or held, or the time is over; shards that are not done."""
+    deadline, spoken = clock.Deadline(wait_ms / 1_000), clock.Deadline(_PROGRESS_S)
+    while (left := following.left(action)) and following.held is None and not deadline.passed():
+        if following.look() and spoken.passed():
+            say(f"{following.tally.members:,} of {action.members:,} letters", err=True)
+            spoken = clock.Deadline(_PROGRESS_S)
+    return left
+
+
+def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:
+    """Print what became of it."""
+    tally, held = following.tally, following.held
+    if as_json:
+        about = {"action": action_id.hex(), "kind": action.kind, "members": action.members, **tally_object(tally)}
+        say_json(orjson.dumps({**about, "shards_left": left, "held": None if held is None else held.reason}))
+    else:
+        say(told_tally(tally))
+    if held is not None:
+        say(f"held by {held.by}: {held.reason or 'no reason given'}; to go on: retry actions resume {action_id.hex()}", err=True)
+    elif left:
+        shards = ", ".join(map(str, left))
+        say(f"not done yet in shards {shards}: a worker does it; retry actions show {action_id.hex()}", err=True)
+
+
+def tally_object(tally: Tally) -> dict[str, Any]:
+    """A tally, for JSON."""
+    return {"done": tally.done, "gone": tally.gone, "refused": tally.refused}
+
+
+def told_tally(tally: Tally) -> str:
+    """A tally in words."""
+    refused = "".join(f", {number:,} {reason}" for reason, number in sorted(tally.refused.items()))
+    gone = f", {tally.gone:,} gone (sent or moved before)" if tally.gone else ""
+    return f"{tally.done:,} done{gone}{refused}"
+
+
+def _counted(groups: Counter[str]) -> str:
+    most = groups.most_common(_GROUPS_SHOWN)
+    rest = sum(groups.values()) - sum(number for _, number in most)
+    shown = [f"{name or 'not known'} {number:,}" for name, number in most]
+    return ", ".join([*shown, f"others {rest:,}"] if rest else shown)
+
+
+def _object(found: Preview) -> dict[str, Any]:
+    chosen, action = found.chosen, found.request.action
+    groups = {name: dict(groups.most_common(_GROUPS_SHOWN)) for name, groups in chosen.groups.items()}
+    examples = [
+        {"letter": each.letter, "due": iso(each.due_at_ms), "target": each.target, "diff": each.diff or None}
+        for each in found.examples
+    ]  # fmt: skip
+    return {
+        "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "examples": examples,
+    }  # fmt: skip

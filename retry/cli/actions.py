@@ -1,0 +1,195 @@
+"""`retry actions`: what was asked of letters, how far it has come, and orders to hold, go on, end or undo it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from retry.cli import operator
+from retry.cli.act import REFUSED, started
+from retry.cli.act_output import tally_object, told_tally
+from retry.cli.output import say, say_json
+from retry.cli.policies import Duration
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.operations.act.overview import ActionOverview
+    from retry.operations.control_requests import ShardNumbers
+    from retry.settings import Settings
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due", "new_target")
+
+
+def _order(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and the options of an order."""
+    for option in (
+        click.option("--by", default=operator.name, metavar="NAME", help="Who orders it. By default user and host."),
+        click.option("--reason", default="", help="Why, in your words."),
+        click.argument("action", metavar="ID"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(invoke_without_command=True)
+@_JSON
+@click.pass_context
+def actions(context: click.Context, as_json: bool) -> None:
+    """List what was asked of letters in the last 30 days, the last first. An id may be cut, as long as it is clear."""
+    if context.invoked_subcommand is not None:
+        return
+    _, shards = _connected()
+    from retry.operations.act.overview import overviews
+
+    found = overviews(shards)
+    for about in found:
+        say_json(orjson.dumps(_row(about))) if as_json else say(_line(about))
+    if not found:
+        say("no action was asked for", err=True)
+
+
+@actions.command()
+@click.argument("action", metavar="ID")
+def show(action: str) -> None:
+    """Show one action as JSON: who asked for what, how many letters, how far it has come, which shards are left."""
+    about = _found(action)[2]
+    say_json(orjson.dumps(_row(about), option=orjson.OPT_INDENT_2))
+
+
+@actions.command()
+@click.argument("action", metavar="ID")
+@_JSON
+def members(action: str, as_json: bool) -> None:
+    """Print each letter of an action and what became of it, as CSV.
+
+    Results are `done`; `gone`, which was sent or moved before; `moved`, which waits under another key now; `not_yet`; and why
+    nothing was done, as `changed`. docs/how-to/act.md has all.
+    """
+    settings, shards, about = _found(action)
+    from retry.operations.act.members import members
+
+    if not as_json:
+        say(_csv(_COLUMNS))
+    for at_ms, shard, told in members(settings, shards, about):
+        at, due = None if at_ms is None else iso(at_ms), iso(told.due_ms)
+        new_due = None if told.new_due_ms is None else iso(told.new_due_ms)
+        row = (told.letter, told.result, at, shard, due, told.target, new_due, told.new_target)
+        say_json(orjson.dumps(dict(zip(_COLUMNS, row, strict=True)))) if as_json else say(_csv(row))
+
+
+@actions.command()
+@_order
+def hold(action: str, by: str, reason: str) -> None:
+    """Have an action wait: what is done stays done, the rest waits for `retry actions resume`."""
+    _ordered("hold", action, by, reason)
+
+
+@actions.command()
+@_order
+def resume(action: str, by: str, reason: str) -> None:
+    """Let an action that is held go on."""
+    _ordered("resume", action, by, reason)
+
+
+@actions.command()
+@_order
+def cancel(action: str, by: str, reason: str) -> None:
+    """End an action: what is done stays done, the other letters stay as they are."""
+    _ordered("cancel", action, by, reason)
+
+
+@actions.command()
+@_order
+@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
+@_JSON
+def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None:
+    """Undo a discard: letters that were discarded less than ten minutes ago go back to where they were, due as before.
+
+    Other kinds cannot be undone, and say what can be done instead. Ends as `retry act`.
+    """
+    settings, shards, about = _found(action)
+    from retry.errors import ActionRefused
+    from retry.operations.act import readiness
+    from retry.operations.act.audit import Audit
+    from retry.operations.act.preview import preview
+    from retry.operations.act.undo import undoing
+    from retry.policies.registry import Registry
+
+    try:
+        readiness.demand(shards.admin, settings.app_id)
+        asked = undoing(Audit(settings, shards.admin), about, by, reason)
+        found = preview(settings, Registry(), asked.request, asked.meant, shards.now_ms())
+        if late := len(asked.letters) - found.chosen.count:
+            say(f"{late:,} of {len(asked.letters):,} letters: already discarded, or acted on since", err=True)
+        sys.exit(started(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
+    except ActionRefused as refused:
+        _refuse(refused)
+
+
+def _connected() -> tuple[Settings, ShardNumbers]:
+    from retry import settings as environment
+    from retry.operations.control_requests import ShardNumbers
+
+    settings = environment.from_environment()
+    return settings, ShardNumbers(settings)
+
+
+def _found(text: str) -> tuple[Settings, ShardNumbers, ActionOverview]:
+    """The action that is meant; ends the process where there is none."""
+    settings, shards = _connected()
+    from retry.errors import ActionRefused
+    from retry.operations.act.overview import find, overviews
+
+    try:
+        return settings, shards, find(overviews(shards), text)
+    except ActionRefused as refused:
+        _refuse(refused)
+        raise
+
+
+def _ordered(what: str, text: str, by: str, reason: str) -> None:
+    _, shards, about = _found(text)
+    from retry.errors import ActionRefused
+    from retry.operations.act import overview
+
+    try:
+        {"hold": overview.hold, "resume": overview.resume, "cancel": overview.cancel}[what](shards, about, by, reason)
+    except ActionRefused as refused:
+        _refuse(refused)
+    say(f"asked of {len(about.left)} shards that are not done: {what} {about.id.hex()}")
+
+
+def _refuse(refused: Exception) -> None:
+    say(str(refused), err=True)
+    sys.exit(REFUSED)
+
+
+def _line(about: ActionOverview) -> str:
+    action = about.action
+    target, reason = f" to {action.target}" if action.target else "", f": {action.reason}" if action.reason else ""
+    what = f"{action.kind}{target} of {action.members:,} letters ({action.filter}) by {action.by}{reason}"
+    return f"{about.id.hex()}  {iso(action.asked_at_ms)}  {about.status:<9}  {what}; {told_tally(about.tally)}"
+
+
+def _row(about: ActionOverview) -> dict[str, Any]:
+    action, held, cancelled = about.action, about.held, about.cancelled
+    return {
+        "action": about.id.hex(), "kind": action.kind, "status": about.status, "by": action.by, "reason": action.reason,
+        "asked": iso(action.asked_at_ms), "filter": action.filter, "target": action.target, "undoes": action.undoes,
+        "policies": action.policies, "members": action.members, **tally_object(about.tally), "shards_left": about.left,
+        "held": None if held is None else {"by": held.by, "at": iso(held.at_ms), "reason": held.reason},
+        "cancelled": None if cancelled is None else {"by": cancelled.by, "at": iso(cancelled.at_ms), "reason": cancelled.reason},
+    }  # fmt: skip
+
+
+def _csv(row: tuple[object, ...]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(row)
+    return line.getvalue()

@@ -1,0 +1,41 @@
+"""`retry audit`: who did what to which letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from retry.cli.moment import Moment
+from retry.cli.output import say, say_json
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.operations.act.audit import AuditRecord
+
+
+@click.command()
+@click.option("--action", default="", metavar="ID", help="Only of this action; its whole id.")
+@click.option("--since", type=Moment(ago=True), default="30d", show_default=True, help="From this time on, or so long ago.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with each letter.")
+def audit(action: str, since: int, as_json: bool) -> None:
+    """Print what workers did for actions, a line for each transaction, as the audit topic has it: kept for a year."""
+    from retry import settings as environment
+    from retry.kafka import client_config
+    from retry.operations.act.audit import Audit
+
+    settings, count = environment.from_environment(), 0
+    for record in Audit(settings, client_config.admin(settings)).records(since, action):
+        count += 1
+        say_json(msgspec.json.encode(record)) if as_json else say(_line(record))
+    if not count:
+        say("the audit has nothing of that", err=True)
+
+
+def _line(record: AuditRecord) -> str:
+    results = Counter(each.result for each in record.letters)
+    told = ", ".join(f"{number:,} {result}" for result, number in results.most_common())
+    reason = f": {record.reason}" if record.reason else ""
+    return f"{iso(record.at_ms)}  {record.action}  {record.kind} by {record.by}{reason}; shard {record.shard}: {told}"

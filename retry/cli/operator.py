@@ -1,0 +1,17 @@
+"""Who types: the name by which an action, and each order about it, is remembered."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+
+
+def name() -> str:
+    """User and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user that nobody has named.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

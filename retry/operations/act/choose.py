@@ -1,0 +1,105 @@
+"""Which letters an action is about: the changelog, a partition at a time, and the code that workers run.
+
+What is chosen is what is done: letters that come later are not among the members.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.entry_keys import UNDELIVERED
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import EntryActions, Refusal
+from retry.errors import ActionRefused
+from retry.operations import waiting_entries
+from retry.operations.letters.found_letter import FoundLetter, waiting
+from retry.policies.registry import Registry
+from retry.settings import Settings
+
+EXAMPLES_MAX = 20
+# Their keys are held in memory, at some hundred bytes each.
+MEMBERS_MAX = 2_000_000
+GROUPED_BY = ("team", "topic", "target", "exception")
+Meant = Callable[[FoundLetter], bool]
+
+
+class Example(NamedTuple):
+    """One of the members.
+
+    Attributes:
+      envelope: as it waits.
+    """
+
+    key: bytes
+    envelope: bytes
+
+    @property
+    def entry(self) -> Entry:
+        """What waits."""
+        return envelopes.decode(self.envelope)
+
+
+class Chosen:
+    """Members of an action, and what they have in common.
+
+    Attributes:
+      keys: of the members, by shard.
+      refused: letters that are meant and are no members, by why.
+      groups: by team, topic, target and exception, how many members there are of each.
+      examples: the first members.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[list[bytes]] = []
+        self.refused: Counter[str] = Counter()
+        self.groups: dict[str, Counter[str]] = {name: Counter() for name in GROUPED_BY}
+        self.examples: list[Example] = []
+
+    @property
+    def count(self) -> int:
+        """How many members."""
+        return sum(map(len, self.keys))
+
+    def add(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
+        """Another member, of the shard that was begun last."""
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(Example(key, envelope))
+        names = letter.team, letter.topic, letter.target, letter.failure.exception
+        for groups, name in zip(self.groups.values(), names, strict=True):
+            groups[name or ""] += 1
+        self.keys[-1].append(key)
+
+
+def choose(
+    settings: Settings, registry: Registry, meant: Meant, actions: EntryActions, state: ActionState, now_ms: int
+) -> Chosen:
+    """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
+
+    Args:
+      state: of the action that is asked for; of an edit, of a retry in its place: what it makes is known of one letter alone.
+
+    Raises:
+      TopicsInvalid: the changelog cannot be read.
+      ActionRefused: they are too many for one action.
+    """
+    chosen = Chosen()
+    for _, table in waiting_entries.shards(settings):
+        chosen.keys.append([])
+        for key, envelope in waiting_entries.rows(table):
+            if entry_keys.lane_of(key) in UNDELIVERED:
+                continue
+            letter = waiting(entry_keys.source(key), envelopes.decode_as(key, envelope), registry, "")
+            if not meant(letter):
+                continue
+            result = actions.acted(state, Member(key, now_ms), envelope, now_ms)
+            if isinstance(result, Refusal):
+                chosen.refused[result.reason] += 1
+            else:
+                chosen.add(key, envelope, letter)
+        if chosen.count > MEMBERS_MAX:
+            raise ActionRefused(f"more than {MEMBERS_MAX:,} letters are meant; ask for fewer at a time, by topic or team")
+    return chosen

@@ -1,0 +1,75 @@
+"""Follows how far the shards have come with an action, from its start on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from types import TracebackType
+
+import msgspec
+
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action, Order, Tally
+from retry.operations.control_requests import ShardNumbers
+
+_RECORDS_MAX = 5_000
+_LINGER_S = 0.2
+
+
+class Following:
+    """Reads the changelog from where it ended when this was made: make it before the action is started.
+
+    Attributes:
+      tallies: of the shards that have begun.
+      held: the order by which one of them waits; None where none does.
+    """
+
+    def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
+        self._follower, ends = shards.follower()
+        for partition, offset in ends.items():
+            self._follower.begin(shards.topic, partition, offset)
+        self._tally, self._held = action_records.tally_key(action_id), action_records.held_key(action_id)
+        self._resumed = action_records.resumed_key(action_id)
+        self.tallies: dict[int, Tally] = {}
+        self.held: Order | None = None
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._follower.close()
+
+    @property
+    def tally(self) -> Tally:
+        """Of all shards together."""
+        return summed(self.tallies.values())
+
+    def look(self) -> bool:
+        """Read on, for a moment; whether a shard has come further."""
+        before = self.tally.members
+        for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
+            key, value = message.key(), message.value()
+            if message.error() is not None or value is None:
+                continue
+            if key == self._tally:
+                self.tallies[message.partition() or 0] = msgspec.json.decode(value, type=Tally)
+            elif key == self._held:
+                self.held = msgspec.json.decode(value, type=Order)
+            elif key == self._resumed and self.held and msgspec.json.decode(value, type=Order).hold >= self.held.at_ms:
+                self.held = None
+        return self.tally.members > before
+
+    def left(self, action: Action) -> list[int]:
+        """Shards that are not done yet."""
+        done = {shard: tally.slices for shard, tally in self.tallies.items()}
+        return [shard for shard, slices in enumerate(action.slices) if done.get(shard, 0) < slices]
+
+
+def summed(tallies: Iterable[Tally]) -> Tally:
+    """Of several shards, together."""
+    slices = done = gone = 0
+    refused: Counter[str] = Counter()
+    for tally in tallies:
+        slices, done, gone = slices + tally.slices, done + tally.done, gone + tally.gone
+        refused.update(tally.refused)
+    return Tally(slices, done, gone, dict(refused))

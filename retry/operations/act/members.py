@@ -1,0 +1,69 @@
+"""The letters of an action, and what became of each: from the audit, from slices that are not worked off, from what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from retry.delay_queue import action_records, entry_keys
+from retry.delay_queue.action_records import CLOCKS_MS
+from retry.delivery.act import GONE
+from retry.operations import waiting_entries
+from retry.operations.act.audit import Audit, AuditLetter
+from retry.operations.act.overview import ActionOverview
+from retry.operations.control_requests import ShardNumbers
+from retry.settings import Settings
+
+# Not done under the key that the action names, and waiting under another one now.
+MOVED, NOT_YET = "moved", "not_yet"
+
+
+class MemberResult(NamedTuple):
+    """One letter of an action.
+
+    Attributes:
+      at_ms: when the result was written; None where there is none yet.
+      told: what the audit says of it; `moved` and `not_yet` are results that it does not know.
+    """
+
+    at_ms: int | None
+    shard: int
+    told: AuditLetter
+
+
+def members(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
+    """Every letter of an action, those with a result first.
+
+    Raises:
+      TopicsInvalid: a topic is missing or cannot be read.
+    """
+    audit, since_ms, action_id = Audit(settings, shards.admin), about.action.asked_at_ms - CLOCKS_MS, about.id.hex()
+    records = lambda: audit.records(since_ms, action_id)  # noqa: E731
+    # Read twice, so that only letters that are gone are held in memory.
+    gone = {told.letter for record in records() for told in record.letters if told.result == GONE} if about.tally.gone else set()
+    elsewhere = _waiting(settings, gone) if gone else {}
+    for record in records():
+        for told in record.letters:
+            now = elsewhere.get(told.letter) if told.result == GONE else None
+            yield MemberResult(record.at_ms, record.shard, told if now is None else now)
+    if about.left:
+        yield from _not_yet(shards, about.id)
+
+
+def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
+    """Those of some letters that wait under another key now."""
+    found = {}
+    for _, table in waiting_entries.shards(settings):
+        for where, entry in waiting_entries.entries(table):
+            name = f"{where.topic}/{where.partition}/{where.offset}"
+            if name in letters:
+                found[name] = AuditLetter(name, where.due_at_ms, MOVED, None, where.due_at_ms, entry.destination)
+    return found
+
+
+def _not_yet(shards: ShardNumbers, action_id: bytes) -> Iterator[MemberResult]:
+    for shard, slices in enumerate(shards.standing(action_records.slices_of(action_id))):
+        for value in slices.values():
+            for member in action_records.decode_slice(value).members:
+                due_at_ms, topic, partition, offset = entry_keys.source(member.key)
+                yield MemberResult(None, shard, AuditLetter(f"{topic}/{partition}/{offset}", due_at_ms, NOT_YET))

@@ -1,0 +1,113 @@
+"""Actions as the changelog has them: who asked for what, how far all shards together have come, and orders to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action, ActionState, Order, Tally
+from retry.errors import ActionRefused
+from retry.operations.act.follow import summed
+from retry.operations.control_requests import ShardNumbers
+
+_CONTROLS = b"\x10action/"
+
+
+class ActionOverview(NamedTuple):
+    """An action over all shards.
+
+    Attributes:
+      held: the latest order by which a shard waits; None where none does.
+      left: shards that are not done yet.
+    """
+
+    id: bytes
+    action: Action
+    held: Order | None
+    cancelled: Order | None
+    tally: Tally
+    left: list[int]
+
+    @property
+    def status(self) -> str:
+        """How it is about it, in a word."""
+        if self.cancelled is not None:
+            return "cancelled"
+        if not self.left:
+            return "done"
+        return "running" if self.held is None else "held"
+
+
+def overviews(shards: ShardNumbers) -> list[ActionOverview]:
+    """Every action that the changelog remembers, those that were asked for last first.
+
+    Raises:
+      TopicsInvalid: the changelog cannot be read.
+      EntryUnreadable: an action says what no version says.
+    """
+    by_id: dict[bytes, dict[int, ActionState]] = {}
+    for shard, controls in enumerate(shards.standing(_CONTROLS)):
+        for state in action_records.states(controls):
+            by_id.setdefault(state.id, {})[shard] = state
+    found = [_overview(states) for states in by_id.values()]
+    return sorted(found, key=lambda each: (-each.action.asked_at_ms, each.id))
+
+
+def find(overviews: Sequence[ActionOverview], text: str) -> ActionOverview:
+    """The action whose id begins so.
+
+    Raises:
+      ActionRefused: there is none, or more than one.
+    """
+    found = [each for each in overviews if each.id.hex().startswith(text.lower())]
+    if len(found) != 1:
+        several = f"{len(found)} actions have ids that begin with {text}; write more of it"
+        raise ActionRefused(several if found else f"there is no action {text}; `retry actions` lists those of the last 30 days")
+    return found[0]
+
+
+def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
+    """Have it wait.
+
+    Raises:
+      ActionRefused: nothing of it is left to be done.
+      TransactionFailed: it is not known whether it waits; asking again does no harm.
+    """
+    _demand_left(about)
+    controls = shards.standing(action_records.resumed_key(about.id))
+    resumed = [action_records.resumed_hold(each, about.id) for each in controls]
+    # By the brokers' time it may not be later than a hold of a worker's that was ended.
+    at_ms = max(shards.now_ms(), *(hold + 1 for hold in resumed))
+    shards.ask(action_records.held_key(about.id), action_records.encode(Order(by, at_ms, reason)))
+
+
+def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
+    """End the hold that stands; raises as `hold`, and where none does."""
+    _demand_left(about)
+    if about.held is None:
+        raise ActionRefused("it is not held")
+    order = Order(by, shards.now_ms(), reason, about.held.at_ms)
+    shards.ask(action_records.resumed_key(about.id), action_records.encode(order))
+
+
+def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
+    """Leave alone what is not done yet; raises as `hold`."""
+    _demand_left(about)
+    shards.ask(action_records.cancelled_key(about.id), action_records.encode(Order(by, shards.now_ms(), reason)))
+
+
+def _overview(states: dict[int, ActionState]) -> ActionOverview:
+    some = next(iter(states.values()))
+    held = [state.held for shard, state in states.items() if state.held is not None and not state.has_ended(shard)]
+    return ActionOverview(
+        some.id, some.action, max(held, key=lambda order: order.at_ms, default=None),
+        next((state.cancelled for state in states.values() if state.cancelled is not None), None),
+        summed(state.tally for state in states.values()),
+        sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
+    )  # fmt: skip
+
+
+def _demand_left(about: ActionOverview) -> None:
+    if not about.left:
+        raise ActionRefused("nothing of it is left to be done")

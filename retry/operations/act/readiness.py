@@ -1,0 +1,33 @@
+"""Whether actions can be asked for at all: their topics are there, and every worker reads what asks for them."""
+
+from __future__ import annotations
+
+from retry import format_versions
+from retry.errors import ActionRefused, TopicsInvalid
+from retry.kafka import authorization, consumer_groups, topics
+from retry.kafka.authorization import Right
+from retry.kafka.interface import AdminClient
+
+_OLDER = (
+    "{number} of {count} workers are of an earlier version, which stops where an action begins: {ids}. Upgrade all workers first"
+)
+
+
+def demand(admin: AdminClient, app_id: str) -> None:
+    """See that nothing stands in the way of an action.
+
+    Raises:
+      TopicsInvalid: a topic is missing, with the command that creates it.
+      ActionRefused: a worker is of an earlier version.
+      RightMissing: this user may not know which workers there are.
+    """
+    own = topics.names(app_id)
+    wanted = [own.audit, own.discarded]
+    present = topics.describe(admin, wanted)
+    if missing := [topic for topic in wanted if topic not in present]:
+        raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
+    ids = consumer_groups.names(admin, own.table_group)
+    if ids is None:
+        raise authorization.lacking(Right(authorization.GROUP, own.table_group, authorization.DESCRIBE))
+    if older := sorted(each for each in ids if not format_versions.reads(each, format_versions.ACTION)):
+        raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))

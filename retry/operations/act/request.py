@@ -1,0 +1,129 @@
+"""What an operator asks for: the kind of an action, when its letters are due, and what an edit makes of one letter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import orjson
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import Action, ActionState, Member, Tally
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import digest
+from retry.errors import ActionRefused
+
+# What a schema registry's clients write before a value, with the number of its schema.
+_FRAME_BYTES = 5
+
+
+class DueTimes(NamedTuple):
+    """When letters are due that are retried or redirected: now, unless one of these says otherwise.
+
+    Attributes:
+      at_ms: at this time.
+      spread_ms: evenly over so long from now on, in random order.
+      postpone_ms: so much later than now, or than they are due.
+    """
+
+    at_ms: int | None = None
+    spread_ms: int = 0
+    postpone_ms: int = 0
+
+    def of(self, key: bytes, now_ms: int) -> int:
+        """When the letter of this key is due; without a spread."""
+        due_at_ms = entry_keys.due_at_ms(key)
+        if self.postpone_ms:
+            return max(due_at_ms, now_ms) + self.postpone_ms
+        # What is overdue keeps its place before others.
+        return min(due_at_ms, now_ms) if self.at_ms is None else self.at_ms
+
+
+class Edit(NamedTuple):
+    """What becomes of exactly one letter.
+
+    Attributes:
+      value: its new one; None where that stays.
+      headers: set to a text, or removed where that is None.
+    """
+
+    value: bytes | None = None
+    headers: dict[str, str | None] = {}  # noqa: RUF012
+
+    def applied(self, entry: Entry) -> Entry:
+        """The letter, edited.
+
+        Raises:
+          ActionRefused: the new value is not of the kind of the former one, or nothing changes.
+        """
+        if own := sorted(names.OURS & self.headers.keys()):
+            raise ActionRefused(f"the header {own[0]} is this service's own and cannot be changed")
+        changes = ((name, None if text is None else text.encode()) for name, text in self.headers.items())
+        value = entry.value if self.value is None else _checked(entry.value, self.value)
+        edited = msgspec.structs.replace(entry, value=value, headers=names.set_in(entry.headers, *changes))
+        if edited == entry:
+            raise ActionRefused("the letter would stay as it is: give another value, or headers")
+        return edited
+
+
+class Request(NamedTuple):
+    """An action as it is asked for; who its letters are is not known yet.
+
+    Attributes:
+      id: of the action to be.
+      action: without its slices and members.
+    """
+
+    id: bytes
+    action: Action
+    due: DueTimes = DueTimes()
+    edit: Edit | None = None
+
+    def state(self) -> ActionState:
+        """What a worker would be asked to do."""
+        return ActionState(self.id, self.action, None, None, Tally())
+
+    def member(self, key: bytes, envelope: bytes, now_ms: int) -> Member:
+        """A letter, as the action will name it.
+
+        Raises:
+          ActionRefused: it cannot be edited like this.
+        """
+        if self.edit is None:
+            return Member(key, self.due.of(key, now_ms))
+        edited = envelopes.encode(self.edit.applied(envelopes.decode(envelope)))
+        return Member(key, entry_keys.due_at_ms(key) + 1, digest(envelope), edited)
+
+    def members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
+        """The members by shard; of an edit see `member`."""
+        count = sum(map(len, keys))
+        if not self.due.spread_ms:
+            return [(Member(key, self.due.of(key, now_ms)) for key in some) for some in keys]
+        places = iter(random.sample(range(count), count))
+        at_ms = lambda: now_ms + next(places) * self.due.spread_ms // count  # noqa: E731
+        return [(Member(key, at_ms()) for key in some) for some in keys]
+
+
+def new(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
+    """Another action, with an id of its own."""
+    return Request(action_records.new_id(), action, due, edit)
+
+
+def _checked(former: bytes | None, value: bytes) -> bytes:
+    if former and former[0] == 0 and len(former) > _FRAME_BYTES and value[:_FRAME_BYTES] != former[:_FRAME_BYTES]:
+        schema = int.from_bytes(former[1:_FRAME_BYTES], "big")
+        raise ActionRefused(f"its value is framed for schema {schema} of a registry, and the new one is not: begin it alike")
+    if _is_json(former) and not _is_json(value):
+        raise ActionRefused("its value is JSON, and the new one is not; nothing was done")
+    return value
+
+
+def _is_json(value: bytes | None) -> bool:
+    try:
+        orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return False
+    return True

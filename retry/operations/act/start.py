@@ -1,0 +1,77 @@
+"""Starting an action: its slices in short transactions, then its head in one for all shards.
+
+Without the head nothing has begun, and the owner of each shard removes slices that have none after an hour. So the head is not
+written once the preview is 50 minutes old, by the brokers' time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
+from retry.errors import ActionRefused
+from retry.operations.act.request import Request
+from retry.operations.control_requests import ShardNumbers
+
+PREVIEW_MS_MAX = 3_000_000
+# Ten thousand letters: an open transaction holds back all who read the changelog.
+_SLICES_AT_ONCE = 20
+
+_Row = tuple[int, bytes, bytes]
+
+
+def start(shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int) -> Action:
+    """Ask the workers to do it.
+
+    Args:
+      members: by shard.
+      previewed_at_ms: when they were chosen, by the brokers' time.
+
+    Returns:
+      the action as the workers have it.
+
+    Raises:
+      ActionRefused: the preview is too old, the changelog has another number of partitions by now, or an edit is too large.
+      TransactionFailed: it is not known to be there; `retry actions` tells.
+      RightMissing: this user may not write there.
+    """
+    if len(members) != shards.count:
+        raise ActionRefused(f"the changelog has {shards.count} partitions, and had {len(members)}; ask again")
+    _demand_recent(shards.now_ms(), previewed_at_ms)
+    counts, total = [0] * shards.count, 0
+    with shards.writing() as writer:
+        rows = _slices(request.id, members, previewed_at_ms)
+        while some := list(islice(rows, _SLICES_AT_ONCE)):
+            writer.begin()
+            for (shard, key, value), size in some:
+                if len(key) + len(value) > shards.record_bytes_max:
+                    writer.abort()
+                    raise ActionRefused(f"{len(value):,} bytes are more than the changelog takes in one record")
+                writer.write(shards.topic, shard, [{"key": key, "value": value}])
+                counts[shard] += 1
+                total += size
+            writer.commit()
+        now_ms = shards.now_ms()
+        _demand_recent(now_ms, previewed_at_ms)
+        action = msgspec.structs.replace(request.action, asked_at_ms=now_ms, slices=counts, members=total)
+        shards.ask_by(writer, action_records.head_key(request.id), action_records.encode(action))
+    return action
+
+
+def _slices(action: bytes, members: list[Iterable[Member]], written_at_ms: int) -> Iterator[tuple[_Row, int]]:
+    """Shard, key and value of each slice, and how many members it has."""
+    for shard, of_shard in enumerate(members):
+        left, number = iter(of_shard), 0
+        while some := list(islice(left, MEMBERS_MAX)):
+            key = action_records.slice_key(action, 0, number)
+            yield (shard, key, action_records.encode_slice(some, written_at_ms)), len(some)
+            number += 1
+
+
+def _demand_recent(now_ms: int, previewed_at_ms: int) -> None:
+    if now_ms - previewed_at_ms > PREVIEW_MS_MAX:
+        raise ActionRefused("the preview is older than 50 minutes, and what waits may have changed; ask again")

@@ -1,0 +1,66 @@
+"""Undoing a discard while that is possible: letters that still wait to be discarded go back to where they were."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action
+from retry.delivery.act import DONE
+from retry.errors import ActionRefused
+from retry.kafka import topics
+from retry.operations.act.audit import Audit
+from retry.operations.act.choose import Meant
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.request import Request, new
+from retry.operations.letters.found_letter import FoundLetter
+
+_INSTEAD = {
+    action_records.RETRY: "what is sent stays sent; what still waits can be given another time with `retry act retry --at`",
+    action_records.REDIRECT: "what is sent stays sent; what still waits can be redirected again",
+    action_records.PARK: "its letters lie on their parking topics, where nothing can be acted on yet",
+    action_records.EDIT: "the letter as it was lies in the topic of discarded letters, marked superseded; edit it again",
+    action_records.PATCH: "the letters as they were lie in the topic of discarded letters, marked superseded; patch them again",
+    action_records.UNDO: "discard the letters again",
+}
+
+
+class Undoing(NamedTuple):
+    """An undo that can be asked for.
+
+    Attributes:
+      letters: that the action was done for, by `topic/partition/offset`.
+      meant: those of them that still wait to be discarded.
+    """
+
+    request: Request
+    letters: frozenset[str]
+    meant: Meant
+
+
+def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoing:
+    """What undoes an action.
+
+    Raises:
+      ActionRefused: it is no discard, or is not over.
+      TopicsInvalid: the audit cannot be read.
+    """
+    kind, action_id = about.action.kind, about.id.hex()
+    if kind != action_records.DISCARD:
+        raise ActionRefused(f"{'an' if kind[0] in 'aeu' else 'a'} {kind} cannot be undone: {_INSTEAD.get(kind, '')}")
+    if about.left:
+        raise ActionRefused(f"it is not over yet; first: retry actions cancel {action_id}")
+    told = audit.records(about.action.asked_at_ms - action_records.CLOCKS_MS, action_id)
+    done = frozenset(each.letter for record in told for each in record.letters if each.result == DONE)
+    discarded = topics.names(audit.settings.app_id).discarded
+
+    def meant(letter: FoundLetter) -> bool:
+        marked = letter.ours.get(names.ACTION) == action_id.encode()
+        return marked and letter.target == discarded and str(letter.source) in done
+
+    action = Action(
+        action_records.UNDO, by=by, asked_at_ms=0, slices=[], members=0, undoes=action_id, reason=reason,
+        filter=f"action {action_id}",
+    )  # fmt: skip
+    return Undoing(new(action), done, meant)

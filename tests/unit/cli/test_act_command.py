@@ -1,0 +1,91 @@
+"""What `retry act` refuses before it asks any broker, and in which words."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from retry.__main__ import main
+from retry.cli import operator
+from retry.cli.act import _typed
+from retry.cli.act_options import request
+from retry.delay_queue.action_records import Patch
+from retry.errors import ActionRefused
+
+OPTIONS = {
+    "at": None, "spread": None, "postpone": None, "to": None, "value_file": None, "set_headers": (), "removed": (),
+    "merge_patch": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "told"),
+    [
+        ("retry", 2, "say which letters"),
+        ("send team:a", 2, "'send' is not one of"),
+        ("retry team:a --yes --dry-run", 2, "give --dry-run or --yes"),
+        ("retry team:a --to x", 2, "--to does not go with retry"),
+        ("discard team:a --at 10m", 2, "--at does not go with discard"),
+        ("park team:a --set-header a=b --merge-patch {}", 2, "--merge-patch, --set-header does not go with park"),
+        ("retry team:a --at 10m --spread 1h", 2, "give one of --at, --spread and --postpone"),
+        ("redirect team:a", 2, "redirect needs --to TOPIC"),
+        ("edit team:a", 2, "edit needs --value-file"),
+        ("edit team:a --value-file /no/such/file", 2, "does not exist"),
+        ("patch team:a --set-header =b", 2, "'=b' is not NAME=VALUE"),
+        ("patch team:a", 3, "the patch changes nothing"),
+        ("patch team:a --merge-patch {", 3, "the merge patch is no JSON"),
+        ("patch team:a --set-header retry-attempt=1", 3, "retry-attempt is this service's own"),
+        ("retry team:a --spread soon", 2, "soon"),
+        ("retry team:a --expect many", 2, "many"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_in_words(typed: str, code: int, told: str) -> None:
+    done = CliRunner().invoke(main, ["act", *typed.split()])
+    assert (done.exit_code, told in re.sub(r"\s+", " ", done.output)) == (code, True), done.output
+
+
+def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
+    value = tmp_path / "value"
+    value.write_bytes(b"\0new")
+    about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
+    edited = request("edit", {**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)}, **about)
+    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"})
+    assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
+    patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
+    assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
+    assert request("redirect", {**OPTIONS, "to": "slow", "spread": 5}, **about).due == (None, 5, 0)
+
+
+def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
+    with pytest.raises(ActionRefused, match="that is another number"):
+        _typed(1_001)
+    monkeypatch.setattr("sys.stdin", Terminal("all\n"))
+    with pytest.raises(click.Abort):
+        _typed(1_001)
+    monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
+    _typed(1_001)
+    monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
+    with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
+        _typed(1_001)
+
+
+def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(operator.socket, "gethostname", lambda: "host")
+    monkeypatch.setattr(operator.getpass, "getuser", lambda: "ann")
+    assert operator.name() == "ann@host"
+    monkeypatch.setattr(operator.getpass, "getuser", nobody)
+    monkeypatch.setattr(operator.os, "getuid", lambda: 4711)
+    assert operator.name() == "4711@host"
