@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, decisions_of, period, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period, write
 from retry.cli.output import say, say_json
 from retry.errors import RetryError
 
@@ -49,7 +49,6 @@ def report(
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
     from retry.policies.policy_file import load
 
-
     if as_text and as_json:
         raise click.UsageError("give --text or --json, not both")
     retentions = _parse_retentions(retention)
@@ -57,8 +56,9 @@ def report(
     with decisions_of("retry-report", PeriodOptions(**options)) as (spark, decisions):
         from retry.analytics.findings import findings
 
-        kinds = count_by_kind(decisions)
-        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, causes(decisions)))
+        cells = cells_of(decisions)
+        kinds = count_by_kind(cells)
+        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, causes(cells)))
         if options["data"] is None:
             retentions = _retentions_on_kafka(decisions) | retentions
         answers = findings(spark, decisions, retentions) | {"worth": worth(kinds, advice), "saving": saving(advice)}
