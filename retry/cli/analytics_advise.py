@@ -111,11 +111,14 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _sentence(row: dict[str, Any]) -> str:
+    from retry.analytics.advice.delays import merged
+
     if row["verdict"] == "unknown":
         return f"too few; {row['missing']:,} more whose end is known are needed"
     is_fewer = row["verdict"] == "fewer"
     parts = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else f"keep {row['attempts']} attempts"]
-    parts += [f"attempt {attempt} after {duration_text(delay_ms)}" for attempt, delay_ms in row["delays_ms"].items()]
+    for first, last, delay_ms in merged(row["delays_ms"]):
+        parts.append(f"attempt{f' {first}' if first == last else f's {first} to {last}'} after {duration_text(delay_ms)}")
     if is_fewer:
         parts.append(f"saves {row['saved']:,.0f} retries")
         kept = f"keeps at least {row['kept_low']:.1%} of the recoveries"
