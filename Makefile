@@ -77,8 +77,11 @@ bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics
 	$(BIN)/python -m tests.bench.scale
 
 EVENTS ?= 10000000
-bench-analytics: setup  ## analytics over EVENTS=10000000 generated events: time and memory
+bench-analytics: setup  ## analytics over EVENTS=10000000 generated events, and a report on 100,000 letters: time and memory
 	$(BIN)/python -m tests.bench.analytics --events $(EVENTS)
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	  $(BIN)/python -m tests.bench.analytics --events 260000 --keep "$$dir" && \
+	  $(BIN)/python -m tests.bench.analytics --events 260000 --keep "$$dir" --quick
 
 PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal

@@ -25,7 +25,8 @@ _DECISION = ("id", "attempt", "source")
 
 
 def attempts(
-    letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int
+    letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
+    groups: DataFrame | None = None,
 ) -> DataFrame:
     """Every decision to retry, and what became of it.
 
@@ -33,10 +34,18 @@ def attempts(
       letters, sent, positions: `LETTER`, `SENT` and `POSITION`, complete: what is missing of a lineage counts as not done.
       settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
+      groups: `group` of all that were ever sampled, where positions are those of a period alone.
     """
-    retried = with_next_failure(distinct_decisions(letters))
-    located = with_passed_ms(on_target(retried, sent), positions)
-    return fates(with_assumed(located, positions), settle_ms=settle_ms, until_ms=until_ms)
+    return of_distinct(distinct_decisions(letters), sent, positions, settle_ms=settle_ms, until_ms=until_ms, groups=groups)
+
+
+def of_distinct(
+    decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int, until_ms: int,
+    groups: DataFrame | None = None,
+) -> DataFrame:
+    """As `attempts`, of what `distinct_decisions` gave: whoever has kept that reads the letters once."""
+    located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
+    return fates(with_assumed(located, positions if groups is None else groups), settle_ms=settle_ms, until_ms=until_ms)
 
 
 def distinct_decisions(letters: DataFrame) -> DataFrame:
@@ -88,25 +97,27 @@ def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
         F.col("offset").alias("_committed"),
         F.col("at_ms").alias("_at_ms"),
     )
-    retries = located.withColumns({
+    retries = located.select(
+        *group_partition,
         # A group has passed a retry when it has committed the offset after it.
-        "_committed": F.col("sent_offset") + 1,
-        "_at_ms": F.lit(None).cast("long"),
-        "_retry": F.lit(True),
-    })
+        (F.col("sent_offset") + 1).alias("_committed"),
+        F.lit(None).cast("long").alias("_at_ms"),
+        # In one column: samples, of which there are many, are sorted with it and have nothing there.
+        F.struct("*").alias("_retry"),
+    )
     # No join: of samples there are as many as of retries. In one pass from the greatest offset down, the earliest time so far
     # is that of the first sample past where one stands.
     from_above = Window.partitionBy(*group_partition).orderBy(F.desc("_committed")).rangeBetween(Window.unboundedPreceding, 0)
-    located_retries = retries.where("sent_offset is not null and group is not null")
+    located_retries = retries.where("_committed is not null and group is not null")
     together = located_retries.unionByName(sampled, allowMissingColumns=True)
-    sampled_retries = together.withColumn("passed_ms", F.min("_at_ms").over(from_above)).where("_retry")
-    rest = retries.where("sent_offset is null or group is null").withColumn("passed_ms", F.lit(None).cast("long"))
-    return sampled_retries.unionByName(rest).drop("_committed", "_at_ms", "_retry")
+    sampled_retries = together.withColumn("passed_ms", F.min("_at_ms").over(from_above)).where("_retry is not null")
+    rest = retries.where("_committed is null or group is null").withColumn("passed_ms", F.lit(None).cast("long"))
+    return sampled_retries.unionByName(rest, allowMissingColumns=True).select("_retry.*", "passed_ms")
 
 
-def with_assumed(located: DataFrame, positions: DataFrame) -> DataFrame:
-    """With `assumed`: whether no sample says what the group has committed."""
-    groups = positions.select("group", F.lit(False).alias("assumed")).distinct()
+def with_assumed(located: DataFrame, sampled: DataFrame) -> DataFrame:
+    """With `assumed`: whether no sample says what the group has committed; `sampled` has a `group` for each that there is."""
+    groups = sampled.select("group", F.lit(False).alias("assumed")).distinct()
     # There are a few hundred groups at most.
     return located.join(F.broadcast(groups), on="group", how="left").fillna(True, ["assumed"])
 
@@ -127,7 +138,12 @@ def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
 
 def parked(letters: DataFrame) -> DataFrame:
     """Which letters were parked, and why, in the columns of `PARKED`."""
-    return distinct_decisions(letters).where("decision = 'park'").withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
+    return parked_of(distinct_decisions(letters))
+
+
+def parked_of(decisions: DataFrame) -> DataFrame:
+    """As `parked`, of what `distinct_decisions` gave."""
+    return decisions.where("decision = 'park'").withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 
 
 def _first(*cases: tuple[str, Column]) -> Column:

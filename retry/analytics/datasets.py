@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -16,6 +16,7 @@ from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positions", "aside", "horizon"
+_CLOCKS_MS = 86_400_000
 _SCHEMAS = {LETTERS: LETTER, RETRIES: SENT, POSITIONS: POSITION, PUT_ASIDE: ASIDE}
 
 
@@ -24,6 +25,7 @@ class Datasets(NamedTuple):
 
     Attributes:
       letters, sent, positions, aside: `LETTER`, `SENT`, `POSITION` and `ASIDE`.
+      groups: `group` and `at_ms` of every sample of a committed offset, before the period as well.
       until_ms: end of observation: every letter taken in before is there.
     """
 
@@ -31,25 +33,51 @@ class Datasets(NamedTuple):
     sent: DataFrame
     positions: DataFrame
     aside: DataFrame
+    groups: DataFrame
     until_ms: int
 
 
-def from_parquet(spark: SparkSession, data: str) -> Datasets:
+def from_parquet(spark: SparkSession, data: str, *, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
     """What `retry analytics ingest` wrote to a folder.
+
+    Args:
+      since_ms, until_ms: read days alone on which anything of letters may have happened that failed first since then, and that
+        was recorded until then.
 
     Raises:
       RetryError: nothing was ingested there yet.
     """
-    letters, sent, positions, aside = (read_set(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS, PUT_ASIDE))
-    return Datasets(letters, sent, positions, aside, _until_ms(spark, data, letters))
+    last_ms = _until_ms(spark, data)
+    last_ms = last_ms if until_ms is None else min(last_ms, until_ms)
+    # Whose clock is behind has failures that are later than what came of them.
+    days = [decode.day(F.lit(ms)) for ms in (max(0, since_ms - _CLOCKS_MS), last_ms + _CLOCKS_MS)]
+    within, before = F.col("day").between(*days), F.col("day") <= days[1]
+    letters, sent, positions = (read_set(spark, data, name, within) for name in (LETTERS, RETRIES, POSITIONS))
+    sets = Datasets(
+        letters, sent, positions, read_set(spark, data, PUT_ASIDE),
+        # What a group had committed before the period is as good a sign that it is watched.
+        read_set(spark, data, POSITIONS, before).select("group", "at_ms"), last_ms,
+    )  # fmt: skip
+    return sets if until_ms is None else recorded_until(sets, last_ms)
 
 
-def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
-    """One set in its columns; empty where none was written."""
+def recorded_until(sets: Datasets, until_ms: int) -> Datasets:
+    """What was known at a time: nothing that was recorded later."""
+    sent_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
+    return Datasets(
+        sets.letters.where(F.col("taken_ms") < until_ms), sets.sent.where(sent_ms < until_ms),
+        sets.positions.where(F.col("at_ms") < until_ms), sets.aside,
+        sets.groups.where(F.col("at_ms") < until_ms), min(sets.until_ms, until_ms),
+    )  # fmt: skip
+
+
+def read_set(spark: SparkSession, data: str, name: str, within: Column | None = None) -> DataFrame:
+    """One set in its columns, of rows `within` some days; empty where none was written."""
     schema = _SCHEMAS[name]
     of_team = _columns_of_team(schema)
     written = _written(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
-    return (folder_names.read_back(written) if of_team else written).select(*schema.names)
+    chosen = written if within is None else written.where(within)
+    return (folder_names.read_back(chosen) if of_team else chosen).select(*schema.names)
 
 
 def _columns_of_team(schema: StructType) -> list[StructField]:
@@ -75,7 +103,8 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
     topics = list(retry_topics) or targets_of_letters
     sent = decode.sent(records(*topics)).persist() if topics else spark.createDataFrame([], SENT)
-    return Datasets(letters, sent, positions, decode.aside(records(topic, *topics), topic), until_ms)
+    aside, groups = decode.aside(records(topic, *topics), topic), positions.select("group", "at_ms")
+    return Datasets(letters, sent, positions, aside, groups, until_ms)
 
 
 def targets(letters: DataFrame) -> list[str]:
@@ -95,11 +124,11 @@ def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
         return spark.createDataFrame([], schema)
 
 
-def _until_ms(spark: SparkSession, data: str, letters: DataFrame) -> int:
+def _until_ms(spark: SparkSession, data: str) -> int:
     horizon = _written(spark, f"{data}/{HORIZON}", UNTIL).agg(F.max("until_ms")).collect()[0][0]
     if horizon is None:
         # No pass has ended yet: nothing was observed after the newest letter.
-        horizon = letters.agg(F.max("taken_ms")).collect()[0][0]
+        horizon = read_set(spark, data, LETTERS).agg(F.max("taken_ms")).collect()[0][0]
     if horizon is None:
         raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")
     return int(horizon)

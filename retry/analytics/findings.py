@@ -21,6 +21,10 @@ _FINGERPRINT_STEPS = 60
 _MINUTE_MS = 60_000
 # For a few thousand letters most of the time is planning, and each question is planned by one thread.
 _QUESTIONS_AT_ONCE = 4
+_FATES = ("letters", "recovered", "parked", "expired", "unknown", "waiting")
+_ENDS = (*_FATES, "retries", "recovery", "recovery_low", "recovery_high")
+_WASTE = ("retries", "wasted", "bytes", "wasted_bytes")
+_TIMES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 Rows = list[dict[str, Any]]
 
 
@@ -32,12 +36,12 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
     """
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
     settled_ms = decisions.settled_ms
-    teams = [row["team"] for row in _rows(histories.groupBy("team").count().orderBy(F.desc("count"), "team"), _CURVES_MAX)]
+    letters = _letter_sums(histories)
+    teams = [row["team"] for row in letters["team"][:_CURVES_MAX]]
     minutes = storms.per_minute(attempts).persist()
     top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).persist()
-    by_policy, by_kind = ("team", "policy"), ("team", "exception")
+    by_policy = ("team", "policy")
     questions: dict[str, Callable[[], Any]] = {
-        "totals": lambda: _totals(histories),
         # Counted as recovered, though no sample says what their consumer groups have committed.
         "assumed": lambda: attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
         "not_counted": lambda: _rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
@@ -47,9 +51,6 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
         "incidence_by_time": lambda: _in_order(
             curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams), "team"), teams
         ),
-        "time_to_recovery": lambda: _largest(policies.time_to_recovery(histories, *by_policy), "recovered", *by_policy),
-        "waste": lambda: _largest(policies.waste(histories, *by_kind), "wasted", F.desc("retries"), *by_kind),
-        "comparison": lambda: _largest(policies.compared(histories, *by_policy), "letters", *by_policy),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "fingerprints": lambda: _rows(top),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
@@ -62,17 +63,39 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
         answers = {name: pool.submit(question) for name, question in questions.items()}
         return {
             "period": {"since_ms": decisions.since_ms, "until_ms": decisions.until_ms},
+            **_of_letters(letters),
             **{name: answer.result() for name, answer in answers.items()},
             "retention_known": bool(retentions),
         }
 
 
-def _totals(histories: DataFrame) -> dict[str, Any]:
-    totals: dict[str, Any] = {}
-    for frame in (policies.compared(histories), policies.waste(histories)):
-        totals |= frame.collect()[0].asDict()
-    times = _rows(policies.time_to_recovery(histories.withColumn("all", F.lit(True)), "all"))
-    return totals | {name: times[0][name] if times else None for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
+def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
+    """By what they are about, `policies.sums`, the most letters first."""
+    found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
+    for row in policies.largest_sums(histories, _ROWS_MAX).collect():
+        found[row["of"]].append(row.asDict())
+    return {of: _by(rows, "letters") for of, rows in found.items()}
+
+
+def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
+    """The answers that are sums of letters: each has some columns of them, and is in an order of its own."""
+    (totals,) = sums["all"]
+    recovered = [row for row in _by(sums["policy"], "recovered") if row["recovered"]]
+    return {
+        "totals": {name: totals[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)},
+        "time_to_recovery": _cut(recovered, "team", "policy", "recovered", *_TIMES),
+        "waste": _cut(_by(sums["exception"], "wasted", "retries"), "team", "exception", *_WASTE),
+        "comparison": _cut(sums["policy"], "team", "policy", *_ENDS),
+    }
+
+
+def _by(rows: Rows, *columns: str) -> Rows:
+    names = ("team", "policy", "exception")
+    return sorted(rows, key=lambda row: ([-row[each] for each in columns], [row[each] or "" for each in names]))
+
+
+def _cut(rows: Rows, *columns: str) -> Rows:
+    return [{name: row[name] for name in columns} for row in rows[:_ROWS_MAX]]
 
 
 def _of_teams(frame: DataFrame, teams: list[str]) -> Rows:

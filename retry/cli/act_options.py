@@ -36,7 +36,7 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--to", metavar="TOPIC", help="redirect: the topic; the policy of each letter must allow it."),
         click.option("--value-file", type=_FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
         click.option(
-            "--set-header", "--header", "set_headers", multiple=True, metavar="NAME=VALUE", help="edit, patch: set a header.",
+            "--header", "--set-header", "set_headers", multiple=True, metavar="NAME=VALUE", help="edit, patch: set a header.",
         ),
         click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
         click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),

@@ -92,9 +92,9 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
 
 @contextmanager
 def open_datasets(
-    name: str, data: str | None, retry_topic: tuple[str, ...], memory: str
+    name: str, data: str | None, retry_topic: tuple[str, ...], memory: str, since_ms: int = 0, until_ms: int | None = None
 ) -> Iterator[tuple[SparkSession, Datasets]]:
-    """A Spark session, and what the options of `dataset_options` name.
+    """A Spark session, and what the options of `dataset_options` name; of a period where the sets are parted by days.
 
     Raises:
       RetryError: they cannot be read, now or when they are asked.
@@ -107,11 +107,12 @@ def open_datasets(
         outcomes = names(settings.app_id).outcomes
         with failing_as(f"{data or outcomes} cannot be read"):
             if data is not None:
-                yield session, datasets.from_parquet(session, absolute(data))
+                yield session, datasets.from_parquet(session, absolute(data), since_ms=since_ms, until_ms=until_ms)
             else:
                 demand_right_to_outcomes(settings)
                 options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
-                yield session, datasets.from_kafka(session, options, outcomes, retry_topic)
+                sets = datasets.from_kafka(session, options, outcomes, retry_topic)
+                yield session, sets if until_ms is None else datasets.recorded_until(sets, until_ms)
 
 
 def demand_right_to_outcomes(settings: Settings) -> None:

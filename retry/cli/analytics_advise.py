@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from backoff import duration_text
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, decisions_of, period, starts, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period, starts, write
 from retry.cli.output import say, say_json
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
@@ -47,7 +47,8 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
 
     text = _read(now)
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
-        kinds, is_cause = count_by_kind(decisions), causes(decisions)
+        cells = cells_of(decisions)
+        kinds, is_cause = count_by_kind(cells), causes(cells)
         advice = advice_by_kind(kinds, planned(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
         changed, rules = amended(text, now, advised(advice, is_cause))
     result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": rules}
@@ -76,7 +77,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
     with decisions_of("retry-what-if", PeriodOptions(**options)) as (_, decisions):
-        result = compared(*registries, starts(decisions), count_by_kind(decisions))
+        result = compared(*registries, starts(decisions), count_by_kind(cells_of(decisions)))
     table = lines(result)
     _say(result, table, as_json)
     if new is not None:
@@ -110,11 +111,14 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _sentence(row: dict[str, Any]) -> str:
+    from retry.analytics.advice.delays import merged
+
     if row["verdict"] == "unknown":
         return f"too few; {row['missing']:,} more whose end is known are needed"
     is_fewer = row["verdict"] == "fewer"
     parts = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else f"keep {row['attempts']} attempts"]
-    parts += [f"attempt {attempt} after {duration_text(delay_ms)}" for attempt, delay_ms in row["delays_ms"].items()]
+    for first, last, delay_ms in merged(row["delays_ms"]):
+        parts.append(f"attempt{f' {first}' if first == last else f's {first} to {last}'} after {duration_text(delay_ms)}")
     if is_fewer:
         parts.append(f"saves {row['saved']:,.0f} retries")
         kept = f"keeps at least {row['kept_low']:.1%} of the recoveries"

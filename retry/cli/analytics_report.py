@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, decisions_of, period, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period, write
 from retry.cli.output import say, say_json
 from retry.errors import RetryError
 
@@ -37,18 +37,23 @@ _PAGE = Path("retry-report.html")
     multiple=True,
     help="How long a topic keeps its records. By default Kafka is asked, unless --data is given.",
 )
+@click.option(
+    "--cost-per-retry", type=click.FloatRange(0), help="What a retry costs, in any currency: the page says what actions save."
+)
 @JSON
 def report(
-    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], as_json: bool, **options: Any
+    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], cost_per_retry: float | None, as_json: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Write one HTML page: what became of all retries, and which of them are worth making.
 
     With --text or --json the numbers are printed instead.
     """
+    from retry.analytics.advice.actions import actions
     from retry.analytics.advice.plan import planned
+    from retry.analytics.advice.policy_rewrite import advised
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
     from retry.policies.policy_file import load
-
 
     if as_text and as_json:
         raise click.UsageError("give --text or --json, not both")
@@ -57,11 +62,20 @@ def report(
     with decisions_of("retry-report", PeriodOptions(**options)) as (spark, decisions):
         from retry.analytics.findings import findings
 
-        kinds = count_by_kind(decisions)
-        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, causes(decisions)))
+        cells = cells_of(decisions)
+        kinds, is_cause = count_by_kind(cells), causes(cells)
+        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, is_cause))
         if options["data"] is None:
             retentions = _retentions_on_kafka(decisions) | retentions
-        answers = findings(spark, decisions, retentions) | {"worth": worth(kinds, advice), "saving": saving(advice)}
+        answers = findings(spark, decisions, retentions)
+    totals = answers["totals"]
+    bytes_per_retry = totals["bytes"] / totals["retries"] if totals["retries"] else 0.0
+    answers |= {
+        "about": _about(PeriodOptions(**options)),
+        "actions": actions(advised(advice, is_cause), bytes_per_retry=bytes_per_retry, cost_per_retry=cost_per_retry),
+        "worth": worth(kinds, advice),
+        "saving": saving(advice),
+    }
     if as_json:
         say_json(json.dumps(answers))
     if as_text:
@@ -75,6 +89,18 @@ def report(
         file = file or _PAGE
         write(file, page(answers))
         say(str(file.absolute()), err=as_json)
+
+
+def _about(options: PeriodOptions) -> dict[str, Any]:
+    """What a report was made of, and by what."""
+    from importlib.metadata import version
+
+    from retry import settings as environment
+    from retry.kafka.topics import names
+
+    app_id = environment.from_environment().app_id
+    source = names(app_id).outcomes if options.data is None else options.data
+    return {"app": app_id, "source": source, "settle_ms": options.settle_ms, "version": version("dead-letter-retry")}
 
 
 def _parse_retentions(options: Sequence[str]) -> dict[str, int]:

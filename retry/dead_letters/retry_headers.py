@@ -14,6 +14,8 @@ PARKED_REASON = "retry-parked-reason"
 PARKED_FAULT = "retry-parked-fault"
 # Of a letter that an operator acted on: which action it was, and what it was before that was discarded or edited.
 ACTION, ACTION_BEFORE = "retry-action", "retry-action-before"
+# The latter, of a former version that is only kept.
+SUPERSEDED = b"superseded"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"

@@ -36,7 +36,7 @@ from retry.intake.build_entry import BuiltEntry
 from retry.record import Headers
 
 UNDO_MS = 600_000
-DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", "superseded", "by_operator"
+DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by_operator"
 _DIGEST_BYTES = 16
 
 

@@ -102,13 +102,15 @@ class ShardBatch(NamedTuple):
       batch: what it is about.
       left: rows that it leaves where they are.
       forget: how the table lets go of the batch's rows.
+      replacements: what was committed in the place of some of them.
     """
 
     table: Table
     changelog: ChangelogPartition
     batch: TransactionBatch
     left: list[DueRow]
-    forget: Callable[[list[bytes], list[DueRow]], None]
+    forget: Callable[[Sequence[bytes], Sequence[DueRow]], None]
+    replacements: Sequence[DueRow] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
@@ -230,14 +232,15 @@ def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list
 
 
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
-    """Steps 2 to 5: one transaction."""
+    """Steps 2 to 5: one transaction; what was committed."""
     writer, gate, now_ms = context
+    shards = [shard._replace(replacements=shard.batch.replacements(now_ms)) for shard in shards]
     published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
         rows: list[ChangelogRow] = [(key, None) for key in shard.batch.superseded]
-        rows += shard.batch.replacements(now_ms)
+        rows += shard.replacements
         rows += [(key, None) for key, _ in shard.batch.rows]
         writer.write(*shard.changelog, [{"key": key, "value": value} for key, value in rows])
     if gate.doubts(now_ms):
@@ -276,7 +279,7 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
     batch, gate, now_ms = shard.batch, context.gate, context.now_ms
     # Before those that count, which leave no others of their names behind then.
     shard.table.drop(batch.superseded)
-    shard.forget([key for key, _ in batch.rows], batch.replacements(now_ms))
+    shard.forget([key for key, _ in batch.rows], shard.replacements)
     unsent = batch.unsent(now_ms)
     sent = [n for n in range(len(batch.rows)) if n not in unsent]
     gate.delivered({batch.entries[n].destination for n in sent})

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from retry.dead_letters.failure import Failure
 from retry.errors import TransactionAborted
 from retry.intake import attempts
+from retry.intake.overlapping_transactions import BatchTransaction
 from retry.kafka.interface import KafkaException, Message
 from retry.policies.route import Route
 from retry.telemetry import fingerprint, outcomes
@@ -98,6 +99,20 @@ class PreparedBatch(NamedTuple):
 
     batch: LetterBatch
     result: BatchResult
+
+
+class WrittenBatch(NamedTuple):
+    """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet.
+
+    Attributes:
+      sent: the offsets, of those partitions in which they have moved.
+      begun_s: when, by the monotonic clock.
+    """
+
+    result: BatchResult
+    sent: list[Any]
+    transaction: BatchTransaction
+    begun_s: float
 
 
 def shared_fields(

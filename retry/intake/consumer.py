@@ -1,8 +1,8 @@
-"""The letters' side of a worker: a member of the intake group, and the producer that takes its batches in.
+"""The letters' side of a worker: a member of the intake group, and the transactions that take its batches in.
 
-Two threads meet here. One reads batches ahead; the other takes them in. A batch that cannot be committed makes every
-later one wrong, since they follow a gap: so the epoch is raised, batches of an older epoch are dropped, and reading
-goes on from the committed offsets.
+Four threads meet here. One reads batches ahead; the others prepare, write and commit them. A batch that cannot be committed
+makes every later one wrong, since they follow a gap: so the epoch is raised, batches of an older epoch are dropped or undone,
+and when nothing is under way any more reading goes on from the committed offsets.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from itertools import compress
+from functools import partial
 from typing import Any
 
 from retry import clock
-from retry.errors import RetryError, TransactionAborted, TransactionFailed
-from retry.intake.batch import LetterBatch, PreparedBatch
+from retry.errors import RetryError, TransactionAborted
+from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.intake import Intake
+from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.partition_cursor import Arrival, PartitionCursor
 from retry.kafka.interface import KafkaException, Log, Partition, TransactionalProducer
 from retry.telemetry.health import HealthProbe
@@ -32,7 +33,7 @@ _CHECK_EVERY_S = 4.0
 
 
 class LetterConsumer:
-    """Reads batches (`read`), then takes them in (`prepare`, `commit`); each from one thread at a time.
+    """Reads batches (`read`), then takes them in (`prepare`, `write`, `commit`); each from one thread at a time.
 
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
@@ -51,7 +52,7 @@ class LetterConsumer:
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._log, self._name, self._subscription = log, writer, subscription
+        self._log, self._subscription = log, subscription
         self._intake = self._former = intake
         self._records_max, self._bytes_max = records_max, bytes_max
         self._records = min(records_max, 1_000)
@@ -65,8 +66,7 @@ class LetterConsumer:
         self._failing = ""
         self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
-        self._committing = threading.Lock()
-        self._writer = self._opened()
+        self._transactions = OverlappingTransactions(writer, self._opened, lambda: self._epoch, self._start_over)
         self._member = log.member(group, subscription, gained=self._gained, leaving=self._drain)
 
     def use(self, intake: Intake, subscription: list[str]) -> None:
@@ -185,42 +185,47 @@ class LetterConsumer:
         gone = any(former.reads(topic) and not intake.reads(topic) for topic in batch.topics)
         return former if gone else intake
 
-    def commit(self, decided: PreparedBatch) -> bool:
-        """Write it; False if it was dropped or undone, to be read again."""
+    def write(self, prepared: PreparedBatch | None) -> WrittenBatch | None:
+        """Write it, while the batch before is committed; None if it was dropped or undone, to be read again."""
+        if prepared is None:
+            return None
+        batch, begun_s, transaction = prepared.batch, clock.monotonic_s(), None
+        # Only what has moved since the batch before, which may not be committed yet.
+        moved = [p for p in batch.positions if self._cursors[p.topic, p.partition].sent != (p.offset, p.metadata)]
         try:
-            with self._committing:
-                return decided.batch.epoch == self._epoch and self._commit(decided)
+            transaction = self._transactions.write(batch.epoch, partial(self._write, prepared, moved))
+        finally:
+            if transaction is None:
+                self._done()
+        return WrittenBatch(prepared.result, moved, transaction, begun_s) if transaction else None
+
+    def _write(self, prepared: PreparedBatch, positions: list[Any], producer: TransactionalProducer) -> None:
+        member = self._member.metadata()
+        # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
+        # broker refuses it.
+        owned = self._member.owned
+        if not all((p.topic, p.partition) in owned for p in positions):
+            raise TransactionAborted("partitions were given up")
+        prepared.batch.confirm()
+        self._intake.write(prepared.result, positions, member, producer)
+        for p in positions:
+            self._cursors[p.topic, p.partition].sent = p.offset, p.metadata
+
+    def commit(self, written: WrittenBatch) -> bool:
+        """Commit what was written; False if it was undone, to be read again."""
+        try:
+            if not self._transactions.commit(written.transaction, partial(self._commit, written)):
+                return False
+            self._commits, self._failing = self._commits + 1, ""
+            self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - written.begun_s), _LINGER_S_MAX)
+            return True
         finally:
             self._done()
 
-    def _commit(self, decided: PreparedBatch) -> bool:
-        begun_s = clock.monotonic_s()
-        # Only what has moved since.
-        cursors = [self._cursors[p.topic, p.partition] for p in decided.batch.positions]
-        moved = [c.committed != (p.offset, p.metadata) for c, p in zip(cursors, decided.batch.positions, strict=True)]
-        positions = list(compress(decided.batch.positions, moved))
-        try:
-            member = self._member.metadata()
-            # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
-            # broker refuses it.
-            owned = self._member.owned
-            if not all((p.topic, p.partition) in owned for p in positions):
-                raise TransactionAborted("partitions were given up")
-            decided.batch.confirm()
-            self._intake.commit(decided.result, positions, member, self._writer)
-        except TransactionAborted as error:
-            self._start_over(str(error))
-            return False
-        except TransactionFailed as error:
-            self._start_over(f"{type(error).__name__}: {error}")
-            self._writer.close()
-            self._writer = self._opened()
-            return False
-        for p in positions:
+    def _commit(self, written: WrittenBatch, producer: TransactionalProducer) -> None:
+        producer.commit()
+        for p in written.sent:
             self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
-        self._commits, self._failing = self._commits + 1, ""
-        self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - begun_s), _LINGER_S_MAX)
-        return True
 
     def _done(self) -> None:
         self._tries += 1
@@ -235,20 +240,23 @@ class LetterConsumer:
 
     def _rewound(self) -> bool:
         epoch = self._epoch
+        if not self._transactions.are_over(_AGAIN_S):
+            return False
         try:
             starts = self._member.rewind()
         except (KafkaException, TimeoutError) as error:
             logger.warning("cannot learn the committed offsets yet: %s", error)
             return False
         for partition in {*self._cursors, *starts}:
-            self._cursors[partition].read_to = starts.get(partition, 0)
+            cursor = self._cursors[partition]
+            cursor.read_to, cursor.sent = starts.get(partition, 0), cursor.committed
         self._read_epoch = epoch
         return True
 
-    def _opened(self) -> TransactionalProducer:
+    def _opened(self, name: str) -> TransactionalProducer:
         """A producer that has fenced its own past, however long the brokers take to answer."""
         while True:
-            writer = self._log.writer(self._name)
+            writer = self._log.writer(name)
             try:
                 writer.open()
                 return writer
@@ -272,11 +280,11 @@ class LetterConsumer:
         logger.info("intake gives up %d partitions", len(leaving))
 
     def close(self) -> None:
-        """Finish the batch that is being committed, drop those that were read ahead, leave the group."""
+        """Finish the batch that is being committed, undo and drop those behind it, leave the group."""
         self._closing.set()
-        with self._committing:
-            self._epoch += 1
+        self._epoch += 1
+        self._transactions.end()
         with self._changed:
             self._under_way = 0
         self._member.close()
-        self._writer.close()
+        self._transactions.close()

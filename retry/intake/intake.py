@@ -1,4 +1,4 @@
-"""Intake: a batch of letters in; trace, decide, put, commit.
+"""Intake: a batch of letters in; trace, decide, put.
 
 The effects of one batch, in their order, and what a crash after each costs:
 
@@ -6,7 +6,7 @@ The effects of one batch, in their order, and what a crash after each costs:
 2. write the entries to the changelog, and few records
    of all outcomes and of all lineages                    nothing: the transaction is undone, the letters are read again
 3. make the letters' offsets part of it                   the same
-4. commit                                                 nothing: the letters are taken in, once
+4. commit, see `retry.intake.overlapping_transactions`    nothing: the letters are taken in, once
 
 A letter that must not be retried becomes an entry too, due at once, with the parking topic as its destination: what
 leaves the service leaves it by one way. Nothing here reads a clock or draws a number.
@@ -42,7 +42,6 @@ class IntakeWriter(Protocol):
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def read_to(self, positions: list[Any], member: object) -> None: ...
-    def commit(self) -> None: ...
 
 
 class Intake:
@@ -156,15 +155,15 @@ class Intake:
         ]
         return zip(cases, map(self._packer.pack, cases), strict=True)
 
-    def commit(self, result: BatchResult, positions: list[Any], member: object, writer: IntakeWriter) -> None:
-        """Write it; the steps are those of the module's docstring.
+    def write(self, result: BatchResult, positions: list[Any], member: object, writer: IntakeWriter) -> None:
+        """Write it in a transaction that stays open: steps 1 to 3 of the module's docstring.
 
         Args:
           positions: where reading goes on after these letters.
           member: proof that the reader is still in its group.
 
         Raises:
-          TransactionFailed: nothing was taken in; the letters must be read again.
+          TransactionFailed: nothing will be taken in; the letters must be read again.
         """
         writer.begin()
         for shard, entries_of_shard in result.entries.items():
@@ -177,7 +176,6 @@ class Intake:
             writer.write(topic, draw % self._partitions[topic], rows)
             rows.clear()
         writer.read_to(positions, member)
-        writer.commit()
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

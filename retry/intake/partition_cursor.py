@@ -23,13 +23,15 @@ class PartitionCursor:
     Attributes:
       read_to: where reading goes on.
       committed: where this worker has committed that it goes on, and the id of the topic then; None where it has not.
+      sent: the same with what is about to be committed.
     """
 
-    __slots__ = ("committed", "read_to", "went_back_to")
+    __slots__ = ("committed", "read_to", "sent", "went_back_to")
 
     def __init__(self) -> None:
         self.read_to = 0
         self.committed: tuple[int, str] | None = None
+        self.sent: tuple[int, str] | None = None
         self.went_back_to: int | None = None
 
     def arrives(self, first_offset: int, topic_id: str | None) -> Arrival:
@@ -47,5 +49,5 @@ class PartitionCursor:
         if first_offset != self.went_back_to:
             self.went_back_to = first_offset
             return Arrival.WENT_BACK
-        self.committed = None
+        self.committed = self.sent = None
         return Arrival.LOST_ITS_END

@@ -68,15 +68,17 @@ class SweepProducers:
         """
         with self._opening:
             failed = None
-            for producer in () if any(producer.is_open for producer in self._all) else self._all:
+            for producer in () if self.is_any_open() else self._all:
                 if self._take(producer):
                     try:
-                        producer.open()
+                        # A sweep may have opened it meanwhile.
+                        if not producer.is_open:
+                            producer.open()
                     except TransactionFailed as error:
                         failed = error
                     finally:
                         producer.is_taken = False
-            if failed is not None and self.trouble():
+            if failed is not None and not self.is_any_open():
                 raise failed
 
     @contextmanager
@@ -97,13 +99,13 @@ class SweepProducers:
             was_taken, producer.is_taken = producer.is_taken, True
             return not was_taken
 
+    def is_any_open(self, but: object = None) -> bool:
+        """Whether something can be sent just now, without one of them."""
+        return any(producer.is_open for producer in self._all if producer is not but)
+
     def trouble(self) -> str:
         """Why nothing can be sent just now; empty where one of them is open."""
-        return "" if any(producer.is_open for producer in self._all) else "no transactional producer could be opened yet"
-
-    def another_is_open(self, than: object) -> bool:
-        """Whether work can go on without one of them."""
-        return any(producer.is_open for producer in self._all if producer is not than)
+        return "" if self.is_any_open() else "no transactional producer could be opened yet"
 
     def close(self) -> None:
         """Let go of all."""
@@ -124,9 +126,7 @@ class _Producer:
         self._touched: set[int] = set()
 
     def open(self, within_s: float | None = None) -> None:
-        """See `TransactionalProducer.open`; does nothing where it is open."""
-        if self.is_open:
-            return
+        """See `TransactionalProducer.open`."""
         try:
             self._client.open() if within_s is None else self._client.open(within_s)
         except CommitInDoubt:
@@ -139,14 +139,16 @@ class _Producer:
 
     def is_ready(self) -> bool:
         """Whether it is open, or could be opened just now."""
-        if not self.is_open and clock.monotonic_s() >= self._ask_at_s:
-            try:
-                self.open(_ASK_S)
-                log.info("%s: goes on", self._name)
-            except TransactionFailed as error:
-                log.debug("%s: not free yet: %s", self._name, error)
-                self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
-        return self.is_open
+        if self.is_open or clock.monotonic_s() < self._ask_at_s:
+            return self.is_open
+        try:
+            self.open(_ASK_S)
+        except TransactionFailed as error:
+            log.debug("%s: not free yet: %s", self._name, error)
+            self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
+            return False
+        log.info("%s: goes on", self._name)
+        return True
 
     def begin(self) -> None:
         """See `TransactionalProducer.begin`."""
@@ -181,7 +183,7 @@ class _Producer:
         """
         if self._do(self._client.arrived, within_s):
             return True
-        if self._client.is_silent() and self._among.another_is_open(self):
+        if self._client.is_silent() and self._among.is_any_open(but=self):
             # What it had begun is ended by whoever opens its id next.
             self._replace()
             log.warning("%s: the brokers cannot end its last transaction yet; the other producer goes on", self._name)

@@ -8,14 +8,15 @@ from retry.delay_queue import control_records
 from retry.delay_queue.lane import Lane
 from retry.delivery.admission import Admission
 from retry.kafka.target_probe import TargetProbe
+from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
 
 WhyBlocked = Callable[[Lane], str | None]
 
 
-def by_policies(registry: Registry, parked: str, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
+def by_policies(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Of retries: a pause, a closed target, or an allow-list."""
-    admission = Admission(registry, {parked}, probe.closed, lambda: 1.0)
+    admission = Admission(registry, {own.parked, own.discarded}, probe.closed, lambda: 1.0)
     return lambda lane: admission.why_not(lane, controls)
 
 

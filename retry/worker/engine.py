@@ -12,7 +12,7 @@ from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
-from retry.intake.batch import LetterBatch, PreparedBatch
+from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.client_config import Sparing
 from retry.kafka.startup_backlog import StartupBacklog
@@ -72,7 +72,7 @@ class Engine:
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
-        self.read_letters, self.close_letters = letters.read, letters.close
+        self.read_letters, self.write_letters, self.close_letters = letters.read, letters.write, letters.close
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
@@ -101,7 +101,7 @@ class Engine:
         return [self._recent.part(), *self._letters.parts(), *self._shards.parts()]
 
     def prepare(self, batch: LetterBatch) -> PreparedBatch | None:
-        """Intake, first half: what is to be written for one batch of letters."""
+        """Intake, first stage: what is to be written for one batch of letters."""
         self._recent.catch_up()
         if self._recent.trouble:
             self._letters.stop(self._recent.trouble)
@@ -111,10 +111,10 @@ class Engine:
             clock.pause(_AGAIN_S)
         return self._letters.prepare(batch, now_ms)
 
-    def commit(self, decided: PreparedBatch | None) -> None:
-        """Intake, second half: into the changelog with it."""
-        if decided and self._letters.commit(decided):
-            result, now_ms = decided.result, clock.wall_ms()
+    def commit(self, written: WrittenBatch | None) -> None:
+        """Intake, last stage: what was written is seen from now on."""
+        if written and self._letters.commit(written):
+            result, now_ms = written.result, clock.wall_ms()
             self.metrics.tell_taken(result.decided, result.families)
             self.metrics.tell_failures(result.failures)
             self.metrics.tell_back(result.back, now_ms)

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Batches that wait in a channel; a full one stops the reading thread, and that is all the back-pressure there is.
 _AHEAD = 1
+# Batches of letters that are written or committed: a transaction each, see `retry.intake.overlapping_transactions`.
+_UNDER_WAY = 2
 _THREADS = 16
 # A batch is worked out in one go of some 50 ms; handing the interpreter around every 5 ms makes intake a tenth slower.
 _SWITCH_S = 0.01
@@ -176,6 +178,36 @@ class _Threads:
         self._folds, self._quiet_until_s = self._folds + 1, 0.0
 
 
+class _Intake:
+    """Takes batches of letters in by three stages: prepare, write, commit; each has one batch at a time, in their order.
+
+    While one batch is committed, the next is written and the one after that prepared. More are not in memory.
+    """
+
+    def __init__(self, app: faust.App, threads: _Threads, engine: Engine) -> None:
+        self._app, self._threads, self._engine = app, threads, engine
+        self._room, self._writing, self._committing = asyncio.Semaphore(_UNDER_WAY), asyncio.Lock(), asyncio.Lock()
+
+    async def take_in(self, batch: Any) -> None:
+        """Prepare a batch, and wait for its turn to be written; from then on it goes on by itself."""
+        prepared = await self._threads.run(self._engine.prepare, batch)
+        await self._room.acquire()
+        await self._writing.acquire()
+        self._app.add_future(self._write_and_commit(prepared))
+
+    async def _write_and_commit(self, prepared: Any) -> None:
+        try:
+            try:
+                written = await self._threads.run(self._engine.write_letters, prepared)
+            finally:
+                self._writing.release()
+            # Locks are fair: whoever asks first has them first.
+            async with self._committing:
+                await self._threads.run(self._engine.commit, written)
+        finally:
+            self._room.release()
+
+
 def assemble(
     engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = ()
 ) -> faust.App:
@@ -191,16 +223,12 @@ def assemble(
     )
     letters, changelog = app.channel(maxsize=_AHEAD), app.channel(maxsize=_AHEAD)
     threads = _Threads(app, engine)
+    taking = _Intake(app, threads, engine)
 
     @app.agent(letters, name="intake")
     async def intake(batches: AsyncIterable[Any]) -> None:
-        committing: asyncio.Future[None] | None = None
         async for batch in batches:
-            result = await threads.run(engine.prepare, batch)
-            # While the brokers commit one batch, the next is worked out; there is one transaction at a time.
-            if committing:
-                await committing
-            committing = app.add_future(threads.run(engine.commit, result))
+            await taking.take_in(batch)
 
     @app.agent(changelog, name="table")
     async def table(portions: AsyncIterable[Any]) -> None:

@@ -32,6 +32,7 @@ STEPS = {
         "intake-after-write": 2,
         "intake-before-read-to": 2,
         "intake-after-read-to": 2,
+        "intake-after-arrived": 2,
     },
     "commit": {
         "intake-before-commit": 2,
@@ -159,6 +160,7 @@ def _arm_transactions(crash: Crash) -> None:
     after(KafkaTransactionalProducer, "write", written)
     before(KafkaTransactionalProducer, "read_to", at("before-read-to", arrived=True))
     after(KafkaTransactionalProducer, "read_to", at("after-read-to"))
+    after(KafkaTransactionalProducer, "arrived", at("after-arrived"))
     before(KafkaTransactionalProducer, "commit", commits)
     after(KafkaTransactionalProducer, "commit", at("after-commit"))
 

@@ -42,7 +42,7 @@ def main() -> None:
     stall = Stall(point, int(passages))
     before(RocksTable, "fold", lambda *_: stall.pass_by("fold"))
     before(RocksTable, "forget", lambda *_: stall.pass_by("sweep"))
-    before(Intake, "commit", lambda *_: stall.pass_by("intake"))
+    before(Intake, "write", lambda *_: stall.pass_by("intake"))
     from retry.cli.worker import worker
 
     worker()

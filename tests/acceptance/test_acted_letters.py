@@ -5,20 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from retry import clock
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action
+from retry.operations.control_requests import ShardNumbers
+from retry.settings import Settings
 from tests.acceptance.test_crash_points import CRASHING
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
-from tests.support.reading import COMMITTED, Record, Tail, read
+from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
 pytestmark = pytest.mark.check
 
@@ -91,7 +97,7 @@ def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
 
 def refused(deployment: Deployment, words: str, *arguments: str, code: int = 3) -> None:
     told = deployment.command(*arguments)
-    assert (told.returncode, words in told.stderr) == (code, True), told.stderr + told.stdout
+    assert (told.returncode, words in told.stderr + told.stdout) == (code, True), told.stderr + told.stdout
 
 
 def test_letters_are_given_other_times(deploy: Deploy) -> None:
@@ -101,12 +107,14 @@ def test_letters_are_given_other_times(deploy: Deploy) -> None:
     assert dues(deployment, "header.tenant:even") == [due + 86_400_000 for due in before]
     now_ms = clock.wall_ms()
     assert acted(deployment, "retry", "state:waiting", "--spread", "10h")["done"] == 12
+    # The first of them was due at once.
+    await_that("it is sent", lambda: worker.metric("retry_entries_waiting") == 11)
     spread = sorted(dues(deployment))
     steps = {later - earlier for earlier, later in pairwise(spread)}
     assert steps == {3_000_000}
-    assert abs(spread[0] - now_ms) < 120_000
+    assert abs(spread[0] - 3_000_000 - now_ms) < 120_000
     at_ms = now_ms + 7_200_000
-    assert acted(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] > 0
+    assert acted(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] == 11
     assert set(dues(deployment)) == {at_ms}
     worker.terminate()
 
@@ -209,9 +217,12 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
 def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 4)
     worker.terminate()
-    asked = deployment.command("act", "retry", "state:waiting", "--yes", "--json", "--wait", "1ms")
-    action = json.loads(asked.stdout)["action"]
-    assert deployment.command("actions", "hold", action, "--reason", "wait for the bank").returncode == 0
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(deployment.command, "act", "retry", "state:waiting", "--yes", "--json", "--wait", "4m")
+        action = json.loads(_actions(deployment, 1, "running")[0])["action"]
+        assert deployment.command("actions", "hold", action, "--reason", "wait for the bank").returncode == 0
+        held = asked.result()
+    assert (held.returncode, json.loads(held.stdout)["held"]) == (4, "wait for the bank"), held.stderr
     worker.start().await_ready()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     assert tail.quiet(2.0) == []
@@ -229,6 +240,20 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     assert told["done"] == 4
     assert [row["result"] for row in results(deployment, other)] == ["cancelled"]
     refused(deployment, "nothing of it is left to be done", "actions", "hold", other)
+    worker.terminate()
+
+
+def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy: Deploy) -> None:
+    deployment, worker = waiting(deploy, 2, shards=1)
+    shards = ShardNumbers(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
+    action = action_records.new_id()
+    # Two slices are named, and none was written.
+    asked = Action("retry", "ann", clock.wall_ms(), [2], 2)
+    shards.ask(action_records.head_key(action), action_records.encode(asked))
+    (held,) = _actions(deployment, 1, "held")
+    assert json.loads(held)["held"]["reason"] == "incomplete"
+    assert json.loads(held)["held"]["by"] == "worker"
+    assert worker.metric("retry_entries_waiting") == 2
     worker.terminate()
 
 
@@ -258,8 +283,17 @@ def test_two_operators_ask_for_the_same_and_a_worker_is_killed_in_the_midst(depl
     worker.terminate()
 
 
-def test_an_action_is_refused_where_its_topics_are_missing(deploy: Deploy) -> None:
+def test_an_action_is_refused_where_a_worker_is_older_or_a_topic_is_missing(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=1)
+    older = Consumer({
+        "bootstrap.servers": deployment.bootstrap_servers, "group.id": deployment.names.table_group, "group.instance.id": "old",
+        "partition.assignment.strategy": "cooperative-sticky", "logger": QUIET,
+    })  # fmt: skip
+    older.subscribe([deployment.names.changelog])
+    await_that("it is a member", lambda: older.poll(0.1) is None and older.assignment() != [])
+    refused(deployment, "1 of 1 workers are of an earlier version", "act", "retry", "state:waiting", "--yes")
+    refused(deployment, "old. Upgrade all workers first", "act", "retry", "state:waiting")
+    older.close()
     deployment.admin.delete_topics([deployment.names.audit])[deployment.names.audit].result(20.0)
     refused(deployment, "retry topics create", "act", "retry", "state:waiting", "--yes", code=1)
     refused(deployment, f"{deployment.names.audit} is missing", "topics", "check", code=1)

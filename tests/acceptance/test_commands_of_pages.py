@@ -25,6 +25,8 @@ ELSEWHERE = {
     "worker --adopt-empty-changelog": "tests/acceptance/test_fault_topics.py",
     "api": "tests/support/timers.py",
     "scheduler": "tests/support/scheduler.py",
+    "act": "tests/acceptance/test_acted_letters.py",
+    **{f"actions {order}": "tests/acceptance/test_acted_letters.py" for order in ("hold", "resume", "cancel", "members")},
     "analytics report": "tests/acceptance/test_analytics.py",
     "analytics advise": "tests/integration/test_advise_commands.py",
     "analytics what-if": "tests/integration/test_advise_commands.py",

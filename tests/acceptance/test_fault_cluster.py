@@ -73,7 +73,8 @@ def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Clust
 def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
     deployment = deployed(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    ids = [[f"{deployment.app_id}-{name}" for name in names] for names in (("intake-a",), ("sweep-a-0", "sweep-a-1"))]
+    pairs = ("intake-a", "intake-a:1"), ("sweep-a-0", "sweep-a-1")
+    ids = [[f"{deployment.app_id}-{name}" for name in names] for names in pairs]
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for either in ids:
             tail.await_more(MORE, MORE_S)

@@ -207,5 +207,5 @@ def coordinators(cluster: Cluster, deployment: Deployment) -> set[int]:
     """The nodes whose end would be another fault besides."""
     names = deployment.names
     groups = {cluster.group_coordinator(group) for group in (names.intake_group, names.table_group)}
-    ids = (f"{deployment.app_id}-{name}" for name in ("intake-a", "sweep-a-0", "sweep-a-1"))
+    ids = (f"{deployment.app_id}-{name}" for name in ("intake-a", "intake-a:1", "sweep-a-0", "sweep-a-1"))
     return groups | {cluster.transaction_coordinator(each) for each in ids}

@@ -1,13 +1,21 @@
 """`python -m tests.bench.analytics`: generated events → Parquet → attempts; how long it takes, and in how much memory.
 
-    python -m tests.bench.analytics [--events N] [--memory 2g] [--keep DIR]
+    python -m tests.bench.analytics [--events N] [--memory 2g] [--keep DIR [--quick]]
 
 | step | what is done |
 | --- | --- |
+| session | Java and Spark are started |
 | generate | letters, retries and positions of three teams over a week, as `retry analytics ingest` lays them down |
 | attempts | every decision to retry and what became of it, counted by team, attempt and fate |
 | letters | what became of each original record |
-| report | every question of `retry analytics report` |
+| read | the folders are listed, and the end of observation is read |
+| frames | what became of every retry and of every letter, kept for the questions |
+| advice | how retries ended, counted as finely as the advice needs it |
+| questions | every answer of `retry analytics report` |
+
+Beside each stand the processor time of the Java process so far, which says more than seconds where others work beside it, and
+the jobs that Spark ran and the plans that it made. `--quick` measures the last four alone, in a session as
+`retry analytics report` starts it, which is what a report on few letters costs.
 
 An event is a letter, a retry that was sent, or a sample of a committed offset. Who recovers at which attempt follows from the
 generator; exit code 1 says that something else was found. Memory is the greatest resident size of the Java process.
@@ -16,6 +24,7 @@ generator; exit code 1 says that something else was found. Memory is the greates
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -31,6 +40,7 @@ from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
 from retry.analytics.findings import findings
 from retry.analytics.folder_names import laid_out
+from retry.analytics.questions import cells
 from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import LETTER, POSITION, SENT
 from retry.analytics.spark_session import session
@@ -42,6 +52,7 @@ _WEEK_MS = 7 * 86_400_000
 _LATE_MS, _AGAIN_MS, _SAMPLE_MS, _PARTITIONS = 25, 100, 10_000, 4
 _DRAWS = float(1 << 63)
 _POSITIONS = len(KINDS) * _PARTITIONS * _WEEK_MS // _SAMPLE_MS
+_UNTIL_MS = START_MS + _WEEK_MS + 2 * SETTLE_MS + max(sum(kind.delays_ms) for kind in KINDS)
 # Letters and retries that an original record of these kinds leaves on average; the rest is printed as it came out.
 _EACH = 9.85
 _Answer = TypeVar("_Answer")
@@ -52,11 +63,11 @@ def main() -> int:
     asked = _arguments()
     print(machine.describe(), flush=True)
     lives = max(1_000, int((asked.events - min(_POSITIONS, asked.events // 4)) / _EACH))
-    with (
-        tempfile.TemporaryDirectory(prefix="retry-analytics-") as folder,
-        session("bench", memory=asked.memory, quick=False) as spark,
-    ):
-        return _measure(spark, asked.keep or folder, lives)
+    with tempfile.TemporaryDirectory(prefix="retry-analytics-") as folder:
+        began_s = time.monotonic()
+        with session("bench", memory=asked.memory, quick=asked.quick) as spark:
+            _said("session", began_s, spark)
+            return (_report if asked.quick else _measure)(spark, asked.keep or folder, lives)
 
 
 def _measure(spark: SparkSession, data: str, lives: int) -> int:
@@ -65,17 +76,25 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
     found = datasets.from_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
-    until_ms = START_MS + _WEEK_MS + 2 * SETTLE_MS + max(sum(kind.delays_ms) for kind in KINDS)
-    made = attempts.attempts(found.letters, found.sent, found.positions, until_ms=until_ms)
+    made = attempts.attempts(found.letters, found.sent, found.positions, until_ms=_UNTIL_MS)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
     by_letter = histories(made, attempts.parked(found.letters))
     ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
-    _timed("report", lambda: findings(spark, decisions(found._replace(until_ms=until_ms), settle_ms=SETTLE_MS)), spark)
+    _report(spark, data, lives)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
     truth = alive.where("recovered").groupBy("team", "last").count().collect()
     wrong = recovered != {(row["team"], row["last"]): row["count"] for row in truth} or sum(r["count"] for r in ended) != lives
     print(f"recovered {sum(recovered.values()):,} of {lives:,}: {'NOT what was generated' if wrong else 'as generated'}")
     return int(wrong)
+
+
+def _report(spark: SparkSession, data: str, lives: int) -> int:
+    """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
+    found = _timed("read", lambda: datasets.from_parquet(spark, data), spark)
+    made = _timed("frames", lambda: decisions(found, settle_ms=SETTLE_MS), spark)
+    _timed("advice", lambda: cells.cells(made.attempts, made.settled_ms).collect(), spark)
+    answers = _timed("questions", lambda: findings(spark, made), spark)
+    return int(answers["totals"]["letters"] != lives)
 
 
 def _lives(spark: SparkSession, count: int) -> DataFrame:
@@ -114,6 +133,7 @@ def _write(alive: DataFrame, data: str) -> None:
     ):
         dated = laid_out(frame.withColumn("day", day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
+    alive.sparkSession.range(1).select(F.lit(_UNTIL_MS).alias("until_ms")).write.parquet(f"{data}/{datasets.HORIZON}")
 
 
 def _letters(alive: DataFrame) -> DataFrame:
@@ -169,21 +189,41 @@ def _positions(spark: SparkSession) -> DataFrame:
 def _timed(name: str, work: Callable[[], _Answer], spark: SparkSession) -> _Answer:
     began_s = time.monotonic()
     answer = work()
-    print(f"{name:<10} {time.monotonic() - began_s:7.1f} s   {_resident_mb(spark):6,} MB", flush=True)
+    _said(name, began_s, spark)
     return answer
 
 
+def _said(name: str, began_s: float, spark: SparkSession) -> None:
+    jobs, plans = _jobs_and_plans(spark)
+    took = f"{time.monotonic() - began_s:7.1f} s   {_cpu_s(spark):7.1f} s of processors   {_resident_mb(spark):6,} MB"
+    print(f"{name:<10} {took}   {jobs:4} jobs, {plans:3} plans so far", flush=True)
+
+
+def _jobs_and_plans(spark: SparkSession) -> tuple[int, int]:
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None).size()  # type: ignore[union-attr]
+    return jobs, spark._jsparkSession.sharedState().statusStore().executionsCount()
+
+
+def _cpu_s(spark: SparkSession) -> float:
+    fields = (_process(spark) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _resident_mb(spark: SparkSession) -> int:
-    pid = spark.sparkContext._jvm.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = (_process(spark) / "status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) // 1_024
+
+
+def _process(spark: SparkSession) -> Path:
+    return Path("/proc") / str(spark.sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.analytics")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--memory", default="2g", help="of the Java process")
-    parser.add_argument("--keep", help="leave the sets in this folder")
+    parser.add_argument("--keep", metavar="DIR", help="leave the sets in this folder")
+    parser.add_argument("--quick", action="store_true", help="ask the sets that --keep left for so many events")
     return parser.parse_args()
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from retry import format_versions
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.entry_keys import LANELESS
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
@@ -159,6 +159,8 @@ NEWER = {
     "envelope without a lane": (CAPTURED[0], b"\x92\x02\xa1t"),
     "kind of control": (b"\x10hold/team/a", b"{}"),
     "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
+    "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":2,"kind":"ramp"}'),
+    "version of a slice": (action_records.slice_key(b"\x0a" * 8, 0, 0), b"\x92\x02\x01"),
 }
 
 
@@ -176,6 +178,17 @@ def test_the_end_of_a_newer_record_is_no_trouble(table: Table, newer: str) -> No
     table.fold([(plain_key(100), b"v"), (key, value), (key, None)], 3, NOW_MS)
     table.fold([(key, None)], 4, NOW_MS)
     assert (everything(table), table.next_offset) == ({plain_key(100): b"v"}, 4)
+
+
+@pytest.mark.parametrize("format_", sorted(format_versions.TABLE.reads))
+def test_a_table_on_disk_of_a_format_that_can_be_read_is_used_as_it_is(tmp_path: Path, format_: int) -> None:
+    table = rocks(tmp_path / "table")
+    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    table._db._handle[b"\0"] = msgspec.msgpack.encode([format_, IDENTITY, 1, 1, NOW_MS])
+    table.close()
+    again = type(table).open(tmp_path / "table", IDENTITY, MEMORY, NOW_MS, 1)
+    assert (again.next_offset, everything(again), again.has_slices) == (1, {plain_key(100): b"v"}, False)
+    again.close()
 
 
 @pytest.mark.parametrize("format_", [min(format_versions.TABLE.reads) - 1, format_versions.TABLE.writes + 1])

@@ -308,6 +308,19 @@ def test_positions_are_part_of_the_transaction(log: Log, writer: Writer) -> None
     assert [seen.value for seen in log.seen()] == [b"7"]
 
 
+def test_of_positions_that_two_transactions_send_those_count_that_came_last(log: Log, writer: Writer) -> None:
+    beside = log.writer("b")
+    beside.open()
+    for offset, first, last in ((5, writer, beside), (7, beside, writer)):
+        for sender, at in ((first, offset), (last, offset + 1)):
+            sender.begin()
+            sender.publish([entry(log, b"k", b"%d" % at)], NOW_MS)
+            sender.read_to([TopicPartition(log.topic, 1, at)], log.member)
+        last.commit()
+        first.commit()
+        await_that("what came last counts", lambda expected=offset + 1: log.position() == expected)
+
+
 def test_positions_of_a_fenced_producer_are_refused(log: Log, writer: Writer) -> None:
     log.writer("a").open()
     writer.begin()

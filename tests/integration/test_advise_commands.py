@@ -48,7 +48,7 @@ def folder(truth: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict:
-    return json.loads(_run("analytics", "report", "--data", str(folder), "--json").stdout)
+    return json.loads(_run("analytics", "report", "--data", str(folder), "--cost-per-retry", "0.5", "--json").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,24 @@ def test_curves_cards_and_tables_agree(report: dict) -> None:
             assert row["part_parked"] == pytest.approx(policy["parked"] / policy["letters"])
             assert row["part_failing"] == pytest.approx(0)
     assert sum(row["wasted"] for row in report["waste"]) == report["totals"]["wasted"]
+    for name in ("letters", "recovered", "parked", "expired", "unknown", "waiting", "retries"):
+        assert sum(row[name] for row in report["comparison"]) == report["totals"][name]
+    assert sum(row["retries"] for row in report["waste"]) == report["totals"]["retries"]
+    assert sum(row["letters"] for row in report["parked_by_reason"]) == report["totals"]["parked"] + report["totals"]["expired"]
+    assert sum(row["recovered"] for row in report["time_to_recovery"]) == report["totals"]["recovered"]
+    failures = report["totals"]["retries"] + report["totals"]["parked"]
+    assert sum(row["failures"] for row in report["fingerprints"]) == failures
+    assert sum(row["failures"] for row in report["fingerprints_over_time"]) == failures
+
+
+def test_actions_are_the_largest_of_the_advice_with_their_cost(report: dict, folder: Path) -> None:
+    changing = [row["saved"] for row in report["worth"] if row["changes"] and row["saved"] > 0]
+    assert [row["retries"] for row in report["actions"]] == sorted(changing, reverse=True)[:5]
+    assert report["actions"]
+    for row in report["actions"]:
+        assert row["cost"] == pytest.approx(row["retries"] / 2)
+        assert row["rule"] and 0 <= row["recoveries_at_risk"] <= 0.01 * max(row["recoveries"], 1)
+    assert report["about"] | {"version": ""} == {"app": "retry", "source": str(folder), "settle_ms": 600_000, "version": ""}
 
 
 def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised: dict) -> None:

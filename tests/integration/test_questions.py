@@ -82,17 +82,17 @@ def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSessi
 
 
 def test_time_to_recovery_is_of_what_recovered(lived: DataFrame) -> None:
-    (row,) = policies.time_to_recovery(lived, "team").collect()
+    (row,) = policies.sums(lived.groupBy("team")).collect()
     assert (row["recovered"], row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2, 1_010, 2_010, 2_010)
 
 
 def test_what_was_sent_for_parked_letters_is_wasted(lived: DataFrame) -> None:
-    (row,) = policies.waste(lived, "team").collect()
+    (row,) = policies.sums(lived.groupBy("team")).collect()
     assert (row["retries"], row["wasted"], row["bytes"], row["wasted_bytes"]) == (7, 2, 700, 200)
 
 
 def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
-    (row,) = policies.compared(lived, "team", "policy").collect()
+    (row,) = policies.sums(lived.groupBy("team", "policy")).collect()
     assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"], row["waiting"]) == (6, 2, 1, 1, 2, 1)
     assert row["recovery"] == 0.5
     assert row["recovery_low"] < 0.5 < row["recovery_high"]

@@ -97,11 +97,11 @@ def test_sums_are_those_of_counting(cases: tuple[list[Row], list[Row]], answers:
         row["id"]: "parked" for row in parked
     }
     team_of = {row["id"]: row["team"] for row in tried + parked}
-    for row in answers["compared"]:
+    for row in answers["sums"]:
         fates = Counter(fate for lineage, fate in last.items() if team_of[lineage] == row["team"])
         assert (row["letters"], row["recovered"], row["parked"]) == (fates.total(), fates["recovered"], fates["parked"])
         assert row["unknown"] == fates.total() - fates["recovered"] - fates["parked"]
-    for row in answers["waste"]:
+    for row in answers["sums"]:
         own = [each for each in tried if each["team"] == row["team"] and each["fate"] != "waiting"]
         assert (row["retries"], row["bytes"]) == (len(own), 100 * len(own))
         assert row["wasted"] == sum(last[each["id"]] == "parked" for each in own)
@@ -111,8 +111,9 @@ def test_sums_are_those_of_counting(cases: tuple[list[Row], list[Row]], answers:
 
 def test_percentiles_are_values_at_their_rank(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
     watched = _watched(*cases)
-    assert answers["recovery"]
-    for row in answers["recovery"]:
+    recovered = [row for row in answers["sums"] if row["recovered"]]
+    assert recovered
+    for row in recovered:
         times = sorted(ms for ms, fate in watched[row["team"]] if fate == "recovered")
         assert (row["recovered"], row["max_ms"]) == (len(times), times[-1])
         assert [row[f"p{p}_ms"] for p in (50, 90, 99)] == [
@@ -138,8 +139,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     asked = {
         "by_attempt": incidence.by_attempt(attempts, rests, latest_ms, "team"),
         "by_time": incidence.by_time(lived, latest_ms, "team"),
-        "compared": policies.compared(lived, "team"), "waste": policies.waste(lived, "team"),
-        "recovery": policies.time_to_recovery(lived, "team"), "cells": cells.cells(attempts, latest_ms),
+        "sums": policies.sums(lived.groupBy("team")), "cells": cells.cells(attempts, latest_ms),
         "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": storms.per_minute(attempts),
     }  # fmt: skip

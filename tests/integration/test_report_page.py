@@ -151,6 +151,29 @@ def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -
     assert "nobody says" not in page(findings())
 
 
+def test_the_page_begins_with_what_to_do_and_says_what_it_was_made_of() -> None:
+    found = findings()
+    rendered = page(found)
+    assert rendered.index('id="actions"') < rendered.index('class="cards"')
+    table = rendered.partition('id="actions"')[2].partition("</section>")[0]
+    assert 0 < table.count("<tr><td") == len(found["actions"]) <= 5
+    for row in found["actions"]:
+        assert f"<b>{row['retries']:,.0f}</b>" in table
+        assert f"{row['cost']:,.2f}" in table
+        assert all(line.replace("'", "&#39;") in table for line in row["rule"])
+    assert "app retry · from retry-outcomes · settle time 10 min · version 1.2.3" in rendered
+    free = page(found | {"actions": [row | {"cost": None} for row in found["actions"]]})
+    assert ("<th class=\"n\">cost</th>" in rendered, "<th class=\"n\">cost</th>" in free) == (True, False)
+    assert "Nothing yet" in page(found | {"actions": []})
+
+
+def test_advised_delays_are_short_and_those_of_attempts_in_a_row_are_one() -> None:
+    found = findings()
+    rows = [found["worth"][0] | {"verdict": "delays", "delays_ms": {1: 120_000, 2: 120_000, 4: 5_400_000}}]
+    table = page(found | {"worth": rows}).partition("Which retries are worth making?")[2]
+    assert "attempts 1 to 2 after 2m; attempt 4 after 1h30m" in " ".join(table.split())
+
+
 def test_two_teams_that_see_one_fingerprint_have_a_row_each() -> None:
     found = findings()
     (one, *_) = found["fingerprints"]

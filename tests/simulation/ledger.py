@@ -9,6 +9,7 @@
 | phantom | a record that goes back to no letter |
 | wrong | sent to another topic, under another attempt, or changed |
 | uncancelled | sent though a null of its key had been followed, or cancelled without one |
+| disordered | taken in behind an earlier batch of letters of the same worker, and lies in front of it |
 | overtaken | sent before an earlier letter of its key that waited, too |
 | stuck | not done though nothing goes wrong any more |
 """
@@ -31,7 +32,7 @@ from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.actions import Actions, is_kept
 from tests.simulation.names import Schedules
-from tests.simulation.plan import MAX_ATTEMPTS
+from tests.simulation.plan import APP, MAX_ATTEMPTS
 from tests.simulation.violation import Violation, want
 
 __all__ = ["Ledger", "Letter", "Violation", "header", "retry_of"]
@@ -86,6 +87,8 @@ class Ledger:
     actions: Actions = field(init=False)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
     _by_partition: dict[tuple[str, int], list[Letter]] = field(default_factory=dict)
+    # By shard and worker, where the last of what it has taken in lies.
+    _last: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.actions = Actions(self.own)
@@ -110,6 +113,7 @@ class Ledger:
         nulls: list[bytes] = []
         deliveries: dict[str, MemoryRecord] = {}
         told: list[str] = []
+        self._in_order(transaction)
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
         back = self.actions.committed(transaction, self._nulled(transaction))
@@ -137,6 +141,15 @@ class Ledger:
         want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
         want(sorted(told) == sorted(taken), "torn", f"letters {taken}, outcomes {told}")
+
+    def _in_order(self, transaction: Transaction) -> None:
+        """Letters lie behind those that the same worker took in before: order and cancels go by that."""
+        worker = transaction.id.removesuffix(":1")
+        for record in transaction.records if worker.startswith(f"{APP}-intake-") else ():
+            if record.topic() == self.own.changelog:
+                last = self._last.get((record.partition(), worker), -1)
+                want(last < record.offset(), "disordered", f"{_source(record.key() or b'')} lies in front of earlier letters")
+                self._last[record.partition(), worker] = record.offset()
 
     def _nulled(self, transaction: Transaction) -> dict[bytes, bytes]:
         """The entries that stood under the keys that a transaction nulls."""
@@ -238,6 +251,7 @@ class Ledger:
         """A partition of the changelog was copied: its records have other offsets now."""
         self.changelog[shard] = rows
         self._read.pop((self.own.changelog, shard), None)
+        self._last = {at: offset for at, offset in self._last.items() if at[0] != shard}
 
     def _position(self, transaction: Transaction, taken: list[str]) -> None:
         expected = []

@@ -22,6 +22,9 @@ actions are in `action_mutants`.
 | moves-untold | the record of lineages is not told of entries that were moved |
 | runs-told-late | the next run of what recurs is known only by the fold |
 | doubt-is-abort | after a commit in doubt the other producer goes on with the same shards |
+| next-not-aborted | a batch of letters that was written while the one before it failed is committed |
+| offsets-not-waited-for | nobody waits until offsets of letters are accepted: not the next batch, and not the commit |
+| records-not-waited-for | a batch of letters is begun before the records of the one before it have arrived |
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake.attempts.lineage_codec import MOVED
 from retry.intake.consumer import LetterConsumer
+from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.kafka import sweep_producers
 from retry.kafka.interface import OffsetBounds
 from retry.testing import memory_table
@@ -51,6 +55,8 @@ from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]
 _FAR = 1 << 60
+# How often offsets are still on their way when everything else goes on.
+_SLOW = 0.5
 
 
 def _no_proof() -> Patches:
@@ -221,6 +227,46 @@ def _doubt_is_abort() -> Patches:
     return [patch.object(sweep_producers._Producer, "commit", commit)]
 
 
+def _next_not_aborted() -> Patches:
+    undo_others = OverlappingTransactions._undo_others
+
+    def handed_over(_: OverlappingTransactions, transaction: Any) -> bool:
+        transaction.is_held = False
+        return True
+
+    return [
+        patch.object(OverlappingTransactions, "_undo_others", lambda _: None),
+        # A worker that is stopped would wait for ever.
+        patch.object(OverlappingTransactions, "end", undo_others),
+        patch.object(OverlappingTransactions, "_handed_over", handed_over),
+        patch.object(OverlappingTransactions, "_follows", lambda *_: True),
+    ]
+
+
+def _offsets_not_waited_for() -> Patches:
+    original, commit = SteppedWriter.read_to, SteppedWriter.commit
+    on_their_way = WeakKeyDictionary[SteppedWriter, tuple[list[Any], Any]]()
+
+    def read_to(writer: SteppedWriter, positions: list[Any], member: Any) -> None:
+        if writer._name == "intake" and writer._world.random.random() < _SLOW:
+            on_their_way[writer] = positions, member
+        else:
+            original(writer, positions, member)
+
+    def committed(writer: SteppedWriter) -> None:
+        # They come while it is asked to commit: just before that, and behind those of the next batch.
+        if late := on_their_way.pop(writer, None):
+            original(writer, *late)
+        commit(writer)
+
+    return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", committed)]
+
+
+def _records_not_waited_for() -> Patches:
+    arrived = SteppedWriter.arrived
+    return [patch.object(SteppedWriter, "arrived", lambda writer, s: writer._name == "intake" or arrived(writer, s))]
+
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-proof": _no_proof,
     "proof-first": _proof_first,
@@ -242,6 +288,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ACTION_MUTANTS,
     "doubt-is-abort": _doubt_is_abort,
+    "next-not-aborted": _next_not_aborted,
+    "offsets-not-waited-for": _offsets_not_waited_for,
+    "records-not-waited-for": _records_not_waited_for,
 }
 
 

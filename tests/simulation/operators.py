@@ -13,6 +13,7 @@ import msgspec
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action, Member, Order, Patch
+from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
 from retry.delivery.acted_entry import digest
@@ -28,6 +29,7 @@ _KINDS = (
 )  # fmt: skip
 _BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH)
 _LATER_MS = 20_000
+_PAUSES = 0.3
 
 
 class Operators:
@@ -50,6 +52,10 @@ class Operators:
     def act(self) -> None:
         """Ask for something, or give an order about what was asked for."""
         random = self.random
+        if random.random() < _PAUSES:
+            # What is acted on would be sent before its turn comes, for the most part.
+            pause = encode(Pause(self._world.now_ms)) if random.random() < 0.8 else None
+            self._world.outside.order(pause_key("all", ""), pause)
         if self.left and random.random() < 0.5 and (chosen := self._chosen()):
             self.left -= 1
             self._ask(*chosen)

@@ -98,7 +98,7 @@ class Outside:
         world = self._world
         for record in self._follower.read(100, 0.0):
             if record.error() is None and world.random.random() < world.plan.fails:
-                bare = not world.plan.skewed and world.random.random() < 0.3
+                bare = not world.plan.skewed and world.random.random() < 0.6
                 at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 10_000)
                 dead_letters = record.topic().removesuffix(".retry") + ".DLT"
                 self.returns.append((at_ms, dead_letters, record, [] if bare else list(record.headers() or [])))

@@ -42,8 +42,8 @@ def policies(delay: str) -> Registry:
     return parse(_POLICIES.replace("DELAY", delay), "policies.yaml", digest=delay)
 
 
-# The longest is far longer than a consumer needs to fail on a retry that was moved forward from there.
-DELAYS = ("2s", "500ms", "10s", "1m")
+# The longest is far longer than a consumer needs to fail on a retry that was moved forward from there; so it comes often.
+DELAYS = ("500ms", "1m", "2s", "1m")
 
 
 class Plan(NamedTuple):
@@ -61,6 +61,7 @@ class Plan(NamedTuple):
       skewed: clocks differ, and are set. A retry that comes back without headers is known by when it was sent, so all
         consumers keep headers then.
       batch: letters or entries in one transaction, at most.
+      late: records of a batch of letters arrive after those that were written next.
     """
 
     workers: int
@@ -78,6 +79,7 @@ class Plan(NamedTuple):
     fails: float
     skewed: bool
     batch: int
+    late: float
 
 
 def drawn(random: Random) -> Plan:
@@ -102,4 +104,5 @@ def drawn(random: Random) -> Plan:
         fails=rate(0.1, 0.4),
         skewed=random.random() < 0.5,
         batch=random.choice((1, 3, 100)),
+        late=rate(0, 0.3),
     )

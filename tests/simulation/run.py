@@ -18,6 +18,8 @@ from tests.simulation.world import World
 
 _LOOK_EVERY = 20
 _ROUNDS_MAX = 400
+# Steps between two acts of operators, and turns of all workers after each.
+_ACTED_EVERY, _TURNS = 25, 6
 _ROUND_MS = 300
 _IDLE_MS_MAX = 60_000
 
@@ -67,9 +69,22 @@ def _trouble(world: World) -> None:
         if world.chance(world.plan.trouble):
             faults.something(world)
         world.something()
+        if world.operators.left and n % _ACTED_EVERY == 0:
+            _act(world)
         if n % _LOOK_EVERY == 0:
             _check_tables(world)
     _check_tables(world)
+
+
+def _act(world: World) -> None:
+    """Operators act, and workers come to that while there is something left to act on."""
+    world.operators.act()
+    for _ in range(_TURNS):
+        for host in world.hosts:
+            for step in ("changelog", "fold", "sweep"):
+                process = host.process
+                if process is not None and process.ready and not process.frozen and step in process.steps():
+                    world.step(process, step)
 
 
 def _calm(world: World) -> None:
@@ -110,7 +125,7 @@ def _round(world: World) -> None:
             world.start(host)
         process = host.process
         assert process is not None
-        for step in ("letters", "settle", "commit", "changelog", "fold", "policies", "sweep"):
+        for step in ("letters", "settle", "write", "commit", "changelog", "fold", "policies", "sweep"):
             world.step(process, step)
     world.outside.consume()
     world.outside.fail()

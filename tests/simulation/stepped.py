@@ -54,6 +54,7 @@ class SteppedWriter:
 
     def __init__(self, world: World, writer: MemoryTransactionalProducer, name: str) -> None:
         self._world, self._writer, self._name, self._is_silent = world, writer, name, False
+        self._on_their_way: list[tuple[str, int, list[dict[str, Any]]]] = []
 
     def open(self, within_s: float = 0.0) -> None:
         """Fails now and then, where the worker does not wait for it in real time."""
@@ -65,11 +66,20 @@ class SteppedWriter:
     def begin(self) -> None:
         """See `Writer.begin`."""
         self._is_silent = False
+        self._on_their_way.clear()
         self._do("begin", self._writer.begin)
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """See `Writer.write`."""
-        self._do("write", self._writer.write, topic, partition, rows)
+        """See `Writer.write`; it may be that records arrive only when somebody waits for them."""
+        if self._on_their_way or (self._name == "intake" and self._world.chance(self._world.plan.late)):
+            self._world.happened["records late"] += not self._on_their_way
+            self._on_their_way.append((topic, partition, rows.copy()))
+        else:
+            self._do("write", self._writer.write, topic, partition, rows)
+
+    def _arrive(self) -> None:
+        while self._on_their_way:
+            self._do("write", self._writer.write, *self._on_their_way.pop(0))
 
     def publish(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """See `Writer.publish`."""
@@ -93,6 +103,7 @@ class SteppedWriter:
             self._world.fault("nothing arrives")
             self._world.pause(within_s)
             return False
+        self._arrive()
         return self._writer.arrived(within_s)
 
     def is_silent(self) -> bool:
@@ -101,6 +112,7 @@ class SteppedWriter:
 
     def commit(self) -> None:
         """See `Writer.commit`; what becomes of it is drawn."""
+        self._arrive()
         self._world.at(f"{self._name} commit, before")
         if self._world.chance(self._world.plan.commit):
             fault = self._world.random.choice(_FAULTS)
@@ -113,7 +125,8 @@ class SteppedWriter:
         self._world.at(f"{self._name} commit, after")
 
     def abort(self) -> None:
-        """See `Writer.abort`."""
+        """See `Writer.abort`; a batch of letters is undone where another one has failed."""
+        self._world.happened["undone with another"] += self._name == "intake"
         self._do("abort", self._writer.abort)
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ STEPS_MAX = 20_000
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(worker, "_Unmeasured", Metrics)
-    world = World(1)
+    # One of those in which workers live long enough to count.
+    world = World(5)
     world.outside = Outside(world)
     clock.use(world)
     yield world

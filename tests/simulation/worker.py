@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 _KEEPS_OUT = {
     "letters": {"letters"},
     "settle": {"settle"},
+    "write": {"write"},
     "commit": {"commit"},
     "changelog": {"changelog", "fold"},
     "fold": {"fold", "changelog"},
     "sweep": {"changelog"},
     "policies": {"policies"},
-    "stop": {"letters", "settle", "commit", "changelog", "fold", "sweep", "policies", "stop"},
+    "stop": {"letters", "settle", "write", "commit", "changelog", "fold", "sweep", "policies", "stop"},
 }
 _BYTES_MAX = 1 << 20
 _LINEAGES = 256
-_DECIDED_MAX = 2
+# As `retry.worker.faust_app` has it: batches of letters that are prepared, and those that are written or committed.
+_PREPARED_MAX, _UNDER_WAY_MAX = 1, 2
 # The watchdog is a thread by itself, and not one of those that are stepped.
 _NEVER_S = 1e9
 
@@ -91,7 +93,8 @@ class Process:
         self.clock_ms_max = 0
         self.handed: dict[str, tuple[bytes, int, int]] = {}
         self._batches: list[Any] = []
-        self._decided: list[Any] = []
+        self._prepared: list[Any] = []
+        self._written: list[Any] = []
         self._portions: list[Any] = []
 
     def build(self) -> None:
@@ -167,10 +170,12 @@ class Process:
         found = ["changelog"] if not self._portions else ["fold"]
         if not self._batches:
             found.append("letters")
-        elif len(self._decided) < _DECIDED_MAX:
+        elif len(self._prepared) < _PREPARED_MAX:
             found.append("settle")
-        if self._decided:
-            found += ["commit", "commit"]
+        if self._prepared and self._room():
+            found += ["write", "write"]
+        if self._written:
+            found.append("commit")
         if self.engine.shards():
             found.append("sweep")
         if self.policies.changed() or self.skew.now_ms() is None:
@@ -186,7 +191,7 @@ class Process:
     def alongside(self) -> None:
         """While one of its threads waits for the others: what these have to do."""
         if self.ready and not self.frozen:
-            for step in ("settle", "commit", "policies"):
+            for step in ("settle", "write", "commit", "policies"):
                 if self.free(step):
                     self.world.step(self, step)
         self.engine_lineages()
@@ -206,12 +211,24 @@ class Process:
             self._batches.append(batch)
 
     def prepare(self) -> None:
-        if self._batches and len(self._decided) < _DECIDED_MAX:
-            self._decided.append(self.engine.prepare(self._batches.pop(0)))
+        if self._batches and len(self._prepared) < _PREPARED_MAX:
+            self._prepared.append(self.engine.prepare(self._batches.pop(0)))
+
+    def _room(self) -> bool:
+        """Whether one more batch may be written: of those under way some wait, and others are in the midst of a step."""
+        return len(self._written) + self.busy.count("write") + self.busy.count("commit") < _UNDER_WAY_MAX
+
+    def write(self) -> None:
+        # This step is among those that are under way.
+        if self._prepared and len(self._written) + self.busy.count("commit") < _UNDER_WAY_MAX:
+            beside = bool(self._written) or "commit" in self.busy
+            written = self.engine.write_letters(self._prepared.pop(0))
+            self._written.append(written)
+            self.world.happened["written before a commit"] += beside and written is not None
 
     def commit(self) -> None:
-        if self._decided:
-            self.engine.commit(self._decided.pop(0))
+        if self._written:
+            self.engine.commit(self._written.pop(0))
 
     def changelog(self) -> None:
         if not self._portions and (portions := self.engine.read_changelog()):
@@ -236,8 +253,8 @@ class Process:
 
 
 _DO: dict[str, Callable[[Process], None]] = {
-    "letters": Process.letters, "settle": Process.prepare, "commit": Process.commit, "changelog": Process.changelog,
-    "fold": Process.fold, "sweep": Process.sweep, "policies": Process.look, "stop": Process.stop,
+    "letters": Process.letters, "settle": Process.prepare, "write": Process.write, "commit": Process.commit,
+    "changelog": Process.changelog, "fold": Process.fold, "sweep": Process.sweep, "policies": Process.look, "stop": Process.stop,
 }  # fmt: skip
 
 

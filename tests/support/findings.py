@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retry.analytics import curves
+from retry.analytics.advice.actions import actions
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
+from retry.analytics.advice.policy_rewrite import Advised
 from retry.analytics.advice.summary import advice_by_kind, saving, worth
 
 Rows = list[dict[str, Any]]
@@ -31,8 +33,13 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     evidence = {Kind(*kind): _evidence(chance, *made) for kind, made in kinds.items()}
     advice = advice_by_kind(evidence)
     policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
-    top = _fingerprints(list(kinds))
+    top, topic = _fingerprints(list(kinds)), called.get("topic", "x.DLT")
     return {
+        "about": {"app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3"},
+        "actions": actions(
+            [Advised(kind.team, str(kind.exception), (topic,), False, each) for kind, each in advice.items()],
+            bytes_per_retry=900, cost_per_retry=0.002,
+        ),
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
         "totals": _totals(),
         "assumed": 0,

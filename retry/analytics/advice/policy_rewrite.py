@@ -8,6 +8,7 @@ saw. `max_attempts` is never raised.
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import io
 import re
@@ -31,6 +32,8 @@ _NAME_CHARS_MAX = 400
 # How far names stand in, and the items of a list.
 _NESTED = re.compile(r"^teams:[^\n]*\n(?:\s*#[^\n]*\n)*( +)\S", re.MULTILINE)
 _LISTED = re.compile(r"^( *)(?:topics|rules):[^\n]*\n(?:\s*#[^\n]*\n)*( *)(- +)\S", re.MULTILINE)
+# All defaults.
+_BARE = "teams: {t: {topics: [{dead_letters: a, retry_to: b}]}}"
 # A policy file has room for 1,000 rules of a topic; people read fewer.
 _ADVICES_MAX = 100
 
@@ -84,7 +87,7 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
     document = yaml.load(text)
     changing = [
         each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
-        if each.advice.changes and len(each.exception) <= _NAME_CHARS_MAX and each.exception.isprintable()
+        if each.advice.changes and is_writable(each)
     ]  # fmt: skip
     added = sum(
         _amend_team(section["topics"], registry, team, changing) for team, section in (document or {}).get("teams", {}).items()
@@ -93,6 +96,20 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
     yaml.dump(document, out)
     parse(out.getvalue(), name)
     return out.getvalue(), added
+
+
+def is_writable(advised: Advised) -> bool:
+    """Whether a rule can hold the name of the exception."""
+    return len(advised.exception) <= _NAME_CHARS_MAX and advised.exception.isprintable()
+
+
+def rule_lines(advised: Advised) -> list[str]:
+    """The rules of an advice as lines of YAML, as `amended` writes them for a topic that has none yet."""
+    (usual,) = parse(_BARE, "").routes()
+    policy = dataclasses.replace(usual.default_plan.policy, max_attempts=advised.advice.attempts_now)
+    out, yaml = io.StringIO(), _yaml("")
+    yaml.dump(CommentedSeq(_narrowed({}, [], policy, advised)), out)
+    return [line.removeprefix("  ") for line in out.getvalue().splitlines()]
 
 
 def _yaml(text: str) -> YAML:

@@ -80,6 +80,17 @@ def size(number: float | None) -> str:
     return f"{_short(number / bytes_)} {unit}"
 
 
+def money(amount: float | None) -> str:
+    """An amount in whatever currency a retry's cost was told in.
+
+    >>> money(1234.5), money(0.004), money(0)
+    ('1,234.50', '0.004', '0.00')
+    """
+    if amount is None:
+        return _NONE
+    return f"{amount:,.2f}" if abs(amount) >= 0.01 or not amount else f"{amount:.2g}"
+
+
 def moment(ms: float | None) -> str:
     """A time in UTC.
 

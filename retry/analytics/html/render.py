@@ -12,6 +12,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from backoff import duration_text
+from retry.analytics.advice.delays import merged
 from retry.analytics.html import format as words
 from retry.analytics.html import plots
 
@@ -112,7 +114,8 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment, words.trend):
+    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment, words.trend,
+                   words.money, merged, duration_text):
         environment.filters[spoken.__name__] = spoken
     return environment
 

@@ -18,10 +18,10 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
     recovered since: failures are known sooner, and late attempts would look worse than they are.
 
-    Reads `team`, `exception`, `topic`, `policy`, `id`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`, `ended_ms`,
-    `bytes`. Gives `team`, `exception`, `topic`, `policy` (that decided on the first retry of the letter), `attempt`, `delay_ms`
-    and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other), `recovered`,
-    `failed`, `unknown`, `bytes`.
+    Reads `team`, `exception`, `cause`, `topic`, `policy`, `id`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`,
+    `ended_ms`, `bytes`. Gives `team`, `exception`, `topic`, `policy` (that decided on the first retry of the letter), `attempt`,
+    `delay_ms` and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other),
+    `recovered`, `failed`, `unknown`, `bytes`, and `is_cause`: whether the exception was the root cause of every one.
     """
     age_ms = F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
     first_policy = F.min_by("policy", "attempt").over(Window.partitionBy("id"))
@@ -37,6 +37,7 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
             F.count_if(has_failed).alias("failed"),
             F.count_if(~(has_recovered | has_failed)).alias("unknown"),
             F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
+            F.bool_and(F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))).alias("is_cause"),
         )
         .drop("delay_bin", "age_bin")
     )
@@ -56,16 +57,6 @@ def starts(histories: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("letters"))
         .select(*keys, "hour_ms", "letters")
     )
-
-
-def origins(attempts: DataFrame) -> DataFrame:
-    """Where letters of each kind came from.
-
-    Reads `team`, `topic`, `exception`, `cause`. Gives `team`, `topic`, `exception`, and `is_cause`: whether it was the root
-    cause of every one.
-    """
-    is_cause = F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))
-    return attempts.groupBy("team", "topic", "exception").agg(F.bool_and(is_cause).alias("is_cause"))
 
 
 def _bin(milliseconds: str) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
 
 from retry.analytics.questions.confidence import wilson
@@ -10,21 +10,31 @@ from retry.analytics.questions.confidence import wilson
 # Enough for exact percentiles of ten thousand values, and for a rank error of 1 in 10,000 of any number.
 _PERCENTILE_ACCURACY = 10_000
 _PERCENTILES = (50, 90, 99)
+_COLUMNS = ("team", "policy", "exception")
+_ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception": ("team", "exception")}
 
 
-def compared(histories: DataFrame, *keys: str) -> DataFrame:
-    """What became of the letters of each.
+def sums(grouped: GroupedData, *more: Column) -> DataFrame:
+    """What became of the letters of each group, how fast, and at what cost: one transform, so that they are read once.
 
-    Reads keys, `fate`, `retries` of `retry.analytics.questions.histories`. Gives keys, `letters`, `recovered`, `parked`,
-    `expired`, `unknown` (none of these yet), of these `waiting` (for their next retry to be sent), `retries`, and `recovery`:
-    the share that recovered of those that ended, null where none did, with `recovery_low` and `recovery_high`.
+    Of rows of `retry.analytics.questions.histories`, of which it reads `fate`, `retries`, `bytes`, `watched_ms`. Gives the
+    group's columns, `more` aggregates, and
+
+    - `letters`, `recovered`, `parked`, `expired`, `unknown` (none of these yet), of these `waiting` (for their next retry to be
+      sent); `recovery`: the share that recovered of those that ended, null where none did, `recovery_low`, `recovery_high`
+    - `retries`, their `bytes`, and of these `wasted`, `wasted_bytes`: those sent for letters that were parked in the end. A retry
+      that failed and was followed by a better one is not wasted: nobody could know
+    - `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` from the first failure until the retry that recovered was sent; only of what
+      recovered: what still fails has no such time, and is in the curve of `retry.analytics.curves`
     """
-    fate = F.col("fate")
+    fate, retries, size = F.col("fate"), F.col("retries"), F.col("bytes")
+    of_parked = fate.isin("parked", "expired")
+    recovered_ms = F.when(fate == "recovered", F.col("watched_ms"))
     ended = F.col("letters") - F.col("unknown")
     low, high = wilson(F.col("recovered"), ended)
-    return (
-        histories.groupBy(*keys)
-        .agg(
+    return _spread(
+        grouped.agg(
+            *more,
             F.count("*").alias("letters"),
             F.count_if(fate == "recovered").alias("recovered"),
             F.count_if(fate == "parked").alias("parked"),
@@ -32,9 +42,28 @@ def compared(histories: DataFrame, *keys: str) -> DataFrame:
             F.count_if(~fate.isin("recovered", "parked", "expired")).alias("unknown"),
             F.count_if(fate == "waiting").alias("waiting"),
             F.sum("retries").alias("retries"),
+            F.sum(F.when(of_parked, retries).otherwise(0)).alias("wasted"),
+            F.sum("bytes").alias("bytes"),
+            F.sum(F.when(of_parked, size).otherwise(0)).alias("wasted_bytes"),
+            *_percentiles(recovered_ms),
         )
-        .withColumns({"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high})
-    )
+    ).withColumns({"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high})
+
+
+def largest_sums(histories: DataFrame, most: int) -> DataFrame:
+    """`sums` of all letters, of each team, of each policy and of each kind of failure, counted in one pass.
+
+    Gives also `of` (all, team, policy, exception); columns that a row is not about are null. Of each it gives those that are
+    among the `most` by letters, by letters that recovered, or by wasted retries.
+    """
+    grouped = histories.groupingSets([[*map(F.col, about)] for about in _ABOUT.values()], *map(F.col, _COLUMNS))
+    # Spark's id of a row's grouping has a bit for each column that it is not about, the first column's the highest.
+    ids = {sum(4 >> n for n, name in enumerate(_COLUMNS) if name not in about): of for of, about in _ABOUT.items()}
+    of = F.create_map(*[F.lit(each) for pair in ids.items() for each in pair])[F.col("_id").cast("int")]
+    summed = sums(grouped, F.grouping_id().alias("_id")).withColumn("of", of).drop("_id")
+    by = {name: Window.partitionBy("of").orderBy(F.desc(name), *_COLUMNS) for name in ("letters", "recovered", "wasted")}
+    ranks = {f"_{name}": F.row_number().over(window) for name, window in by.items()}
+    return summed.withColumns(ranks).where(F.least(*ranks) <= most).drop(*ranks)
 
 
 def parked_by_reason(parked: DataFrame) -> DataFrame:
@@ -46,44 +75,22 @@ def parked_by_reason(parked: DataFrame) -> DataFrame:
     return parked.groupBy("team", "policy", reason).agg(F.count("*").alias("letters"))
 
 
-def time_to_recovery(histories: DataFrame, *keys: str) -> DataFrame:
-    """Percentiles of the time from the first failure until the retry that recovered was sent.
-
-    Only of what recovered: what still fails has no such time, and is in the curve of `retry.analytics.curves`.
-    Reads keys, `fate`, `watched_ms`. Gives keys, `recovered`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
-    """
-    recovered = histories.where(F.col("fate") == "recovered")
-    return _percentiles(recovered, F.col("watched_ms"), "recovered", *keys)
-
-
 def lateness(attempts: DataFrame) -> DataFrame:
     """How long after its due time a retry was sent, where the target topic keeps the time of appending.
 
     Reads `team`, `policy`, `sent_ms`, `due_ms`. Gives `team`, `policy`, `measured`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
     """
     measured = attempts.where(F.col("sent_ms").isNotNull() & F.col("due_ms").isNotNull())
-    return _percentiles(measured, F.col("sent_ms") - F.col("due_ms"), "measured", "team", "policy")
+    late_ms = F.col("sent_ms") - F.col("due_ms")
+    late = measured.groupBy("team", "policy").agg(F.count("*").alias("measured"), *_percentiles(late_ms))
+    return _spread(late).select("team", "policy", "measured", *[f"p{p}_ms" for p in _PERCENTILES], "max_ms")
 
 
-def waste(histories: DataFrame, *keys: str) -> DataFrame:
-    """Which retries bought nothing: those sent for letters which were parked in the end, beside all that were sent.
-
-    Reads keys, `fate`, `retries`, `bytes` of `retry.analytics.questions.histories`. Gives keys, `retries`, `wasted`, `bytes`,
-    `wasted_bytes`. A retry that failed and was followed by a better one is not wasted: nobody could know.
-    """
-    of_parked = F.col("fate").isin("parked", "expired")
-    return histories.groupBy(*keys).agg(
-        F.sum("retries").alias("retries"),
-        F.sum(F.when(of_parked, F.col("retries")).otherwise(0)).alias("wasted"),
-        F.sum("bytes").alias("bytes"),
-        F.sum(F.when(of_parked, F.col("bytes")).otherwise(0)).alias("wasted_bytes"),
-    )
-
-
-def _percentiles(frame: DataFrame, milliseconds: Column, count: str, *keys: str) -> DataFrame:
+def _percentiles(milliseconds: Column) -> tuple[Column, Column]:
     quantiles = F.percentile_approx(milliseconds, [p / 100 for p in _PERCENTILES], _PERCENTILE_ACCURACY)
-    return (
-        frame.groupBy(*keys)
-        .agg(F.count("*").alias(count), quantiles.alias("quantiles"), F.max(milliseconds).alias("max_ms"))
-        .select(*keys, count, *[F.col("quantiles")[n].alias(f"p{p}_ms") for n, p in enumerate(_PERCENTILES)], "max_ms")
-    )
+    return quantiles.alias("_quantiles"), F.max(milliseconds).alias("max_ms")
+
+
+def _spread(frame: DataFrame) -> DataFrame:
+    named = {f"p{p}_ms": F.get("_quantiles", F.lit(n)) for n, p in enumerate(_PERCENTILES)}
+    return frame.withColumns(named).drop("_quantiles")

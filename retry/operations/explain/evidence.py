@@ -82,7 +82,7 @@ def _blocked(cluster: Cluster, registry: Registry | None, table: Table, waiting:
     if registry is None or waiting.key[0] == NAMED:
         why = blocked_lanes.by_controls(probe, table.controls)
     else:
-        why = blocked_lanes.by_policies(registry, cluster.names.parked, probe, table.controls)
+        why = blocked_lanes.by_policies(registry, cluster.names, probe, table.controls)
     return why(Lane(waiting.entry.team, topic, waiting.entry.destination))
 
 
@@ -111,4 +111,8 @@ def _delivery(
         return decision, delivery
     plans = registry.route(location.topic).plans() if registry else ()
     parking = {cluster.names.parked, *(plan.park_to for plan in plans if plan.park_to)}
-    return search.parked_since(cluster, location, letter, decision, sorted(parking)) or (decision, None)
+    return (
+        search.parked_since(cluster, location, letter, decision, sorted(parking))
+        or search.discarded_since(cluster, location, letter, decision)
+        or (decision, None)
+    )

@@ -18,6 +18,8 @@ from retry.telemetry.outcomes import Outcome
 _SEARCH_S = 10.0
 # Clocks of whoever wrote the letter and of whoever took it in may differ.
 _SKEW_MS = 60_000
+# In the place of what was decided, where an operator decided otherwise.
+DISCARD = "discard"
 # One more than any offset has.
 _DIGITS_MAX = 20
 
@@ -69,11 +71,17 @@ class DecisionRecord(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Where it was delivered to, and when; None where the topic does not keep the broker's time. `reason`: why it is parked."""
+    """Where it was delivered to, and when; None where the topic does not keep the broker's time.
+
+    Attributes:
+      reason: why it is parked.
+      action: of operators, which moved it last.
+    """
 
     place: LetterLocation
     at_ms: int | None
     reason: str | None = None
+    action: str | None = None
 
 
 def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
@@ -145,12 +153,15 @@ def sent(cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decide
     for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
             ours = _headers(message)
-            if ours.get(names.SOURCE) == source:
-                reason = ours.get(names.PARKED_REASON)
+            if ours.get(names.SOURCE) == source and ours.get(names.ACTION_BEFORE) != names.SUPERSEDED:
                 place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
                 at_ms = message.timestamp()[1] if by_broker else None
-                return Delivery(place, at_ms, None if reason is None else reason.decode("utf-8", "replace"))
+                return Delivery(place, at_ms, _text(ours.get(names.PARKED_REASON)), _text(ours.get(names.ACTION)))
     return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 def parked_since(
@@ -163,6 +174,15 @@ def parked_since(
         if (found := sent(cluster, wanted, letter, parked)) is not None and found.reason is not None:
             return parked._replace(reason=found.reason), found
     return None
+
+
+def discarded_since(
+    cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord
+) -> tuple[DecisionRecord, Delivery] | None:
+    """What became of a letter that was to be retried and that an operator discarded."""
+    discarded = decided._replace(decision=DISCARD, due_ms=None, target=cluster.names.discarded)
+    found = sent(cluster, wanted, letter, discarded)
+    return None if found is None else (discarded, found)
 
 
 def _headers(message: Any) -> Mapping[str, bytes | None]:

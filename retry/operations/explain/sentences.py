@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from backoff import duration_text
 from retry.clock import iso
+from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import UNKNOWN, Failure
 from retry.delay_queue.entry_keys import due_at_ms, source, version_of
 from retry.delay_queue.envelopes import HEADERS_MAX, Named
@@ -128,13 +129,15 @@ def now(seen: Seen) -> Iterator[str]:
     elif decided is None:
         yield "It was taken in and has left the service; its outcome is gone, or was not found within 10 s."
     else:
-        parked = seen.state is LetterState.PARKED
-        done = f"It was parked because of {decided.reason}" if parked else f"It was retried as retry {decided.attempt}"
+        done = {
+            LetterState.PARKED: f"It was parked because of {decided.reason}", LetterState.DISCARDED: "It was discarded",
+        }.get(seen.state, f"It was retried as retry {decided.attempt}")  # fmt: skip
         if evidence.delivery is None:
             yield f"{done}: it was sent to {decided.target}, where its record is gone or was not found within 10 s."
         else:
             at_ms = evidence.delivery.at_ms
             yield f"{done}{f' at {iso(at_ms)}' if at_ms is not None else ''}: it is {evidence.delivery.place}."
+            yield from _acted_on(evidence.delivery.action)
 
 
 def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
@@ -147,6 +150,12 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
     else:
         yield f"It waits at {where} to go to {target}, for another {duration_text(-late_ms)}, until {iso(where.due_at_ms)}."
     yield from _of_name(waiting)
+    ours = dict(waiting.entry.headers)
+    action = ours.get(names.ACTION)
+    if action is not None:
+        yield from _acted_on(action.decode("utf-8", "replace"))
+        if names.ACTION_BEFORE in ours:
+            yield "That discarded it: until it goes there, it can be undone."
     if evidence.blocked:
         yield f"It may not go now: {evidence.blocked}."
     if evidence.workers == 0:
@@ -156,6 +165,11 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
     elif seen.state is LetterState.OVERDUE and not evidence.blocked:
         yield "Nothing forbids it: a limit is used up, a breaker is open, or more is due than was sent so far."
         yield "/health/ready of the workers says which."
+
+
+def _acted_on(action: str | None) -> Iterator[str]:
+    if action is not None:
+        yield f"An operator acted on it, with the action {action}."
 
 
 def _of_name(waiting: WaitingEntry) -> Iterator[str]:
@@ -176,6 +190,10 @@ def following(seen: Seen) -> Iterator[str]:
         yield "Nothing happens until a team's section names its topic."
     elif decided is not None and decided.decision == "park":
         yield f"{'It would rest' if seen.foreseen else 'It rests'} in {decided.target}; nothing more happens by itself."
+    elif seen.state is LetterState.DISCARDED:
+        yield "Nothing more happens by itself, and it is kept there for 30 days."
+    elif seen.evidence.waiting is not None and names.ACTION_BEFORE in dict(seen.evidence.waiting.entry.headers):
+        yield "Unless that is undone, it is kept there for 30 days, and nothing more happens by itself."
     elif decided is not None:
         yield f"If retry {decided.attempt} fails, its dead letter is taken in as a new letter of lineage {decided.id}."
         if present is not None:

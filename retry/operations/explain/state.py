@@ -24,6 +24,7 @@ class LetterState(Enum):
     OVERDUE = "waiting, though it is due"
     RETRIED = "sent to be retried"
     PARKED = "parked"
+    DISCARDED = "discarded by an operator"
     LEFT = "gone from the service, and its outcome is not found"
 
 

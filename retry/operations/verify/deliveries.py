@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
@@ -16,6 +17,8 @@ _DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
 _WITHOUT_SOURCE_MAX = 100_000
 _HEADERS = {names.ID: 0, names.ATTEMPT: 1, names.SOURCE: 2, names.DUE_MS: 3}
+# A letter as it was before an operator changed it, which is kept and was never delivered.
+_FORMER = names.ACTION_BEFORE, names.SUPERSEDED
 _APPEND = 2
 
 
@@ -66,11 +69,7 @@ class Deliveries:
             if kind == RowKind.DELIVERY:
                 self._unchecked["deliveries whose headers cannot be read"] += 1
             return
-        ours: list[bytes | None] = [None] * len(_HEADERS)
-        for name, value in headers or ():
-            if name in _HEADERS:
-                ours[_HEADERS[name]] = value
-        id_, attempt, source, due = ours
+        id_, attempt, source, due = _of_service(headers or ())
         if UNKNOWN < appended_ms < self._since_ms or (source is None and (id_ is None or attempt is None)):
             return
         in_scope, due_ms = self._reader.in_scope(topic, partition, offset), integer(due, _TIME_DIGITS_MAX)
@@ -109,3 +108,14 @@ class Deliveries:
         for rows in self.without_source.values():
             for row in rows:
                 self._reader.phantom(row.in_scope, f"{self._names.record(row)}: no outcome has its retry-id and retry-attempt")
+
+
+def _of_service(headers: Iterable[tuple[str, bytes | None]]) -> list[bytes | None]:
+    """The values of our headers; none of a letter's former version."""
+    ours: list[bytes | None] = [None] * len(_HEADERS)
+    for header in headers:
+        if header[0] in _HEADERS:
+            ours[_HEADERS[header[0]]] = header[1]
+        elif header == _FORMER:
+            return [None] * len(_HEADERS)
+    return ours

@@ -10,6 +10,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import CONTROL
@@ -131,6 +132,9 @@ class RecordReader:
         key, value = message.key() or b"", message.value()
         if key[:1] == CONTROL:
             self.controls[partition, key] = value or b""
+            return
+        if key[:1] == SLICE:
+            # Letters that an action is about; what it did to them is told by their entries.
             return
         in_scope = self.in_scope(topic, partition, offset)
         try:

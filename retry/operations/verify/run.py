@@ -114,7 +114,7 @@ class _Run:
         self, all_outcomes: bool, dead_letters: dict[Any, VerifiableLetters], targets: dict[int, Target],
         changelog_config: Mapping[str, str], controls: Mapping[bytes, bytes], tables: DiskTables,
     ) -> VerifyContext:  # fmt: skip
-        registry, parked, probe = self._registry, self._cluster.names.parked, TargetProbe(self._cluster.admin, writes=False)
+        registry, own, probe = self._registry, self._cluster.names, TargetProbe(self._cluster.admin, writes=False)
         deletes_kept_ms = int(changelog_config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
         return VerifyContext(
             self._names,
@@ -124,10 +124,10 @@ class _Run:
             deletes_kept_from_ms=self._now_ms - deletes_kept_ms,
             stuck_before_ms=self._now_ms - STUCK_MS,
             skew_ms=self._request.skew_ms,
-            blocked=cache(or_maybe_limited(by_policies(registry, parked, probe, controls), registry)),
+            blocked=cache(or_maybe_limited(by_policies(registry, own, probe, controls), registry)),
             # No policy file limits entries with a name.
             named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
-            permitted=cache(lambda topic: registry.route(topic).permitted() | {parked}),
+            permitted=cache(lambda topic: registry.route(topic).permitted() | {own.parked, own.discarded}),
             tables=tables.compared,
         )
 

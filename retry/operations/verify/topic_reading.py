@@ -48,7 +48,8 @@ class TopicReading:
         uncommitted = client_config.reader_config(cluster.settings, UNCOMMITTED)
         self._committed, self._uncommitted = {**cluster.reader, **_SPARING}, {**uncommitted, **_SPARING}
         own = {self._own.changelog, self._own.outcomes, self._own.parked}
-        self.described = topics.describe(self._admin, own | targets)
+        # Where nobody has ever discarded a letter that topic may be missing.
+        self.described = topics.describe(self._admin, own | targets | {self._own.discarded})
         topics.demand_configs(self.described)
         if missing := sorted(own - self.described.keys()):
             raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")

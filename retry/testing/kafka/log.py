@@ -39,6 +39,8 @@ class MemoryLog:
     def __init__(self, now_ms: Callable[[], int] = clock.wall_ms) -> None:
         self.now_ms = now_ms
         self.positions: dict[tuple[str, str, int], int] = {}
+        self._sent: dict[tuple[str, str, int], int] = {}
+        self._sends = 0
         self.faults: list[Any] = []
         self.epochs: dict[str, int] = {}
         self.under_way: dict[str, Transaction] = {}
@@ -69,6 +71,18 @@ class MemoryLog:
         if any(place in transaction.positions for transaction in self.under_way.values()):
             return None
         return self.positions.get(place, 0)
+
+    def send_positions(self, transaction: Transaction, positions: dict[tuple[str, str, int], int]) -> None:
+        """Take offsets to commit with a transaction. For `MemoryTransactionalProducer`."""
+        self._sends += 1
+        transaction.positions |= positions
+        transaction.sent |= dict.fromkeys(positions, self._sends)
+
+    def _commit_positions(self, transaction: Transaction) -> None:
+        # Of what several transactions have sent, that which came last counts, and not that which is committed last.
+        for place, offset in transaction.positions.items():
+            if transaction.sent[place] > self._sent.get(place, 0):
+                self.positions[place], self._sent[place] = offset, transaction.sent[place]
 
     def read(self, topic: str) -> list[MemoryRecord]:
         """All records that a read_committed reader sees, one partition after another."""
@@ -127,7 +141,8 @@ class MemoryLog:
         for partition in [touched for touched in transaction.touched if touched.topic not in self.leaderless]:
             partition.finish(transaction)
             del transaction.touched[partition]
-        self.positions |= transaction.positions if transaction.committed else {}
+        if transaction.committed:
+            self._commit_positions(transaction)
         transaction.positions = {}
         if not transaction.touched:
             del self.under_way[transactional_id]

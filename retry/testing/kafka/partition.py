@@ -22,6 +22,7 @@ class Transaction:
       records: what was written, in order.
       touched: where its end is still to be written.
       positions: (group, topic, partition) → offset, to be committed with it.
+      sent: when it was sent each of these, by a count of all that is sent.
       refused: why a record was not taken, which undoes all.
     """
 
@@ -31,6 +32,7 @@ class Transaction:
     records: list[MemoryRecord] = field(default_factory=list)
     touched: dict[MemoryPartition, None] = field(default_factory=dict)
     positions: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    sent: dict[tuple[str, str, int], int] = field(default_factory=dict)
     refused: KafkaError | None = None
 
 

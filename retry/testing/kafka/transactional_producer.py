@@ -119,7 +119,7 @@ class MemoryTransactionalProducer:
             self.abort()
             raise TransactionAborted(refused)
         group = member.group if isinstance(member, Membership) else str(member)
-        transaction.positions |= {(group, p.topic, p.partition): p.offset for p in positions}
+        self._log.send_positions(transaction, {(group, p.topic, p.partition): p.offset for p in positions})
 
     def commit(self) -> None:
         """Make the transaction visible, or fail as `MemoryLog.faults` says."""

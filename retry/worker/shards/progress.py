@@ -9,7 +9,8 @@ from retry.kafka.interface import Partition
 from retry.telemetry.health import HealthProbe
 
 log = logging.getLogger(__name__)
-_sweeps = count()
+# From 1, so that a shard that was swept first of all comes behind those that never were.
+_sweeps = count(1)
 
 
 class SweepProgress:
@@ -18,7 +19,7 @@ class SweepProgress:
     Attributes:
       overlooked: whether the last sweep found nothing to send though something is due and nothing blocks it.
       failing: what the last sweep failed with, if it is simply tried again.
-      last_sweep: numbers the sweeps of all shards.
+      last_sweep: numbers the sweeps of all shards; 0 before the first of this one.
     """
 
     def __init__(self, changelog: Partition) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import operator
+from retry.cli.act import _typed
 from retry.cli.act_options import request
 from retry.delay_queue.action_records import Patch
+from retry.errors import ActionRefused
 
 OPTIONS = {
     "at": None, "spread": None, "postpone": None, "to": None, "value_file": None, "set_headers": (), "removed": (),
@@ -55,6 +59,24 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
     assert request("redirect", {**OPTIONS, "to": "slow", "spread": 5}, **about).due == (None, 5, 0)
+
+
+def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
+    with pytest.raises(ActionRefused, match="that is another number"):
+        _typed(1_001)
+    monkeypatch.setattr("sys.stdin", Terminal("all\n"))
+    with pytest.raises(click.Abort):
+        _typed(1_001)
+    monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
+    _typed(1_001)
+    monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
+    with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
+        _typed(1_001)
 
 
 def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

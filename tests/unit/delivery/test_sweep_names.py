@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Also, Call
 from retry.delay_queue.recurrence import Recurrence
 from retry.delivery.sweep import NOTHING
-from retry.delivery.transaction_batch import DEFER_MS
+from retry.delivery.transaction_batch import DEFER_MS, TransactionBatch
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.testing.kafka import Fault
 from tests.support.bench import NOW_MS, Bench
@@ -193,6 +194,16 @@ def test_each_run_is_made_once_and_the_next_is_put_with_it(bench: Bench) -> None
         assert [(envelopes.decode_named(x).plan or plan).run for x in live.values()] == [run + 1] * len(live)
     assert len(bench.delivered()) == 4
     assert ages(bench)
+
+
+def test_what_a_table_knows_ahead_is_what_was_committed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not what would come out if it were worked out again."""
+    bench.named(NOW_MS, 1, b"x" * 100, to="narrow")
+    replacements, later_ms = TransactionBatch.replacements, count()
+    monkeypatch.setattr(TransactionBatch, "replacements", lambda of, now_ms: replacements(of, now_ms + next(later_ms)))
+    assert bench.sweep().deferred == {"narrow": 1}
+    committed = [r.key() or b"" for r in bench.log.read("changelog") if r.value() is not None][-1]
+    assert bench.table.get(committed) is not None
 
 
 def test_runs_that_were_missed_and_are_not_made_up_for_are_not_published(bench: Bench) -> None:

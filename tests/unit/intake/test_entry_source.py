@@ -94,7 +94,8 @@ def test_a_batch_without_a_letter_is_taken_in_with_its_offsets() -> None:
     writer.open()
     taking = intake(Fake("schedules"))
     result = taking.prepare([message("schedules", n) for n in range(5)], NOW_MS)
-    taking.commit(result, [TopicPartition("schedules", 0, 5)], "intake", writer)
+    taking.write(result, [TopicPartition("schedules", 0, 5)], "intake", writer)
+    writer.commit()
     assert len(log.read("changelog")) == 5
     assert (log.read("outcomes"), log.positions) == ([], {("intake", "schedules", 0): 5})
 

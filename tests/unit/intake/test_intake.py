@@ -358,7 +358,8 @@ class TestCommit:
         writer = writer or self.opened(log)
         taking = intake()
         positions = [TopicPartition("orders.DLT", 3, 43)]
-        taking.commit(taking.prepare(letters, NOW_MS), positions, "intake", writer)
+        taking.write(taking.prepare(letters, NOW_MS), positions, "intake", writer)
+        writer.commit()
 
     def opened(self, log: MemoryLog) -> MemoryTransactionalProducer:
         writer = MemoryTransactionalProducer(log, "intake")

@@ -41,11 +41,9 @@ class Taking:
         result.outcomes = [{"key": None, "value": b"", "offset": message.offset()} for message in messages]
         return result
 
-    def commit(self, result: BatchResult, positions: list[TopicPartition], member: object, writer: Any) -> None:
+    def write(self, _result: BatchResult, positions: list[TopicPartition], member: object, writer: Any) -> None:
         writer.begin()
         writer.read_to(positions, member)
-        writer.commit()
-        self.taken += [row["offset"] for row in result.outcomes]
 
 
 class World:
@@ -62,9 +60,10 @@ class World:
     def turns(self, count: int = 6) -> None:
         for _ in range(count):
             if batch := self.letters.read():
-                decided = self.letters.prepare(batch, 0)
-                assert decided is not None
-                self.letters.commit(decided)
+                written = self.letters.write(self.letters.prepare(batch, 0))
+                assert written is not None
+                assert self.letters.commit(written)
+                self.intake.taken += [row["offset"] for row in written.result.outcomes]
 
 
 def test_what_is_committed_is_not_taken_in_again_when_the_client_goes_back() -> None:

@@ -56,7 +56,8 @@ class Admin:
         return {resource: self._told({}) for resource in asked}
 
     def describe_consumer_groups(self, names: Iterable[str], **_: object) -> dict[str, Future[Any]]:
-        return {group: self._told(SimpleNamespace(members=["a"])) for group in names}
+        member = SimpleNamespace(group_instance_id="", member_id="a")
+        return {group: self._told(SimpleNamespace(members=[member])) for group in names}
 
     def list_consumer_group_offsets(self, asked: Iterable[Any], **_: object) -> dict[str, Future[Any]]:
         place = SimpleNamespace(topic=TOPIC, partition=0, offset=7)

@@ -17,6 +17,7 @@ from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
+from retry.delivery.acted_entry import ActedEntry
 from retry.operations import waiting_entries
 from retry.operations.explain import due_time, search
 from retry.operations.explain.evidence import LetterEvidence
@@ -27,6 +28,7 @@ from retry.operations.letters import found_letter
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable
+from tests.support import acted
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -161,6 +163,9 @@ DECIDED = DecisionRecord("ab", "t", "t/a#1", 2, NOW_MS, NOW_MS, NOW_MS, "retry",
         ({"position": 6, "decision": DECIDED._replace(decision="park", reason="rule", due_ms=None),
           "delivery": Delivery(LetterLocation("p", 1, 2), NOW_MS)}, LetterState.PARKED,
          "It was parked because of rule at 2023-11-14T22:13:20.000+00:00: it is p/1/2."),
+        ({"position": 6, "decision": DECIDED._replace(decision="discard", due_ms=None),
+          "delivery": Delivery(LetterLocation("d", 1, 2), None, None, "0a0b")}, LetterState.DISCARDED,
+         "It was discarded: it is d/1/2. An operator acted on it, with the action 0a0b."),
     ],
 )  # fmt: skip
 def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: str) -> None:
@@ -168,6 +173,19 @@ def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: 
     assert explanation.state is state
     assert says in " ".join(explanation.sentences["now"])
     assert list(explanation.sentences) == ["letter", "policy", "due", "now", "next"]
+
+
+def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_be_undone() -> None:
+    actions, (key, entry) = acted.entry_actions(), acted.letter()
+    discarded = actions.acted(acted.state("discard"), acted.member(key), acted.packed(entry), NOW_MS)
+    assert isinstance(discarded, ActedEntry)
+    packed = discarded.move.packed
+    waiting = waiting_entries.WaitingEntry(packed.key, envelopes.decode(packed.envelope), None)
+    explanation = explained(evidence(position=7, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
+    said = " ".join(explanation.sentences["now"])
+    assert f"to go to {acted.DISCARDED}" in said
+    assert f"with the action {acted.ACTION.hex()}. That discarded it: until it goes there, it can be undone." in said
+    assert "kept there for 30 days" in " ".join(explanation.sentences["next"])
 
 
 def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:

@@ -21,9 +21,9 @@ from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, LetterR
 NOW_MS = 1_000_000_000_000
 DUE_MS = NOW_MS - 600_000
 NAMES = NameTable()
-TOPICS = "orders.DLT", "changelog", "outcomes", "retry", "slow", "parked"
-DEAD, CHANGELOG, OUTCOMES, RETRY, SLOW, PARKED = map(NAMES.topic, TOPICS)
-LANES = {topic: NAMES.lane(b"lane %d" % topic) for topic in (RETRY, SLOW, PARKED)}
+TOPICS = "orders.DLT", "changelog", "outcomes", "retry", "slow", "parked", "discarded"
+DEAD, CHANGELOG, OUTCOMES, RETRY, SLOW, PARKED, GONE = map(NAMES.topic, TOPICS)
+LANES = {topic: NAMES.lane(b"lane %d" % topic) for topic in (RETRY, SLOW, PARKED, GONE)}
 for topic, lane in LANES.items():
     NAMES.lane_parts[NAMES.lanes[lane]] = Lane("team", "orders.DLT", NAMES.topics[topic])
 WHOLE = Target(0, "")
@@ -32,9 +32,9 @@ WHOLE = Target(0, "")
 def context(**other: object) -> VerifyContext:
     """A deployment of which everything is kept, and nothing is held."""
     usual = VerifyContext(
-        NAMES, True, {(DEAD, 0): VerifiableLetters(0, 0, 100, 100, True)}, {RETRY: WHOLE, SLOW: WHOLE, PARKED: WHOLE},
+        NAMES, True, {(DEAD, 0): VerifiableLetters(0, 0, 100, 100, True)}, dict.fromkeys((RETRY, SLOW, PARKED, GONE), WHOLE),
         deletes_kept_from_ms=0, stuck_before_ms=NOW_MS - 60_000, skew_ms=0, blocked=lambda lane: None,
-        named_blocked=lambda lane: None, permitted=lambda topic: {"retry", "slow", "parked"}, tables={},
+        named_blocked=lambda lane: None, permitted=lambda topic: {"retry", "slow", "parked", "discarded"}, tables={},
     )  # fmt: skip
     return usual._replace(**other)  # type: ignore[arg-type]
 
@@ -92,6 +92,9 @@ WAITS = [dead_letter(), outcome(), put(0, due_ms=SOON)]
     [*DELIVERED, sent(kind=RowKind.UNCOMMITTED), sent(1, kind=RowKind.UNCOMMITTED)],  # delivered at the second try
     [outcome(in_scope=False)],
     [sent(in_scope=False)],
+    [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE), sent(topic=GONE)],  # discarded
+    [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), put(3), delete(4, 2, GONE), delete(5), sent()],  # undone
+    [dead_letter(), outcome(), put(0), put(1, 2), delete(2), delete(3, 2), sent()],  # edited
 ])  # fmt: skip
 def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     assert kinds_found(rows) == []
@@ -102,6 +105,10 @@ def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     ([dead_letter(), outcome()], ["lost"]),
     ([dead_letter(), outcome(), put(0), delete(1)], ["lost", "torn"]),
     ([*DELIVERED, sent(1)], ["duplicate"]),
+    ([*DELIVERED, sent(1, topic=GONE)], ["duplicate", "wrong_topic"]),
+    ([dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE)], ["lost", "torn"]),
+    ([dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE), sent()], ["wrong_topic"]),
+    ([dead_letter(), outcome(), put(0), put(1, 2, GONE, due_ms=SOON), delete(2), sent(topic=GONE)], ["torn", "wrong_topic"]),
     ([*DELIVERED, outcome(1)], ["duplicate"]),
     ([*WAITS, put(1, due_ms=SOON)], ["duplicate"]),
     ([*WAITS, put(1, key=2, due_ms=SOON)], ["duplicate"]),

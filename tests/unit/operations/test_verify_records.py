@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.lane import Lane
@@ -114,6 +116,27 @@ def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
     read.reader.change(Message("changelog", b"\x77", None))
     assert (read.rows, read.findings.counts) == ([], {})
     assert read.reader.controls == {(1, pause_key("all", "")): b"{}"}
+
+
+def test_slices_and_controls_of_actions_are_no_entries() -> None:
+    read, action = Read(), action_records.new_id()
+    head = action_records.encode(Action("discard", "anna", NOW_MS, [1], 1))
+    read.reader.change(Message("changelog", action_records.slice_key(action, 0, 0), action_records.encode_slice([], NOW_MS)))
+    read.reader.change(Message("changelog", action_records.slice_key(action, 0, 0), None))
+    read.reader.change(Message("changelog", action_records.head_key(action), head))
+    assert (read.rows, read.findings.counts) == ([], {})
+    assert read.reader.controls == {(1, action_records.head_key(action)): head}
+
+
+def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_one() -> None:
+    read = Read()
+    marks = {names.ACTION: b"0a", names.ACTION_BEFORE: names.SUPERSEDED}
+    read.deliveries.committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    read.deliveries.uncommitted(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    assert (read.rows, read.reader.aborted()) == ([], 0)
+    marks[names.ACTION_BEFORE] = b"%d 0 orders.retry" % NOW_MS
+    read.deliveries.committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    assert [row.kind for row in read.rows] == [RowKind.DELIVERY]
 
 
 @pytest.mark.parametrize(("topic", "key", "value"), [
