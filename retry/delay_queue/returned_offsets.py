@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from retry import format_versions
@@ -62,6 +63,12 @@ def place(member_key: bytes) -> ParkedPlace:
     if len(member_key) != PLACE_BYTES or not is_place(member_key):
         raise EntryUnreadable(f"no letter rests at {member_key.hex()}")
     return ParkedPlace(member_key[1 : 1 + TOPIC_BYTES], *_PLACE.unpack(member_key[1 + TOPIC_BYTES :]))
+
+
+def told(member_key: bytes, parking: Mapping[str, str]) -> str:
+    """Where such a letter rests, as `topic/partition/offset`; `parking` are the names of topics by their hashes."""
+    where = place(member_key)
+    return f"{parking.get(where.topic.hex(), where.topic.hex())}/{where.partition}/{where.offset}"
 
 
 def check(bitmap: bytes) -> None:

@@ -5,14 +5,14 @@
 | `v` | 1 |
 | `action`, `kind`, `by`, `reason` | its id in hexadecimal, what was asked, who asked, and why, in the operator's words |
 | `at_ms`, `shard` | when it was done, and in which shard |
-| `letters` | list of objects: `letter` is `topic/partition/offset`; `parked` is where it rested, with a hash of the topic |
+| `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
 | `result` | `done`, `gone`, or why nothing was done for it |
 | `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -36,15 +36,15 @@ def audited(
         "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
         "shard": shard,
     }  # fmt: skip
-    letters = [_result(member, result) for member, result in results]
+    letters = [_result(member, result, action.parking) for member, result in results]
     parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
     key = state.id.hex().encode()
     return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
 
 
-def _result(member: Member, result: Result) -> dict[str, object]:
+def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
     if isinstance(result, ReturnedLetter) or returned_offsets.is_place(member.key):
-        return _returned_result(member, result)
+        return _returned_result(member, result, parking)
     _, topic, partition, offset = entry_keys.source(member.key)
     told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
     if isinstance(result, Refusal):
@@ -56,9 +56,8 @@ def _result(member: Member, result: Result) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _returned_result(member: Member, result: Result) -> dict[str, object]:
-    place = returned_offsets.place(member.key)
-    told: dict[str, object] = {"parked": f"{place.topic.hex()}/{place.partition}/{place.offset}"}
+def _returned_result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
+    told: dict[str, object] = {"parked": returned_offsets.told(member.key, parking)}
     if not isinstance(result, ReturnedLetter):
         return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
     topic, partition, offset = result.source

@@ -20,7 +20,7 @@ import orjson
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import SLICE, Action, Member, Tally
-from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace
+from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
 from retry.delivery.acted_entry import SUPERSEDED, digest
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
@@ -137,7 +137,7 @@ class Actions:
 
     def _resting_at(self, told: str) -> str:
         topic, partition, offset = told.split("/")
-        return self.resting[ParkedPlace(bytes.fromhex(topic), int(partition), int(offset)).encode()]
+        return self.resting[ParkedPlace(topic_hash(topic), int(partition), int(offset)).encode()]
 
     def _back(self, asked: Asked, letter: str, put: MemoryRecord, bitmaps: dict[bytes, bytes | None]) -> None:
         key = asked.members[letter].key

@@ -6,7 +6,7 @@ those that wait. Memory does not grow with what waits or is parked, but for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import NamedTuple
 
 from retry import clock
@@ -69,8 +69,7 @@ class Listing(NamedTuple):
         fits, states = predicate.predicate(meant, now_ms), predicate.states(meant)
         if "waiting" in states and after.parked is None:
             yield from filter(fits, self._waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
-        if "parked" in states:
-            yield from filter(fits, self._parked(after.parked))
+        yield from filter(fits, self.resting(after, states))
 
     def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.folded(self.cluster.settings) as table:
@@ -79,17 +78,25 @@ class Listing(NamedTuple):
                     return
                 yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
 
-    def _parked(self, after: LetterLocation | None) -> Iterator[FoundLetter]:
-        names = sorted({self.cluster.names.parked, *self.registry.parking()})
-        there = topics.describe(self.cluster.admin, names)
+    def resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
+        """Letters that are parked or discarded, by topic, partition and offset, behind a cursor."""
+        behind = after.parked
+        for topic, partitions in self._rest_in(states).items():
+            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():
+                if behind is None or readable[:2] >= behind[:2]:
+                    yield from self._partition(readable, behind.offset + 1 if behind and readable[:2] == behind[:2] else 0)
+
+    def _rest_in(self, states: Collection[str]) -> dict[str, int]:
+        """Topics, and how many partitions each has."""
+        own = self.cluster.names
+        parking = {own.parked, *self.registry.parking()} if "parked" in states else set[str]()
+        names = sorted(parking | ({own.discarded} if "discarded" in states else set()))
+        there = topics.describe(self.cluster.admin, names) if names else {}
         for topic in names:
-            if topic not in there:
+            # A deployment of before has no topic of discarded letters, and none are.
+            if topic not in there and topic != own.discarded:
                 self.say(f"there is no parking topic {topic}")
-                continue
-            partitions = range(there[topic].partitions)
-            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, partitions).values():
-                if after is None or readable[:2] >= after[:2]:
-                    yield from self._partition(readable, after.offset + 1 if after and readable[:2] == after[:2] else 0)
+        return {topic: there[topic].partitions for topic in names if topic in there}
 
     def _partition(self, readable: Span, first: int) -> Iterator[FoundLetter]:
         span = LetterRange(readable.topic, limit=self.newest).of(readable)
@@ -97,9 +104,10 @@ class Listing(NamedTuple):
             where = f"{span.topic}/{span.partition}"
             self.say(f"{where}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
         span = span._replace(start=max(span.start, first))
+        is_discarded = span.topic == self.cluster.names.discarded
         if span.start < span.stop:
             for batch in offset_ranges.batches(self.cluster.reader, [span]):
-                yield from (parked(message, self.registry) for message in batch)
+                yield from (parked(message, self.registry, discarded=is_discarded) for message in batch)
 
     def waiting_at(self, where: Source) -> FoundLetter | None:
         """The letter that waits there; None where it waits no more."""
@@ -113,10 +121,12 @@ class Listing(NamedTuple):
         Raises:
           TopicsInvalid: that is no parking topic, or it cannot be read.
         """
-        known = {self.cluster.names.parked, *self.registry.parking()}
+        known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
         spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset, limit=1))
         found = (message for batch in offset_ranges.batches(self.cluster.reader, spans) for message in batch)
         # Where retention has removed it, the first that is left comes instead.
-        return next((parked(message, self.registry) for message in found if message.offset() == where.offset), None)
+        there = (message for message in found if message.offset() == where.offset)
+        is_discarded = where.topic == self.cluster.names.discarded
+        return next((parked(message, self.registry, discarded=is_discarded) for message in there), None)
