@@ -225,12 +225,6 @@ def beyond_slices(action: bytes) -> bytes:
     return SLICE + action + b"\xff" * _PLACE.size
 
 
-def resumed_hold(controls: Mapping[bytes, bytes], action: bytes) -> int:
-    """Of the last order to go on, when the hold was made that it ended; 0 where there was none."""
-    resumed = _read(controls, resumed_key(action), Order)
-    return 0 if resumed is None else resumed.hold
-
-
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
     """The value of a slice's record."""
     return msgspec.msgpack.encode(Slice(format_versions.ACTION.writes, written_at_ms, list(members)))

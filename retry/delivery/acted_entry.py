@@ -170,7 +170,7 @@ class EntryActions:
         if ours.get(names.ACTION) != (state.action.undoes or "").encode():
             return Refusal("other_action")
         due_at_ms, ordered, destination = int(before[0]), before[1] == "1", before[2]
-        headers = [header for header in entry.headers if header[0] != names.ACTION_BEFORE]
+        headers = names.set_in(entry.headers, (names.ACTION_BEFORE, None))
         anew = msgspec.structs.replace(entry, destination=destination, headers=headers)
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
         acted = self._moved(state, key, entry, anew, due_at_ms, lane)

@@ -116,7 +116,9 @@ def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Pa
     tried = _asked("what-if", str(advised), *of_now)
     assert tried["now"]["letters"] == len(KINDS) * LETTERS
     assert tried["tried"]["retries"] < tried["now"]["retries"]
-    assert tried["tried"]["recovered"] >= 0.99 * tried["now"]["recovered"]
+    # On a starved machine retries come far later than their policies say, and nobody has seen what those delays would do.
+    for told, truth in ((tried["now"], TRUTH.recovered.total()), (tried["tried"], recovered)):
+        assert told["recovered_low"] <= truth <= told["recovered_high"], told
 
 
 def _of(played: Path) -> tuple[str, ...]:

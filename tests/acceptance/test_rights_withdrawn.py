@@ -29,6 +29,8 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("lineage", "describe"): ("topics", "check"),
     ("calls", "describe"): ("topics", "check"),
     ("parked timers", "describe"): ("topics", "check"),
+    ("audit", "read"): ("audit",),
+    ("discarded", "read"): ("topics", "check"),
     ("task definitions", "write"): ("tasks", "samples", "--output-topic", "{runs}", "--send", "{definitions}"),
 }  # fmt: skip
 _VERIFY = ("verify",)

@@ -20,6 +20,7 @@ class ActionOverview(NamedTuple):
     Attributes:
       held: the latest order by which a shard waits; None where none does.
       left: shards that are not done yet.
+      ended_hold_ms: when the last hold was made that an order to go on has ended, in whichever shard; 0 where none was.
     """
 
     id: bytes
@@ -28,6 +29,7 @@ class ActionOverview(NamedTuple):
     cancelled: Order | None
     tally: Tally
     left: list[int]
+    ended_hold_ms: int
 
     @property
     def status(self) -> str:
@@ -75,10 +77,8 @@ def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> N
       TransactionFailed: it is not known whether it waits; asking again does no harm.
     """
     _demand_left(about)
-    controls = shards.standing(action_records.resumed_key(about.id))
-    resumed = [action_records.resumed_hold(each, about.id) for each in controls]
     # By the brokers' time it may not be later than a hold of a worker's that was ended.
-    at_ms = max(shards.now_ms(), *(hold + 1 for hold in resumed))
+    at_ms = max(shards.now_ms(), about.ended_hold_ms + 1)
     shards.ask(action_records.held_key(about.id), action_records.encode(Order(by, at_ms, reason)))
 
 
@@ -105,6 +105,7 @@ def _overview(states: dict[int, ActionState]) -> ActionOverview:
         next((state.cancelled for state in states.values() if state.cancelled is not None), None),
         summed(state.tally for state in states.values()),
         sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
+        max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
     )  # fmt: skip
 
 
