@@ -1,4 +1,4 @@
-"""`retry act`: letters that wait are retried, redirected, parked, discarded, edited or patched by the workers."""
+"""`retry act`: letters that wait, or rest, are retried, redirected, parked, discarded, edited or patched by the workers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
 # Of more letters than this nobody has looked at each.
 _UNASKED_MAX = 1_000
 NOT_YET, REFUSED, HELD = 1, 3, 4
+# Slashes in the key of a letter that rests: topic/partition/offset.
+_OF_PLACE = 2
+_RESTING = ("parked", "discarded")
 
 
 @click.command(context_settings=TERMS)
@@ -36,16 +39,21 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
 @click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file.")
+@click.option(
+    "--newest", type=click.IntRange(1), default=1_000_000, show_default=True,
+    help="Parked records that are looked at: the newest offsets of each partition.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def act(
     kind: str, words: tuple[str, ...], letters: tuple[str, ...], dry_run: bool, yes: bool, expect: int | None, reason: str,
-    by: str, wait_ms: int, policies: str | None, as_json: bool, **options: Any,
+    by: str, wait_ms: int, policies: str | None, newest: int, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Have letters that wait retried now or at another time, redirected, parked, discarded, edited or patched.
+    """Have letters retried now or at another time, redirected, parked, discarded, edited or patched.
 
     KIND is retry, redirect, park, discard, edit or patch. FILTER says which letters, as for `retry letters`. Without --yes it
     only says what would become of them: how many, whose, and some in full. What is shown is what is done; letters that come later
-    are left alone. Over 1,000 letters their number must be typed, or given with --expect. Parked letters cannot be acted on yet.
+    are left alone. Over 1,000 letters their number must be typed, or given with --expect. Letters that wait are meant, unless the
+    filter says state:parked or state:discarded; those are returned: retried once more, redirected, discarded or patched.
 
     Ends with 0 where letters were acted on (or shown), with 3 where none was, with 4 where the action is held, and with 1 where
     workers were not done in time, or something else failed.
@@ -59,7 +67,9 @@ def act(
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.preview import preview
+    from retry.operations.cluster import Cluster
     from retry.operations.control_requests import ShardNumbers
+    from retry.operations.letters.listing import Listing
     from retry.policies.policy_file import load
     from retry.policies.registry import Registry
 
@@ -72,7 +82,10 @@ def act(
         readiness.demand(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
         now_ms = shards.now_ms() if yes else clock.wall_ms()
-        found = preview(settings, registry, asked, _meant(words, letters, now_ms), now_ms)
+        meant, of = _meant(words, letters, now_ms)
+        where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
+        resting = (where, shards) if of.intersection(_RESTING) else None
+        found = preview(settings, registry, asked, meant, now_ms, resting, waits="waiting" in of)
         if not as_json or not yes:
             act_output.show(found, as_json=as_json)
         _expected(found, expect)
@@ -82,22 +95,28 @@ def act(
         sys.exit(REFUSED)
 
 
-def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meant:
+def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> tuple[Meant, frozenset[str]]:
+    """Which letters, and the states in which they can be."""
     from retry.delay_queue.entry_keys import source_from_text
-    from retry.errors import ActionRefused
+    from retry.operations.explain.search import place
     from retry.operations.letter_filter.parse import parse
     from retry.operations.letter_filter.predicate import predicate, states
 
     meant = parse(" ".join(words))
-    if "waiting" not in states(meant) or any(each.count("/") == 2 for each in letters):
-        raise ActionRefused("a parked letter cannot be acted on yet: only letters that wait are")
     for each in letters:
         try:
-            source_from_text(each)
+            place(each) if each.count("/") == _OF_PLACE else source_from_text(each)
         except ValueError:
-            raise click.BadParameter(f"{each!r} is no key of a letter that waits", param_hint="--letter") from None
+            raise click.BadParameter(f"{each!r} is no key that `retry letters` prints", param_hint="--letter") from None
     fits, named = predicate(meant, now_ms), frozenset(letters)
-    return (lambda letter: letter.name in named and fits(letter)) if named else fits
+    of = states(meant)
+    if letters:
+        of &= {state for each in letters for state in (_RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
+    elif of.issuperset({"waiting", "parked"}):
+        # Whoever names no state does not mean what was given up.
+        of = frozenset({"waiting"})
+    fits_in = lambda letter: letter.state in of and fits(letter)  # noqa: E731
+    return (lambda letter: letter.name in named and fits_in(letter)) if named else fits_in, of
 
 
 def _expected(found: Preview, expect: int | None) -> None:
@@ -132,7 +151,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     action_id = found.request.id
     say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
-        action = start(shards, found.request, list(found.members()), found.at_ms)
+        action = start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking)
         left = act_output.wait(following, action, wait_ms)
         act_output.result(action_id, action, following, left, as_json=as_json)
     if following.held is not None:

@@ -78,9 +78,9 @@ def members(action: str, as_json: bool) -> None:
     if not as_json:
         say(_csv(_COLUMNS))
     for at_ms, shard, told in members(settings, shards, about):
-        at, due = None if at_ms is None else iso(at_ms), iso(told.due_ms)
+        at, due = (None if each is None else iso(each) for each in (at_ms, told.due_ms))
         new_due = None if told.new_due_ms is None else iso(told.new_due_ms)
-        row = (told.letter, told.result, at, shard, due, told.target, new_due, told.new_target)
+        row = (told.letter or told.parked, told.result, at, shard, due, told.target, new_due, told.new_target)
         say_json(orjson.dumps(dict(zip(_COLUMNS, row, strict=True)))) if as_json else say(_csv(row))
 
 

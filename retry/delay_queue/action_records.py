@@ -7,10 +7,11 @@
 | order | 0x10 `action/<id>/held`, `/resumed` or `/cancelled` | JSON object, see `Order` |
 | tally | 0x10 `action/<id>/tally` | JSON object, see `Tally`: of this shard alone |
 
-A slice lies in the partition of its entries, and names at most 500 of them. Head and orders lie in every partition. The slices
-come first, in as many transactions as they need; the head, in one for all partitions, names how many each has. So an action is
-whole or not there. Whoever owns a shard works off its slices one after another. A slice ends, with a null or with what is left
-of it, in the transaction in which its letters are moved and the tally of the shard counts them.
+A slice lies in the partition of its entries, and names at most 500 of them; one of letters that rest lies in partition 0. Head
+and orders lie in every partition. The slices come first, in as many transactions as they need; the head, in one for all
+partitions, names how many each has. So an action is whole or not there. Whoever owns a shard works off its slices one after
+another. A slice ends, with a null or with what is left of it, in the transaction in which its letters are moved and the tally
+of the shard counts them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Member(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One letter of an action.
 
     Attributes:
-      key: of its entry, as it was when the letters were chosen.
+      key: of its entry, as it was when the letters were chosen; of a letter that rests, its place, see
+        `retry.delay_queue.returned_offsets`.
       due_at_ms: when it is due from then on; no two members of an action would share a key.
       digest: of the envelope that an edit was made from; empty otherwise.
       envelope: what an edit makes of it; empty otherwise.
@@ -89,6 +91,7 @@ class Action(msgspec.Struct, frozen=True):
       target: of a redirect.
       undoes: the id of the action that an undo is about.
       reason, filter: in the operator's words, and which letters were meant.
+      parking: names of topics in which members rest, by the hash of their ids, in hexadecimal.
     """
 
     kind: str
@@ -102,6 +105,7 @@ class Action(msgspec.Struct, frozen=True):
     undoes: str | None = None
     reason: str = ""
     filter: str = ""
+    parking: dict[str, str] = {}
     v: int = format_versions.ACTION.writes
 
 

@@ -26,14 +26,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import orjson
-
-from retry.delay_queue import action_records, entry_keys
+from retry.delay_queue import action_records, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member, Order, Slice, Tally
-from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries
+from retry.delivery import move_entries, return_slice
+from retry.delivery.act_audit import Result, audited
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
+from retry.delivery.return_slice import AskParked, ReturnedSlice
+from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
 from retry.errors import TransactionAborted
 from retry.intake import attempts
@@ -46,11 +46,12 @@ ORPHAN_MS = 3_600_000
 ENDED_MS = 30 * 86_400_000
 # After a transaction that was undone; sweeps go on meanwhile.
 _AGAIN_MS = 30_000
-# Slices that end at a time where nothing is done for their letters, and letters that one record of the audit tells of.
-_SLICES_MAX, _AUDITED_MAX = 20, action_records.MEMBERS_MAX
+_ANY_PARTITION = -1
+# Slices that end at a time where nothing is done for their letters.
+_SLICES_MAX = 20
 _COUNTED_AT_ONCE = 100
 _ORPHANS_EVERY_MS = 60_000
-GONE, CANCELLED, INCOMPLETE, DONE = "gone", "cancelled", "incomplete", "done"
+GONE, CANCELLED, INCOMPLETE = "gone", "cancelled", "incomplete"
 
 
 class SliceWork(NamedTuple):
@@ -64,7 +65,7 @@ class SliceWork(NamedTuple):
 
     state: ActionState | None
     rows: list[ChangelogRow]
-    results: Sequence[tuple[Member, ActedEntry | Refusal]]
+    results: Sequence[tuple[Member, Result]]
 
 
 class Reachable(Looking, Protocol):
@@ -82,6 +83,7 @@ class ActContext(NamedTuple):
       audit: the topic of who did what.
       bytes_max: no more letters are taken once so many bytes of them are reached.
       end: tells where the changelog partition ends now.
+      ask: reads letters that rest.
     """
 
     writer: SweepWriter
@@ -91,6 +93,7 @@ class ActContext(NamedTuple):
     now_ms: int
     bytes_max: int
     end: Callable[[], int]
+    ask: AskParked = return_slice.nobody
 
 
 class Acting:
@@ -124,7 +127,7 @@ class Acting:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
         self._settled_at = None
-        return sum(isinstance(result, ActedEntry) for _, result in work.results)
+        return sum(not isinstance(result, Refusal) for _, result in work.results)
 
     def _is_settled(self, end: Callable[[], int]) -> bool:
         if self._settled_at is None:
@@ -151,6 +154,7 @@ class Acting:
                 if state.held is None:
                     return SliceWork(None, [_incomplete(state, now_ms)], [])
             elif state.held is None:
+                # None while its records are being read: another question would take the place of that one.
                 return self._slice(state, context)
         return self._orphans(now_ms) if self._table.has_slices else None
 
@@ -171,25 +175,46 @@ class Acting:
             self._counted.add(state.id)
         return True
 
-    def _slice(self, state: ActionState, context: ActContext) -> SliceWork:
-        """The next slice, or as much of it as one transaction takes."""
+    def _slice(self, state: ActionState, context: ActContext) -> SliceWork | None:
+        """The next slice, or as much of it as one transaction takes; None where that is not known yet."""
         key, members = self._first(state)
-        results: list[tuple[Member, ActedEntry | Refusal]] = []
+        results: Sequence[tuple[Member, Result]]
+        bitmaps: list[ChangelogRow] = []
+        if members.members and returned_offsets.is_place(members.members[0].key):
+            if (found := self._returned(state, members, context)) is None:
+                return None
+            results, bitmaps = found
+        else:
+            results = self._acted(state, members, context)
+        left = members.members[len(results) :]
+        rest = action_records.encode_slice(left, members.written_at_ms) if left else None
+        tally = _tallied(state.tally, results, slices=not left)
+        rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps]
+        return SliceWork(state, rows, results)
+
+    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
+        actions = context.actions
+        returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
+        return return_slice.returned(
+            state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max
+        )
+
+    def _acted(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
+        results: list[tuple[Member, Result]] = []
         bytes_left, met = context.bytes_max, set[bytes]()
         for member in members.members:
             if bytes_left <= 0:
                 break
             # A key that is named twice would be put twice: the table has it until all is committed.
             envelope = None if member.key in met else self._table.get(member.key)
-            result = Refusal(GONE) if envelope is None else context.actions.acted(state, member, envelope, context.now_ms)
+            result: Result = Refusal(GONE)
+            if envelope is not None:
+                result = context.actions.acted(state, member, envelope, context.now_ms)
             met.add(member.key)
             results.append((member, result))
             if isinstance(result, ActedEntry):
                 bytes_left -= result.size
-        left = members.members[len(results) :]
-        rest = action_records.encode_slice(left, members.written_at_ms) if left else None
-        tally = _tallied(state.tally, results, slices=not left)
-        return SliceWork(state, [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally))], results)
+        return results
 
     def _first(self, state: ActionState) -> tuple[bytes, Slice]:
         key, value = self._table.slices(action_records.slices_of(state.id), 1)[0]
@@ -222,26 +247,29 @@ class Acting:
     def _commit(self, context: ActContext, work: SliceWork) -> None:
         writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
+        back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
         moves = [each.move for each in acted]
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for topic, partition in context.actions.judge.lineages if moves else ():
-            writer.write(topic, partition, _remembered(acted))
+        for n, (topic, partition) in enumerate(context.actions.judge.lineages if moves or back else ()):
+            # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
+            writer.write(topic, partition, [*_moved(acted), *(_sent(acted, back) if n == 0 else ())])
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
-            told = [*kept, *_audit(work, work.state, context.audit, self._changelog.partition, now_ms)]
-            writer.publish(told, now_ms)
+            told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
+            entries, shards = return_slice.puts(back, self._changelog.topic)
+            writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
             await_arrival(told, writer, context.gate)
         writer.commit()
         self._table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
 
 
-def _tallied(before: Tally, results: Sequence[tuple[Member, ActedEntry | Refusal]], *, slices: int) -> Tally:
+def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices: int) -> Tally:
     refused = Counter(before.refused)
     refused.update(result.reason for _, result in results if isinstance(result, Refusal))
     gone = refused.pop(GONE, 0)
-    done = sum(isinstance(result, ActedEntry) for _, result in results)
+    done = sum(not isinstance(result, Refusal) for _, result in results)
     return Tally(before.slices + slices, before.done + done, before.gone + gone, dict(refused))
 
 
@@ -257,33 +285,12 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
 
-def _remembered(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
+def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
     """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
-    moved = [each.moved for each in acted if each.moved is not None]
+    return attempts.records([each.moved for each in acted if each.moved is not None], moves=True)
+
+
+def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
+    """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
-    return [*attempts.records(moved, moves=True), *attempts.records(again)]
-
-
-def _audit(work: SliceWork, state: ActionState, topic: str, shard: int, now_ms: int) -> list[Entry]:
-    """What became of each letter, in as many records as that takes."""
-    action = state.action
-    told = {
-        "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
-        "shard": shard,
-    }  # fmt: skip
-    letters = [_result(member, result) for member, result in work.results]
-    parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
-    key = state.id.hex().encode()
-    return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
-
-
-def _result(member: Member, result: ActedEntry | Refusal) -> dict[str, object]:
-    _, topic, partition, offset = entry_keys.source(member.key)
-    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
-    if isinstance(result, Refusal):
-        return {**told, "result": result.reason}
-    move = result.move
-    return {
-        **told, "result": DONE, "target": move.entry.destination,
-        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
-    }  # fmt: skip
+    return attempts.records([*again, *(each.lineage for each in back)])

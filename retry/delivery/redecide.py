@@ -65,7 +65,7 @@ class Redecider:
 
     def __init__(self, registry: Registry, packer: EntryBuilder, lineages: Sequence[tuple[str, int]]) -> None:
         self.digest, self.lineages = registry.digest, lineages
-        self._registry, self._packer = registry, packer
+        self.registry, self.packer = registry, packer
 
     def decided(self, key: bytes, envelope: bytes, request: Reschedule) -> Redecision | None:
         """What becomes of one entry; None where it is not asked for, parks, failed after the request, or was acted on.
@@ -101,20 +101,20 @@ class Redecider:
 
     def may_go_to(self, topic: str, target: str) -> bool:
         """Whether the policy of a dead-letter topic lets its letters be retried in this topic, which parks none."""
-        route = self._registry.route(topic)
+        route = self.registry.route(topic)
         allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
-        return target in allowed and target not in self._registry.parking()
+        return target in allowed and target not in self.registry.parking()
 
     def fits(self, envelope: bytes, entry: Entry) -> bool:
         """Whether its topic and the changelog take an entry."""
-        return self._packer.fits(envelope, entry.headers, entry.destination)
+        return self.packer.fits(envelope, entry.headers, entry.destination)
 
     def _anew(self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None = None) -> Redecision:
         where = entry_keys.source(key)
-        route = self._registry.route(where.topic)
+        route = self.registry.route(where.topic)
         letter = read(_letter(where, entry), route.aliases)
         case = decide(route, letter, trace, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
-        packed = self._packer.pack(case)
+        packed = self.packer.pack(case)
         return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed))
 
 

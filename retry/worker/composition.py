@@ -32,6 +32,7 @@ from retry.kafka.record_producer import Records
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.kafka.startup_backlog import StartupBacklog
 from retry.kafka.target_probe import TargetProbe
+from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
 from retry.settings import ReloadedFile, Settings
@@ -42,6 +43,7 @@ from retry.worker.clock_skew import TrustedClock
 from retry.worker.consumer_lag_samples import LagSamples, place_of
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog
 from retry.worker.engine import Engine, Traced
+from retry.worker.parked_letters import ParkedLetters
 from retry.worker.periodic import PeriodicTask, PeriodicTasks
 from retry.worker.policy_reload import PolicyFile
 from retry.worker.shards.assignment import Shards
@@ -187,6 +189,7 @@ def build_delivery(
         _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
         names.discarded,
         names.audit,
+        ParkedLetters(RecordFetcher(client_config.reader_config(settings)).fetch, TopicIds(context.admin).now).ask,
     )
     open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
     standbys = range(shards_in_all if settings.standby else 0)

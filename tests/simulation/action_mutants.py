@@ -4,6 +4,8 @@
 | --- | --- |
 | slice-apart | the slice of an action ends in the transaction after that in which its letters are moved |
 | tally-apart | what is counted of an action is counted in the transaction after that |
+| bitmap-apart | which letters were returned is marked in the transaction after that |
+| bitmap-unseen | letters are returned whether they are marked or not |
 | edit-unseen | an edit is made whatever the letter is by then |
 | same-key | what is only changed keeps its key, which gets a null in the same transaction |
 | acted-unsettled | the next slice is worked off before the fold has told of the last one |
@@ -20,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from retry.delay_queue import action_records, entry_keys
+from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, digest
 from retry.worker.shards import joint_sweep
@@ -89,6 +91,8 @@ def _edit_unseen() -> Patches:
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
+    "bitmap-apart": lambda: _apart(lambda key: key[:1] == returned_offsets.RETURNED),
+    "bitmap-unseen": lambda: [patch.object(returned_offsets, "has", lambda _bitmap, _offset: False)],
     "edit-unseen": _edit_unseen,
     "same-key": _same_key,
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],

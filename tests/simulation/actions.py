@@ -18,8 +18,9 @@ import msgspec
 import orjson
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import SLICE, Action, Member, Tally
+from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
 from retry.delivery.acted_entry import SUPERSEDED, digest
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
@@ -51,6 +52,8 @@ class Actions:
       discarded_by: letters that each discard has put where they are discarded.
       parked, discarded: letters to which that happened last.
       values: what letters were changed to.
+      resting: letters by where they are parked or discarded.
+      returned: places from which letters were returned.
     """
 
     own: TopicNames
@@ -59,14 +62,23 @@ class Actions:
     parked: set[str] = field(default_factory=set)
     discarded: set[str] = field(default_factory=set)
     values: dict[str, bytes | None] = field(default_factory=dict)
+    resting: dict[bytes, str] = field(default_factory=dict)
+    returned: set[bytes] = field(default_factory=set)
 
     def asked(self, action: bytes, head: Action, members: dict[int, list[Member]], *, complete: bool) -> None:
         """An operator asks for it."""
-        by_letter = {_letter(member.key): member for some in members.values() for member in some}
+        by_letter = {self._whose(member.key): member for some in members.values() for member in some}
         self.started[action] = Asked(head, by_letter, complete)
 
-    def committed(self, transaction: Transaction, before: dict[bytes, bytes]) -> None:
-        """A transaction was decided; `before` are the entries that waited under the keys that it nulls."""
+    def _whose(self, key: bytes) -> str:
+        return self.resting[key] if returned_offsets.is_place(key) else _letter(key)
+
+    def committed(self, transaction: Transaction, before: dict[bytes, bytes]) -> set[str]:
+        """A transaction was decided; `before` are the entries that waited under the keys that it nulls.
+
+        Returns:
+          letters that it has returned.
+        """
         of_worker = transaction.id.startswith(f"{APP}-sweep")
         changelog = [r for r in transaction.records if r.topic() == self.own.changelog]
         audit = [r for r in transaction.records if r.topic() == self.own.audit]
@@ -75,14 +87,14 @@ class Actions:
         slices = [r for r in changelog if (r.key() or b"")[:1] == SLICE]
         self._orders(changelog)
         if not of_worker:
-            return
+            return set()
         if not tallies:
             known = [r for r in slices if action_records.action_of(r.key() or b"") in self.started]
             want(not known, "torn", "a slice ended and nothing was counted")
             want(not audit and not kept, "torn", "an audit, or a former letter, and nothing was counted")
-            return
+            return set()
         (tally,) = tallies
-        self._counted(tally, slices, changelog, kept, audit, before)
+        return self._counted(tally, slices, changelog, kept, audit, before)
 
     def _orders(self, changelog: list[MemoryRecord]) -> None:
         for record in changelog:
@@ -93,7 +105,7 @@ class Actions:
     def _counted(
         self, record: MemoryRecord, slices: list[MemoryRecord], changelog: list[MemoryRecord], kept: list[MemoryRecord],
         audit: list[MemoryRecord], before: dict[bytes, bytes],
-    ) -> None:  # fmt: skip
+    ) -> set[str]:  # fmt: skip
         action = bytes.fromhex((record.key() or b"").split(b"/")[1].decode())
         asked, shard = self.started[action], record.partition()
         tally, was = msgspec.json.decode(record.value() or b"", type=Tally), asked.tallies.get(shard, Tally())
@@ -104,20 +116,43 @@ class Actions:
         puts = [r for r in changelog if entry_keys.FIRST_KEY <= (r.key() or b"") < entry_keys.END_KEY and r.value() is not None]
         letters = [_letter(put.key() or b"") for put in puts]
         want(tally.done - was.done == len(letters), "torn", f"{letters} acted on, {was} became {tally}")
+        bitmaps = {r.key() or b"": r.value() for r in changelog if (r.key() or b"")[:1] == RETURNED}
         for letter, put in zip(letters, puts, strict=True):
-            self._done(action, asked, letter, put, before)
+            want(letter in asked.members, "unasked", f"{letter} by {action.hex()}")
+            if returned_offsets.is_place(asked.members[letter].key):
+                self._back(asked, letter, put, bitmaps)
+            else:
+                self._done(action, asked, letter, put, before)
         asked.done |= set(letters)
-        changed = letters if asked.head.kind in _CHANGES else []
+        back = {letter for letter in letters if returned_offsets.is_place(asked.members[letter].key)}
+        changed = sorted(set(letters) - back) if asked.head.kind in _CHANGES else []
         want(sorted(_source(each) for each in kept) == sorted(changed), "kept", f"{changed} changed, {len(kept)} kept")
         results = [each for told in audit for each in orjson.loads(told.value() or b"")["letters"]]
         want(len(results) == tally.members - was.members, "torn", f"{len(results)} audited, {was} became {tally}")
-        asked.counted.update(each["letter"] for each in results)
+        asked.counted.update(each.get("letter") or self._resting_at(each["parked"]) for each in results)
         asked.tallies[shard] = tally
         for letter, times in asked.counted.items():
             want(times == 1 and letter in asked.members, "twice", f"{letter} was counted {times} times by {action.hex()}")
+        return back
+
+    def _resting_at(self, told: str) -> str:
+        topic, partition, offset = told.split("/")
+        return self.resting[ParkedPlace(topic_hash(topic), int(partition), int(offset)).encode()]
+
+    def _back(self, asked: Asked, letter: str, put: MemoryRecord, bitmaps: dict[bytes, bytes | None]) -> None:
+        key = asked.members[letter].key
+        place = returned_offsets.place(key)
+        want(key not in self.returned, "twice", f"{letter} was returned twice from where it was parked")
+        byte = (bitmaps.get(place.block()) or bytes(1_025))[1 + place.offset % 8_192 // 8]
+        want(byte >> place.offset % 8 & 1 == 1, "torn", f"{letter} was returned and is not marked")
+        self.returned.add(key)
+        self.parked -= {letter}
+        self.discarded -= {letter}
+        if asked.head.kind == action_records.DISCARD:
+            self.discarded.add(letter)
+        self.values[letter] = envelopes.decode(put.value() or b"").value
 
     def _done(self, action: bytes, asked: Asked, letter: str, put: MemoryRecord, before: dict[bytes, bytes]) -> None:
-        want(letter in asked.members, "unasked", f"{letter} by {action.hex()}")
         want(letter not in asked.done, "twice", f"{letter} was acted on twice by {action.hex()}")
         member, entry, kind = asked.members[letter], envelopes.decode(put.value() or b""), asked.head.kind
         marks = [value for name, value in entry.headers if name == names.ACTION]

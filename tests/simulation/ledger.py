@@ -23,6 +23,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import NULLS, ORDERED
+from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL
 from retry.delivery.acted_entry import BY_OPERATOR
 from retry.kafka.topics import TopicNames
@@ -41,12 +42,17 @@ Row = tuple[int, bytes, bytes | None]
 
 @dataclass(slots=True)
 class Letter:
-    """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent."""
+    """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent.
+
+    `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it.
+    """
 
     record: MemoryRecord
     number: int
     key: bytes | None = None
     done: bool = False
+    returned: bool = False
+    made: int = 0
 
     @property
     def place(self) -> tuple[str, int]:
@@ -110,12 +116,12 @@ class Ledger:
         self._in_order(transaction)
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
-        self.actions.committed(transaction, self._nulled(transaction))
+        back = self.actions.committed(transaction, self._nulled(transaction))
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
             if topic == self.own.changelog:
                 self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
-                if key[:1] in (CONTROL, SLICE) or record in named:
+                if key[:1] in (CONTROL, SLICE, RETURNED) or record in named:
                     continue
                 if value is None:
                     nulls.append(key)
@@ -130,7 +136,7 @@ class Ledger:
                 source = (_header(record, names.SOURCE) or b"").decode()
                 want(source not in deliveries, "duplicate", f"{source} sent twice at once")
                 deliveries[source] = record
-        taken = self._put(puts, set(nulls))
+        taken = self._put(puts, set(nulls), back)
         self._delete(nulls, puts, deliveries)
         want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
@@ -164,11 +170,16 @@ class Ledger:
             raise Violation(f"phantom: {what} of {source}")
         return source, letter
 
-    def _put(self, puts: dict[bytes, bytes], nulls: set[bytes]) -> list[str]:
+    def _put(self, puts: dict[bytes, bytes], nulls: set[bytes], back: set[str]) -> list[str]:
         """Which letters were taken in; the others moved."""
         taken = []
         for key in puts:
             source, letter = self._letter(key, "entry")
+            if source in back:
+                want(letter.done, "duplicate", f"{source} was returned, and is not parked")
+                letter.key, letter.done, letter.returned, self.left = key, False, True, self.left + 1
+                letter.number = max(letter.made, MAX_ATTEMPTS) + 1
+                continue
             want(not letter.done, "duplicate", f"{source} came back to life")
             if letter.key is None:
                 taken.append(source)
@@ -195,7 +206,8 @@ class Ledger:
         reason = self._cancelled(source, letter, _header(record, names.PARKED_REASON))
         if reason == BY_OPERATOR.encode():
             want(source in self.actions.parked, "unasked", f"{source} was parked, and nobody asked for that")
-        parked = reason is not None or letter.number > MAX_ATTEMPTS
+        parked = reason is not None or (letter.number > MAX_ATTEMPTS and not letter.returned)
+        letter.made = int(lineage[1] or b"0")
         # A null that came meanwhile cancels it, so that an undo cannot bring it back.
         if source in self.actions.discarded and reason != b"cancelled":
             letter.done, self.left = True, self.left - 1
@@ -214,7 +226,8 @@ class Ledger:
                 if other.record.offset() >= letter.record.offset():
                     break
                 waits = other.key is not None and not other.done and other.key[0] == ORDERED
-                want(not waits or other.record.key() != letter.record.key(), "overtaken", f"{_text(other.record)} by {source}")
+                free = not waits or other.returned or other.record.key() != letter.record.key()
+                want(free, "overtaken", f"{_text(other.record)} by {source}")
         letter.done = True
         self.left -= 1
 
@@ -229,7 +242,7 @@ class Ledger:
             self.cancelled += 1
             return reason
         followed = [_text(null.record) for null in nulls if null.key is not None and not null.key.startswith(NULLS)]
-        if reason == BY_OPERATOR.encode():
+        if reason == BY_OPERATOR.encode() or letter.returned:
             return reason
         want(not followed or reason is not None, "uncancelled", f"{source} was sent after {followed} had cancelled it")
         return None

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action, Member, Order, Patch
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
 from retry.delivery.acted_entry import digest
 from retry.testing.kafka import MemoryTransactionalProducer
+from tests.simulation.ledger import header
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -24,6 +27,7 @@ _KINDS = (
     action_records.RETRY, action_records.RETRY, action_records.PARK, action_records.DISCARD, action_records.DISCARD,
     action_records.EDIT, action_records.PATCH, action_records.UNDO, action_records.UNDO,
 )  # fmt: skip
+_BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH)
 _LATER_MS = 20_000
 _PAUSES = 0.3
 
@@ -40,6 +44,10 @@ class Operators:
         self.left = self.random.choice((0, 0, 3, 8))
         # What was under each key when somebody looked first: edits are made of that.
         self._seen: dict[bytes, bytes] = {}
+
+    def used_up(self) -> bool:
+        """Whether the next letter has been retried as often as it may be, so that it rests soon, and may be returned."""
+        return bool(self.left) and self.random.random() < 0.4
 
     def act(self) -> None:
         """Ask for something, or give an order about what was asked for."""
@@ -60,6 +68,8 @@ class Operators:
     def _chosen(self) -> tuple[str, bytes, dict[int, list[Member]]] | None:
         """A kind, the action that an undo is about, and members by shard."""
         random, kind, undoes = self.random, self.random.choice(_KINDS), b""
+        if random.random() < 0.4 and (resting := self._resting()):
+            return random.choice(_BACK), b"", {returned_offsets.SHARD: resting}
         waiting = self._waiting()
         if kind == action_records.UNDO:
             discards = list(self._world.ledger.actions.discarded_by.items())
@@ -99,6 +109,19 @@ class Operators:
             ] for number, members in undone.items()
         }  # fmt: skip
 
+    def _resting(self) -> list[Member]:
+        """Some letters that are parked or discarded, of each the newest record."""
+        world, random, newest = self._world, self.random, dict[str, bytes]()
+        for topic in (world.own.parked, "shop.parked", world.own.discarded):
+            for partition in world.log.topics[topic]:
+                for record in partition.read(0, partition.end)[0]:
+                    place = ParkedPlace(topic_hash(topic), partition.number, record.offset())
+                    newest[(header(record, names.SOURCE) or b"").decode()] = place.encode()
+        members = [(letter, Member(key, world.now_ms + random.randint(0, _LATER_MS))) for letter, key in sorted(newest.items())
+                   if random.random() < 0.5]  # fmt: skip
+        world.ledger.actions.resting |= {member.key: letter for letter, member in members}
+        return [member for _, member in members]
+
     def _edited(self, envelope: bytes) -> bytes:
         entry = envelopes.decode(envelope)
         value = b"edited %d" % self.random.randrange(1 << 30)
@@ -126,17 +149,22 @@ class Operators:
                 if all_of_it or n:
                     key = action_records.slice_key(action, 0, count[number])
                     self._write({number: [(key, action_records.encode_slice(some[n : n + size], world.now_ms))]})
-        world.fault(f"action {kind}", f"{action.hex()} {count}")
+        rests = any(returned_offsets.is_place(member.key) for some in members.values() for member in some)
+        world.fault(f"action {kind}" + (" of what rests" if rests else ""), f"{action.hex()} {count}")
         if random.random() < 0.1:
             world.happened["action without a head"] += 1
             return
         patch = Patch({"patched": "yes"}) if kind == action_records.PATCH else None
         total = sum(map(len, members.values()))
-        head = Action(kind, "sim", world.now_ms, count, total, patch=patch, undoes=undoes.hex() or None)
+        head = Action(kind, "sim", world.now_ms, count, total, patch=patch, undoes=undoes.hex() or None, parking=self._parking())
         world.ledger.actions.asked(action, head, members, complete=all_of_it)
         twice = 1 + (random.random() < 0.2)
         for _ in range(twice):
             self._everywhere(action_records.head_key(action), action_records.encode(head))
+
+    def _parking(self) -> dict[str, str]:
+        own = self._world.own
+        return {topic_hash(topic).hex(): topic for topic in (own.parked, "shop.parked", own.discarded)}
 
     def _order(self, action: bytes) -> None:
         """Hold it, let it go on, or cancel it."""

@@ -14,7 +14,7 @@ from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTrans
 from tests.simulation.entry_source import SCHEDULES
 from tests.simulation.ledger import header, retry_of
 from tests.simulation.names import runs_of
-from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES
+from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES, MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -73,8 +73,10 @@ class Outside:
             writer.begin()
             writer.write(topic, partition, [{"key": key, "value": b"undone"}])
             writer.abort()
-        record = world.log.put(topic, key, None if null else value, partition=partition)
-        world.ledger.written(record, 1)
+        tried = 0 if null or not world.operators.used_up() else MAX_ATTEMPTS
+        headers: Headers = [(names.ID, b"%016x" % self.unwritten), (names.ATTEMPT, b"%d" % tried)] if tried else []
+        record = world.log.put(topic, key, None if null else value, headers, partition)
+        world.ledger.written(record, tried + 1)
         world.happened["null that cancels"] += null
         world.say(f"{'null' if null else 'letter'} {topic}/{partition}/{record.offset()} key {key!r}")
 

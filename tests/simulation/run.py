@@ -58,6 +58,7 @@ def run(seed: int, *, tell: bool = False) -> Result:
     finally:
         clock.use(clock.MACHINE)
     world.happened["cancelled"] = world.ledger.cancelled
+    world.happened["letters returned"] = len(world.ledger.actions.returned)
     return Result(seed, problem, len(world.ledger.letters), world.happened, world.points, world.crashed, world.trace)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from retry.delay_queue import returned_offsets
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.intake import entry_source
@@ -126,7 +127,8 @@ class Process:
         tables = SteppedTables(world, self.host)
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
         judge = Redecider(registry, packer(), remembered)
-        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit)
+        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
+                              ask_parked=self._parked)  # fmt: skip
         self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
@@ -143,6 +145,18 @@ class Process:
     def _closed(self, destinations: set[str]) -> dict[str, str]:
         log, random = self.world.log, self.world.random
         return {d: "it is not there" for d in sorted(destinations & (log.closed | log.leaderless)) if random.random() < 0.5}
+
+    def _parked(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, Any] | None:
+        """See `retry.worker.parked_letters`; the answer may take a while."""
+        log, found = self.world.log, {}
+        if self.world.chance(self.world.plan.hiccup):
+            return None
+        for key in places:
+            place = returned_offsets.place(key)
+            partition = log.topics[parking[place.topic.hex()]][place.partition]
+            records = [r for r in partition.read(place.offset, 1)[0] if r.offset() == place.offset]
+            found[key] = (records[0], records[0]) if records else "gone"
+        return found
 
     def clock_ms(self) -> int:
         """Its wall clock."""

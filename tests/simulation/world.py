@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from retry.delay_queue import entry_keys
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL
 from retry.kafka import topics
 from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
@@ -267,7 +268,8 @@ def _one(record: MemoryRecord, changelog: str) -> str:
     place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
     if record.topic() != changelog:
         return place
-    if key[:1] == SLICE:
-        return f"{place} {'-' if record.value() is None else '+'}slice {key[1:].hex()}"
+    if key[:1] in (SLICE, RETURNED):
+        kind = "slice" if key[:1] == SLICE else "returned"
+        return f"{place} {'-' if record.value() is None else '+'}{kind} {key[1:].hex()}"
     named = key[1:].decode() if key[:1] == CONTROL else f"{entry_keys.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
     return f"{place} {'-' if record.value() is None else '+'}{named}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retry import format_versions
-from retry.delay_queue import action_records, control_records
+from retry.delay_queue import action_records, control_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, with_lane
 from retry.delay_queue.envelopes import check_version
+from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow
 from retry.errors import EntryNewer, EntryUnreadable
 
@@ -63,13 +64,9 @@ def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     kind = key[0] if key else 0
     if laneless(key):
         key = with_lane(key)
-    elif key[:1] == CONTROL:
+    elif key[:1] == CONTROL or _is_of_action(key):
         if value is not None:
-            control_records.check(key, value)
-        return key, value
-    elif key[:1] == SLICE and len(key) == action_records.SLICE_BYTES:
-        if value is not None:
-            action_records.check_slice(value)
+            _check_asked(key, value)
         return key, value
     elif len(key) < _BYTES_MIN.get(kind, len(key) + 1):
         if value is None:
@@ -80,3 +77,16 @@ def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     if value is not None:
         check_version(value)
     return key, value
+
+
+def _is_of_action(key: bytes) -> bool:
+    return len(key) == {SLICE: action_records.SLICE_BYTES, RETURNED: returned_offsets.BLOCK_BYTES}.get(key[:1])
+
+
+def _check_asked(key: bytes, value: bytes) -> None:
+    if key[:1] == CONTROL:
+        control_records.check(key, value)
+    elif key[:1] == SLICE:
+        action_records.check_slice(value)
+    else:
+        returned_offsets.check(value)

@@ -14,6 +14,7 @@ from pathlib import Path
 from retry import format_versions
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
+from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import checked
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
@@ -118,7 +119,7 @@ class RocksTable:
             change, others = self._plain.fold(records, batch)
             if others:
                 self._fold_controls([row for row in others if row[0][:1] == CONTROL], batch)
-                _fold_slices(slices := [row for row in others if row[0][:1] == SLICE], batch)
+                _fold_rows(slices := [row for row in others if row[0][:1] in (SLICE, RETURNED)], batch)
                 self._ordered.fold([row for row in others if row[0][0] == ORDERED], self._write_change)
                 change += self._named.fold([row for row in others if row[0][0] == NAMED], batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
@@ -250,7 +251,7 @@ class RocksTable:
         self._state = state
 
 
-def _fold_slices(rows: Sequence[ChangelogRow], batch: WriteBatch) -> None:
+def _fold_rows(rows: Sequence[ChangelogRow], batch: WriteBatch) -> None:
     for key, value in rows:
         batch.delete(key) if value is None else batch.put(key, value)
 

@@ -18,15 +18,17 @@ class AuditLetter(msgspec.Struct, frozen=True):
     """One letter, and what became of it.
 
     Attributes:
-      letter: `topic/partition/offset` of the dead letter.
-      due_ms: when it was due.
       result: `done`, or why nothing was done.
+      letter: `topic/partition/offset` of the dead letter; empty where that is not known.
+      due_ms: when it was due; None where it rested.
+      parked: the same of the record that rested; None where it waited.
       target, new_due_ms, new_target: where it was to go; when it is due since then, and where it goes.
     """
 
-    letter: str
-    due_ms: int
     result: str
+    letter: str = ""
+    due_ms: int | None = None
+    parked: str | None = None
     target: str | None = None
     new_due_ms: int | None = None
     new_target: str | None = None

@@ -47,7 +47,8 @@ class Chosen:
     """Members of an action, and what they have in common.
 
     Attributes:
-      keys: of the members, by shard.
+      keys: of the members that wait, by shard.
+      resting: places of the members that rest, and `parking` the names of their topics, by the hash of their ids.
       refused: letters that are meant and are no members, by why.
       groups: by team, topic, target and exception, how many members there are of each.
       examples: the first members.
@@ -55,6 +56,8 @@ class Chosen:
 
     def __init__(self) -> None:
         self.keys: list[list[bytes]] = []
+        self.resting: list[bytes] = []
+        self.parking: dict[str, str] = {}
         self.refused: Counter[str] = Counter()
         self.groups: dict[str, Counter[str]] = {name: Counter() for name in GROUPED_BY}
         self.examples: list[Example] = []
@@ -62,20 +65,25 @@ class Chosen:
     @property
     def count(self) -> int:
         """How many members."""
-        return sum(map(len, self.keys))
+        return sum(map(len, self.keys)) + len(self.resting)
 
     def add(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
         """Another member, of the shard that was begun last."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
+        self.count_in(letter)
+        self.keys[-1].append(key)
+
+    def count_in(self, letter: FoundLetter) -> None:
+        """Count another member by what it has in common with others."""
         names = letter.team, letter.topic, letter.target, letter.failure.exception
         for groups, name in zip(self.groups.values(), names, strict=True):
             groups[name or ""] += 1
-        self.keys[-1].append(key)
 
 
 def choose(
-    settings: Settings, registry: Registry, meant: Meant, actions: EntryActions, state: ActionState, now_ms: int
+    settings: Settings, registry: Registry, meant: Meant, actions: EntryActions, state: ActionState, now_ms: int,
+    *, waits: bool = True,
 ) -> Chosen:
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
 
@@ -89,6 +97,8 @@ def choose(
     chosen = Chosen()
     for _, table in waiting_entries.shards(settings):
         chosen.keys.append([])
+        if not waits:
+            continue
         for key, envelope in waiting_entries.rows(table):
             if entry_keys.lane_of(key) in UNDELIVERED:
                 continue

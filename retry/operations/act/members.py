@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from retry.delay_queue import action_records, entry_keys
+from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import CLOCKS_MS
 from retry.delivery.act import GONE
 from retry.operations import waiting_entries
@@ -47,7 +47,7 @@ def members(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> 
             now = elsewhere.get(told.letter) if told.result == GONE else None
             yield MemberResult(record.at_ms, record.shard, told if now is None else now)
     if about.left:
-        yield from _not_yet(shards, about.id)
+        yield from _not_yet(shards, about)
 
 
 def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
@@ -57,13 +57,19 @@ def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
         for where, entry in waiting_entries.entries(table):
             name = f"{where.topic}/{where.partition}/{where.offset}"
             if name in letters:
-                found[name] = AuditLetter(name, where.due_at_ms, MOVED, None, where.due_at_ms, entry.destination)
+                found[name] = AuditLetter(
+                    MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination
+                )
     return found
 
 
-def _not_yet(shards: ShardNumbers, action_id: bytes) -> Iterator[MemberResult]:
-    for shard, slices in enumerate(shards.standing(action_records.slices_of(action_id))):
+def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
+    for shard, slices in enumerate(shards.standing(action_records.slices_of(about.id))):
         for value in slices.values():
             for member in action_records.decode_slice(value).members:
-                due_at_ms, topic, partition, offset = entry_keys.source(member.key)
-                yield MemberResult(None, shard, AuditLetter(f"{topic}/{partition}/{offset}", due_at_ms, NOT_YET))
+                if returned_offsets.is_place(member.key):
+                    told = AuditLetter(NOT_YET, parked=returned_offsets.told(member.key, about.action.parking))
+                else:
+                    due_at_ms, topic, partition, offset = entry_keys.source(member.key)
+                    told = AuditLetter(NOT_YET, f"{topic}/{partition}/{offset}", due_at_ms)
+                yield MemberResult(None, shard, told)

@@ -10,12 +10,17 @@ import msgspec
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
+from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
 from retry.operations import reschedule_dry_run
-from retry.operations.act.choose import Chosen, Meant, choose
+from retry.operations.act import choose_resting
+from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, choose
+from retry.operations.act.choose_resting import RestingExample
 from retry.operations.act.differences import differences
 from retry.operations.act.request import Request
+from retry.operations.control_requests import ShardNumbers
+from retry.operations.letters.listing import Listing
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
@@ -27,6 +32,16 @@ _WORDS = {
     "not_json": "they have a value that is no JSON",
     "unchanged": "they would stay as they are",
     "too_large": "they would be too large for their topic",
+    "returned": "they were returned before",
+    "parked": "they are parked, and cannot be parked or edited there",
+    "superseded": "they are former versions of letters that were changed",
+    "not_a_letter": "they are parked schedules, tasks or timers",
+    "no_source": "they were parked by a version that did not write down where they failed",
+    "no_id": "they were parked by a version that did not write down which letter they are",
+    "no_target": "their policy has no topic for them to be retried in",
+    "source_gone": "the whole of them is gone from where they failed, and only a reference was parked",
+    "source_unreadable": "their records could not be read: the right to read them is missing, or no broker answered",
+    "null_value": "they are nulls, which cancel other letters",
     "gone": "they do not wait there any more: they were sent, moved or parked",
 }
 
@@ -59,6 +74,10 @@ class Preview(NamedTuple):
     at_ms: int
     examples: list[ExampleChange]
 
+    def resting(self) -> Iterator[Member]:
+        """Members that are parked or discarded."""
+        return self.request.resting(self.chosen.resting, self.at_ms)
+
     def members(self) -> list[Iterator[Member]]:
         """By shard."""
         if self.request.edit is None:
@@ -68,8 +87,15 @@ class Preview(NamedTuple):
         return [iter([member] if keys else []) for keys in self.chosen.keys]
 
 
-def preview(settings: Settings, registry: Registry, request: Request, meant: Meant, now_ms: int) -> Preview:
+def preview(
+    settings: Settings, registry: Registry, request: Request, meant: Meant, now_ms: int,
+    resting: tuple[Listing, ShardNumbers] | None = None, *, waits: bool = True,
+) -> Preview:
     """Choose the members, as of `now_ms`.
+
+    Args:
+      resting: where letters that are parked or discarded are looked for; None where none is meant.
+      waits: whether letters that wait are meant.
 
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
@@ -81,10 +107,26 @@ def preview(settings: Settings, registry: Registry, request: Request, meant: Mea
     if request.edit is not None:
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
-    chosen = choose(settings, registry, meant, actions, state, now_ms)
+    chosen = choose(settings, registry, meant, actions, state, now_ms, waits=waits)
+    examples: list[ExampleChange] = []
+    if resting is not None and request.edit is None:
+        listing, shards = resting
+        returns = LetterReturns(judge.registry, judge.packer, shards.count, actions.discarded)
+        at_rest = choose_resting.choose_resting(listing, meant, returns, state, now_ms, chosen)
+        examples = [_returned(request, each, now_ms) for each in at_rest]
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
-    return Preview(request, chosen, now_ms, [_change(actions, request, *each, now_ms) for each in chosen.examples])
+    examples = [*(_change(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
+    return Preview(request, chosen, now_ms, examples)
+
+
+def _returned(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
+    if example.returned is None:
+        return ExampleChange(example.name, now_ms, "where its policy says, once it is fetched whole", [])
+    due_at_ms = entry_keys.due_at_ms(example.returned.key)
+    if request.due.at_ms is not None:
+        due_at_ms = request.due.at_ms
+    return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.destination, [])
 
 
 def _change(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:

@@ -97,6 +97,14 @@ class Request(NamedTuple):
         edited = envelopes.encode(self.edit.applied(envelopes.decode(envelope)))
         return Member(key, entry_keys.due_at_ms(key) + 1, digest(envelope), edited)
 
+    def resting(self, places: list[bytes], now_ms: int) -> Iterator[Member]:
+        """Members that rest, in random order where they are spread."""
+        count = len(places)
+        order = random.sample(range(count), count) if self.due.spread_ms else range(count)
+        for place, n in zip(places, order, strict=True):
+            at_ms = now_ms + n * self.due.spread_ms // count + self.due.postpone_ms
+            yield Member(place, at_ms if self.due.at_ms is None else self.due.at_ms)
+
     def members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
         """The members by shard; of an edit see `member`."""
         count = sum(map(len, keys))

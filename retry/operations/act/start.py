@@ -7,11 +7,11 @@ written once the preview is 50 minutes old, by the brokers' time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 
 import msgspec
 
-from retry.delay_queue import action_records
+from retry.delay_queue import action_records, returned_offsets
 from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
 from retry.errors import ActionRefused
 from retry.operations.act.request import Request
@@ -24,11 +24,15 @@ _SLICES_AT_ONCE = 20
 _Row = tuple[int, bytes, bytes]
 
 
-def start(shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int) -> Action:
+def start(
+    shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int,
+    resting: Iterable[Member] = (), parking: dict[str, str] | None = None,
+) -> Action:
     """Ask the workers to do it.
 
     Args:
       members: by shard.
+      resting: members that are parked or discarded, and `parking` the names of their topics, by the hash of their ids.
       previewed_at_ms: when they were chosen, by the brokers' time.
 
     Returns:
@@ -44,7 +48,7 @@ def start(shards: ShardNumbers, request: Request, members: list[Iterable[Member]
     _demand_recent(shards.now_ms(), previewed_at_ms)
     counts, total = [0] * shards.count, 0
     with shards.writing() as writer:
-        rows = _slices(request.id, members, previewed_at_ms)
+        rows = _slices(request.id, members, resting, previewed_at_ms)
         while some := list(islice(rows, _SLICES_AT_ONCE)):
             writer.begin()
             for (shard, key, value), size in some:
@@ -57,19 +61,21 @@ def start(shards: ShardNumbers, request: Request, members: list[Iterable[Member]
             writer.commit()
         now_ms = shards.now_ms()
         _demand_recent(now_ms, previewed_at_ms)
-        action = msgspec.structs.replace(request.action, asked_at_ms=now_ms, slices=counts, members=total)
+        action = msgspec.structs.replace(request.action, asked_at_ms=now_ms, slices=counts, members=total, parking=parking or {})
         shards.ask_by(writer, action_records.head_key(request.id), action_records.encode(action))
     return action
 
 
-def _slices(action: bytes, members: list[Iterable[Member]], written_at_ms: int) -> Iterator[tuple[_Row, int]]:
-    """Shard, key and value of each slice, and how many members it has."""
-    for shard, of_shard in enumerate(members):
-        left, number = iter(of_shard), 0
+def _slices(
+    action: bytes, members: list[Iterable[Member]], resting: Iterable[Member], written_at_ms: int
+) -> Iterator[tuple[_Row, int]]:
+    """Shard, key and value of each slice, and how many members it has; a slice has members of one kind only."""
+    numbers = [count() for _ in members]
+    for shard, some_members in [*enumerate(members), (returned_offsets.SHARD, resting)]:
+        left = iter(some_members)
         while some := list(islice(left, MEMBERS_MAX)):
-            key = action_records.slice_key(action, 0, number)
+            key = action_records.slice_key(action, 0, next(numbers[shard]))
             yield (shard, key, action_records.encode_slice(some, written_at_ms)), len(some)
-            number += 1
 
 
 def _demand_recent(now_ms: int, previewed_at_ms: int) -> None:

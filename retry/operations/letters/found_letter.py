@@ -29,6 +29,7 @@ class FoundLetter:
       source: the dead letter that it was; None where a parked record does not say.
       registry: tells the team where the letter does not, and the team's own header names.
       failed_ms: when it failed last, as far as is known.
+      discarded: whether an operator has discarded it.
     """
 
     due_ms: int | None = None
@@ -43,11 +44,22 @@ class FoundLetter:
         record: Record,
         registry: Registry,
         failed_ms: int | None,
+        discarded: bool = False,
     ) -> None:
         self.name, self.cursor, self.entry, self.source, self.failed_ms = name, cursor, entry, source, failed_ms
         self.key, self.value, self.headers = record.key(), record.value(), record.headers()
-        self.state = "parked" if entry is None else "waiting"
+        self.state = "waiting" if entry is not None else "discarded" if discarded else "parked"
         self._record, self._registry = record, registry
+
+    @property
+    def record(self) -> Record:
+        """As it lies on its topic; of one that waits, as it will be sent."""
+        return self._record
+
+    @property
+    def place(self) -> LetterLocation:
+        """Where that is; of one that waits, where it failed."""
+        return LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -131,8 +143,8 @@ def waiting(where: Source, entry: Entry, registry: Registry, cursor: str) -> Fou
     return found
 
 
-def parked(message: Any, registry: Registry) -> FoundLetter:
-    """The letter in a record of a parking topic."""
+def parked(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
+    """The letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
     record = Record(where, message.key(), message.value(), _headers(message), message.timestamp())
     source = dict(record.headers()).get(names.SOURCE)
@@ -140,7 +152,7 @@ def parked(message: Any, registry: Registry) -> FoundLetter:
     at_ms = record.timestamp()[1]
     return FoundLetter(
         str(where), str(where), entry=None, source=_place(source), record=record, registry=registry,
-        failed_ms=at_ms if at_ms > 0 else None,
+        failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
     )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """Letters that a filter means: those that wait, soonest first, then those that are parked, by topic, partition and offset.
 
-Nothing is joined, committed or sent. What cannot be meant is not read: no changelog for parked letters, no parking topic for
-those that wait. Memory does not grow with what waits or is parked, but for the keys of what waits behind another letter.
+Nothing is joined, committed or sent. What cannot be meant is not read: no parking topic for letters that wait, and for parked
+ones only the partition of the changelog that says which of them were returned. Memory does not grow with what waits or is
+parked, but for the keys of what waits behind another letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import NamedTuple
 
 from retry import clock
@@ -20,6 +21,7 @@ from retry.operations.explain.search import LetterLocation, place
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letters.returned_records import ReturnedRecords
 from retry.policies.registry import Registry
 
 _WAITING = "due:"
@@ -69,8 +71,8 @@ class Listing(NamedTuple):
         fits, states = predicate.predicate(meant, now_ms), predicate.states(meant)
         if "waiting" in states and after.parked is None:
             yield from filter(fits, self._waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
-        if "parked" in states:
-            yield from filter(fits, self._parked(after.parked))
+        returned = ReturnedRecords(self.cluster)
+        yield from (each for each in self.resting(after, states) if fits(each) and not returned.has(each.place))
 
     def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.folded(self.cluster.settings) as table:
@@ -79,17 +81,25 @@ class Listing(NamedTuple):
                     return
                 yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
 
-    def _parked(self, after: LetterLocation | None) -> Iterator[FoundLetter]:
-        names = sorted({self.cluster.names.parked, *self.registry.parking()})
-        there = topics.describe(self.cluster.admin, names)
+    def resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
+        """Records of letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
+        behind = after.parked
+        for topic, partitions in self._rest_in(states).items():
+            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():
+                if behind is None or readable[:2] >= behind[:2]:
+                    yield from self._partition(readable, behind.offset + 1 if behind and readable[:2] == behind[:2] else 0)
+
+    def _rest_in(self, states: Collection[str]) -> dict[str, int]:
+        """Topics, and how many partitions each has."""
+        own = self.cluster.names
+        parking = {own.parked, *self.registry.parking()} if "parked" in states else set[str]()
+        names = sorted(parking | ({own.discarded} if "discarded" in states else set()))
+        there = topics.describe(self.cluster.admin, names) if names else {}
         for topic in names:
-            if topic not in there:
+            # A deployment of before has no topic of discarded letters, and none are.
+            if topic not in there and topic != own.discarded:
                 self.say(f"there is no parking topic {topic}")
-                continue
-            partitions = range(there[topic].partitions)
-            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, partitions).values():
-                if after is None or readable[:2] >= after[:2]:
-                    yield from self._partition(readable, after.offset + 1 if after and readable[:2] == after[:2] else 0)
+        return {topic: there[topic].partitions for topic in names if topic in there}
 
     def _partition(self, readable: Span, first: int) -> Iterator[FoundLetter]:
         span = LetterRange(readable.topic, limit=self.newest).of(readable)
@@ -97,9 +107,10 @@ class Listing(NamedTuple):
             where = f"{span.topic}/{span.partition}"
             self.say(f"{where}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
         span = span._replace(start=max(span.start, first))
+        is_discarded = span.topic == self.cluster.names.discarded
         if span.start < span.stop:
             for batch in offset_ranges.batches(self.cluster.reader, [span]):
-                yield from (parked(message, self.registry) for message in batch)
+                yield from (parked(message, self.registry, discarded=is_discarded) for message in batch)
 
     def waiting_at(self, where: Source) -> FoundLetter | None:
         """The letter that waits there; None where it waits no more."""
@@ -113,10 +124,12 @@ class Listing(NamedTuple):
         Raises:
           TopicsInvalid: that is no parking topic, or it cannot be read.
         """
-        known = {self.cluster.names.parked, *self.registry.parking()}
+        known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
         spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset, limit=1))
         found = (message for batch in offset_ranges.batches(self.cluster.reader, spans) for message in batch)
         # Where retention has removed it, the first that is left comes instead.
-        return next((parked(message, self.registry) for message in found if message.offset() == where.offset), None)
+        there = (message for message in found if message.offset() == where.offset)
+        is_discarded = where.topic == self.cluster.names.discarded
+        return next((parked(message, self.registry, discarded=is_discarded) for message in there), None)

@@ -45,7 +45,8 @@ class RequestedMoves:
         topic, partition = self._changelog
         end = lambda: around.log.bounds(topic, [partition])[partition].end  # noqa: E731
         actions = EntryActions(around.judge, around.discarded)
-        if acted := self._acting.step(ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end)):
+        context = ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end, around.ask_parked)
+        if acted := self._acting.step(context):
             # What was looked at for nulls may be elsewhere now.
             self._cancelling.restart()
             log.info("shard %d: %d letters acted on", partition, acted)

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.delay_queue.table.interface import Table, TableDirectory
+from retry.delivery import return_slice
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
+from retry.delivery.return_slice import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
 from retry.kafka.interface import Log, OffsetBounds
@@ -34,6 +36,7 @@ class ShardContext(NamedTuple):
 
     Attributes:
       discarded, audit: topics: of letters that operators discard, and of what operators did.
+      ask_parked: reads letters that rest.
     """
 
     log: Log
@@ -46,6 +49,7 @@ class ShardContext(NamedTuple):
     calls: WebhooksInFlight | None = None
     discarded: str = ""
     audit: str = ""
+    ask_parked: AskParked = return_slice.nobody
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

@@ -494,7 +494,7 @@ def test_every_partition_of_the_lineages_is_told_of_a_move_since_a_worker_reads_
     bench.log.create("lineages", 3)
     bench.take()
     bench.ask(QUICK)
-    several = Redecider(registry_of(QUICK), judge(QUICK)._packer, [("lineages", partition) for partition in range(3)])
+    several = Redecider(registry_of(QUICK), judge(QUICK).packer, [("lineages", partition) for partition in range(3)])
     while not bench.work.step(bench.table, bench.writer, CHANGELOG, several, 10, 1 << 20):
         pass
     told = [(record.partition(), record.value()) for record in bench.log.read("lineages")]

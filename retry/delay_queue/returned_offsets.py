@@ -1,0 +1,97 @@
+"""Which parked letters have been returned: bitmaps of offsets, as changelog records of shard 0.
+
+Key: 0x12 | topic, 16 bytes | partition, 4 bytes big-endian | block, 4 bytes big-endian, of 8,192 offsets each
+Value: version, 1 byte | one bit for each offset of the block, the lowest bit of the first byte first
+
+A topic is named by a hash of its id, so that one that was made anew begins empty. All bitmaps lie in one shard, whichever
+number of shards there is: a changelog may grow, and a letter is found where it was marked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from retry import format_versions
+from retry.errors import EntryNewer, EntryUnreadable
+
+RETURNED = b"\x12"
+SHARD = 0
+TOPIC_BYTES, OFFSETS_A_BLOCK = 16, 8_192
+_BLOCK = struct.Struct(">II")
+_PLACE = struct.Struct(">IQ")
+BLOCK_BYTES = 1 + TOPIC_BYTES + _BLOCK.size
+PLACE_BYTES = 1 + TOPIC_BYTES + _PLACE.size
+_VALUE_BYTES = 1 + OFFSETS_A_BLOCK // 8
+_EMPTY = bytes([format_versions.ACTION.writes]) + bytes(OFFSETS_A_BLOCK // 8)
+
+
+class ParkedPlace(NamedTuple):
+    """Where a letter rests: in which topic, by the hash of that topic's id, and where in it."""
+
+    topic: bytes
+    partition: int
+    offset: int
+
+    def encode(self) -> bytes:
+        """As a member of an action has it in the place of an entry's key."""
+        return RETURNED + self.topic + _PLACE.pack(self.partition, self.offset)
+
+    def block(self) -> bytes:
+        """The key of the bitmap that it is in."""
+        return RETURNED + self.topic + _BLOCK.pack(self.partition, self.offset // OFFSETS_A_BLOCK)
+
+
+def topic_hash(topic_id: str) -> bytes:
+    """16 bytes for the id that the cluster has given to a topic."""
+    return hashlib.blake2b(topic_id.encode(), digest_size=TOPIC_BYTES).digest()
+
+
+def is_place(member_key: bytes) -> bool:
+    """Whether a member is a letter that rests, and not one that waits."""
+    return member_key[:1] == RETURNED
+
+
+def place(member_key: bytes) -> ParkedPlace:
+    """Where such a letter rests.
+
+    Raises:
+      EntryUnreadable: that is no place.
+    """
+    if len(member_key) != PLACE_BYTES or not is_place(member_key):
+        raise EntryUnreadable(f"no letter rests at {member_key.hex()}")
+    return ParkedPlace(member_key[1 : 1 + TOPIC_BYTES], *_PLACE.unpack(member_key[1 + TOPIC_BYTES :]))
+
+
+def told(member_key: bytes, parking: Mapping[str, str]) -> str:
+    """Where such a letter rests, as `topic/partition/offset`; `parking` are the names of topics by their hashes."""
+    where = place(member_key)
+    return f"{parking.get(where.topic.hex(), where.topic.hex())}/{where.partition}/{where.offset}"
+
+
+def check(bitmap: bytes) -> None:
+    """Look at the version of a bitmap and at its length.
+
+    Raises:
+      EntryNewer: it was written by a newer version.
+      EntryUnreadable: it is no bitmap.
+    """
+    if bitmap and format_versions.ACTION.newer(bitmap[0]):
+        raise EntryNewer(format_versions.ACTION.told(bitmap[0]))
+    if len(bitmap) != _VALUE_BYTES:
+        raise EntryUnreadable(f"{len(bitmap)} bytes are no bitmap of returned letters")
+
+
+def has(bitmap: bytes | None, offset: int) -> bool:
+    """Whether a bitmap says that the letter at this offset was returned; None is an empty one."""
+    at = offset % OFFSETS_A_BLOCK
+    return bitmap is not None and bool(bitmap[1 + at // 8] >> at % 8 & 1)
+
+
+def marked(bitmap: bytes | None, offset: int) -> bytes:
+    """The same bitmap with this offset."""
+    at, anew = offset % OFFSETS_A_BLOCK, bytearray(_EMPTY if bitmap is None else bitmap)
+    anew[1 + at // 8] |= 1 << at % 8
+    return bytes(anew)

@@ -1,0 +1,68 @@
+"""What an action did to each letter, as records of the audit topic: JSON, at most 500 letters in one.
+
+| field | meaning |
+| --- | --- |
+| `v` | 1 |
+| `action`, `kind`, `by`, `reason` | its id in hexadecimal, what was asked, who asked, and why, in the operator's words |
+| `at_ms`, `shard` | when it was done, and in which shard |
+| `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
+| `result` | `done`, `gone`, or why nothing was done for it |
+| `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import ActedEntry, Refusal
+from retry.delivery.returned_letter import ReturnedLetter
+
+_AUDITED_MAX = action_records.MEMBERS_MAX
+DONE = "done"
+Result = ActedEntry | ReturnedLetter | Refusal
+
+
+def audited(
+    state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int
+) -> list[Entry]:
+    """What became of each letter, in as many records as that takes."""
+    action = state.action
+    told = {
+        "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
+        "shard": shard,
+    }  # fmt: skip
+    letters = [_result(member, result, action.parking) for member, result in results]
+    parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
+    key = state.id.hex().encode()
+    return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
+
+
+def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
+    if isinstance(result, ReturnedLetter) or returned_offsets.is_place(member.key):
+        return _returned_result(member, result, parking)
+    _, topic, partition, offset = entry_keys.source(member.key)
+    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
+    if isinstance(result, Refusal):
+        return {**told, "result": result.reason}
+    move = result.move
+    return {
+        **told, "result": DONE, "target": move.entry.destination,
+        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
+    }  # fmt: skip
+
+
+def _returned_result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
+    told: dict[str, object] = {"parked": returned_offsets.told(member.key, parking)}
+    if not isinstance(result, ReturnedLetter):
+        return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
+    topic, partition, offset = result.source
+    due_at_ms = entry_keys.due_at_ms(result.key)
+    return {
+        **told, "letter": f"{topic}/{partition}/{offset}", "result": DONE, "new_due_ms": due_at_ms,
+        "new_target": result.destination,
+    }  # fmt: skip

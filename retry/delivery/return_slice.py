@@ -1,0 +1,93 @@
+"""Letters that rest, returned: the members of one slice, each once. For `retry.delivery.act`.
+
+Which letters were returned is marked in bitmaps, in the transaction in which their entries are put and the slice ends; see
+`retry.delay_queue.returned_offsets`. Nothing is read before the fold has told of the last one, so a letter that was marked is
+never put again. The records are read by another thread: a sweep does not wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from retry.delay_queue import returned_offsets
+from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
+
+# Of large letters few fit into memory.
+_AT_ONCE = 50
+RETURNED, GONE = "returned", "gone"
+
+# A parked record, and the whole letter where that lies elsewhere; or why there is none.
+FoundRecord = tuple[Any, Any] | str
+# Asks for parked records by their places, the names of their topics given: None while they are being read.
+AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundRecord] | None]
+
+
+class ReturnedSlice(NamedTuple):
+    """What became of the first members of a slice.
+
+    Attributes:
+      bitmaps: which letters have been returned by now.
+    """
+
+    results: list[tuple[Member, ReturnedLetter | Refusal]]
+    bitmaps: list[ChangelogRow]
+
+
+def returned(
+    state: ActionState, members: Sequence[Member], table: Table, returns: LetterReturns, ask: AskParked, now_ms: int,
+    bytes_max: int,
+) -> ReturnedSlice | None:
+    """Make entries of the first of some members; None while their records are being read.
+
+    Raises:
+      EntryUnreadable: a member, or a bitmap, is none.
+    """
+    members = members[:_AT_ONCE]
+    found = ask(state.action.parking, [member.key for member in members])
+    if found is None:
+        return None
+    bitmaps: dict[bytes, bytes | None] = {}
+    results: list[tuple[Member, ReturnedLetter | Refusal]] = []
+    for member in members:
+        if bytes_max <= 0:
+            break
+        place = returned_offsets.place(member.key)
+        block = place.block()
+        bitmap = bitmaps[block] if block in bitmaps else table.get(block)
+        result: ReturnedLetter | Refusal = Refusal(RETURNED)
+        if not returned_offsets.has(bitmap, place.offset):
+            result = _returned(state, found.get(member.key, GONE), returns, member.due_at_ms, now_ms)
+        results.append((member, result))
+        if isinstance(result, ReturnedLetter):
+            bitmaps[block] = returned_offsets.marked(bitmap, place.offset)
+            bytes_max -= len(result.envelope)
+    return ReturnedSlice(results, list(bitmaps.items()))
+
+
+def _returned(
+    state: ActionState, found: FoundRecord, returns: LetterReturns, due_at_ms: int, now_ms: int
+) -> ReturnedLetter | Refusal:
+    if isinstance(found, str):
+        return Refusal(found)
+    record, whole = found
+    refused = returns.refused(record)
+    return refused if refused is not None else returns.returned(state, record, whole, due_at_ms, now_ms)
+
+
+def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
+    """Records that put entries, into whichever shards these wait in, and the partitions of each.
+
+    They are published and not written: only what is written takes part in the proof that a shard is this worker's, and others
+    may own these. Intake puts entries into all shards, too.
+    """
+    return [Entry(changelog, each.key, each.envelope, [], None, each.team) for each in letters], [each.shard for each in letters]
+
+
+def nobody(_parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord]:
+    """Finds nothing: for a worker without parking topics."""
+    return dict.fromkeys(places, GONE)

@@ -1,0 +1,164 @@
+"""A letter that rests in a parking topic, or among the discarded, made an entry again. Pure: no clock, no broker.
+
+It keeps its coordinates, lineage and count. Team, target and order are those that the policy file gives its dead-letter topic
+now. It is sent once for the return: its attempt lies beyond `max_attempts`, so that it parks at once where it fails again,
+whatever its consumer does with headers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import Letter, integer, moment, read
+from retry.delay_queue import action_records, envelopes
+from retry.delay_queue.action_records import ActionState
+from retry.delivery.acted_entry import SUPERSEDED, Refusal
+from retry.delivery.patch import patched
+from retry.intake import attempts
+from retry.intake.attempts.attempt_counter import LetterHistory
+from retry.intake.build_entry import EntryBuilder
+from retry.intake.decide import DecidedLetter
+from retry.policies.registry import Registry
+from retry.policies.route import RetryPlan, Route
+from retry.record import CREATE_TIME, Record, RecordLocation
+
+_DIGITS_MAX = 10
+# Parked without payload, because all of it fitted nowhere, or could not be read: the whole lies where it failed.
+_BY_REFERENCE = (b"too_large", b"unreadable_headers")
+_NOT_LETTERS = (names.TASK_SOURCE, names.WEBHOOK_URL)
+
+
+class ReturnedLetter(NamedTuple):
+    """An entry that is put, and what is remembered of it.
+
+    Attributes:
+      shard: where it waits.
+      lineage: what the record of lineages is told.
+    """
+
+    source: RecordLocation
+    shard: int
+    key: bytes
+    envelope: bytes
+    team: str
+    destination: str
+    lineage: attempts.LineageFields
+
+
+def source(record: Any) -> RecordLocation | None:
+    """Coordinates of the dead letter that a parked record was; None where it does not say."""
+    text = (_ours(record).get(names.SOURCE) or b"").decode("utf-8", "replace")
+    topic, _, rest = text.partition("/")
+    partition, _, offset = rest.partition("/")
+    return (topic, int(partition), int(offset)) if topic and partition.isdecimal() and offset.isdecimal() else None
+
+
+def is_reference(record: Any) -> bool:
+    """Whether it says only where the whole letter lies."""
+    return record.value() is None and _ours(record).get(names.PARKED_REASON) in _BY_REFERENCE
+
+
+class LetterReturns:
+    """Makes entries of letters that rest.
+
+    Args:
+      builder: makes entries.
+      shards: how many there are.
+    """
+
+    def __init__(self, registry: Registry, builder: EntryBuilder, shards: int, discarded: str) -> None:
+        self._registry, self._builder, self._shards, self._discarded = registry, builder, shards, discarded
+
+    def refused(self, record: Any) -> Refusal | None:
+        """Why a record is not returned, whatever its policy says; None where it may be."""
+        ours = _ours(record)
+        if ours.get(names.ACTION_BEFORE) == SUPERSEDED.encode():
+            return Refusal(SUPERSEDED)
+        if any(name in _NOT_LETTERS for name, _ in record.headers() or ()):
+            return Refusal("not_a_letter")
+        if source(record) is None:
+            return Refusal("no_source")
+        return None if ours.get(names.ID) else Refusal("no_id")
+
+    def returned(
+        self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int
+    ) -> ReturnedLetter | Refusal:
+        """The entry of one letter.
+
+        Args:
+          record: as it was parked; nothing speaks against it (`refused`).
+          whole: the dead letter itself, where the record is a reference; else the same record.
+        """
+        where, ours = source(record), _ours(record)
+        if where is None:
+            raise AssertionError("asked before")
+        letter = read(_dead_letter(where, whole), self._registry.route(where[0]).aliases)
+        route, made = self._registry.route(where[0]), integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
+        first_ms = moment(ours.get(names.FIRST_FAILED_MS)) or letter.stamped_ms or now_ms
+        headers, null = letter.original_headers, letter.value is None
+        plan = route.plan(letter.failure, attempt=made + 1, age_ms=max(0, now_ms - first_ms), headers=headers, null_value=null)
+        target = self._target(state, route, plan, letter)
+        if isinstance(target, Refusal):
+            return target
+        if null and plan.null_cancels:
+            return Refusal("null_value")
+        made = max(made, plan.policy.max_attempts)
+        number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
+        trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
+        mark: tuple[str, bytes] = (names.ACTION, state.id.hex().encode())
+        if state.action.kind == action_records.DISCARD:
+            # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
+            due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
+        case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
+        packed = self._builder.pack(case)
+        if packed.reason is not None:
+            return Refusal(packed.reason)
+        entry = envelopes.decode(packed.envelope)
+        if all(name != names.SOURCE for name, _ in entry.headers):
+            # It fits only without: nobody could tell then which letter was sent.
+            return Refusal("too_large")
+        entry = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, mark))
+        if state.action.patch is not None:
+            changed = patched(entry, state.action.patch)
+            if isinstance(changed, str):
+                return Refusal(changed)
+            entry = changed
+        envelope = envelopes.encode(entry)
+        if not self._builder.fits(envelope, entry.headers, entry.destination):
+            return Refusal("too_large")
+        fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
+        lineage = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
+        shard = zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
+        return ReturnedLetter(where, shard, packed.key, envelope, entry.team, entry.destination, lineage)
+
+    def _target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
+        """Where it goes."""
+        kind = state.action.kind
+        if kind == action_records.DISCARD:
+            return self._discarded
+        if kind == action_records.REDIRECT:
+            target = state.action.target or ""
+            allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
+            return target if target in allowed else Refusal("not_allowed")
+        if kind not in (action_records.RETRY, action_records.PATCH):
+            return Refusal("parked")
+        if not letter.copyable():
+            return Refusal("unreadable_headers")
+        to = plan.target(letter.failure, letter.topic)
+        return Refusal("no_target") if to is None or (plan.template is not None and not route.completes(to)) else to
+
+
+def _dead_letter(where: RecordLocation, whole: Any) -> Record:
+    """The dead letter, as a consumer would have it; without headers of ours."""
+    headers = [header for header in whole.headers() or [] if header[0] not in names.OURS]
+    kind, at_ms = whole.timestamp()
+    return Record(where, whole.key(), whole.value(), headers, (kind or CREATE_TIME, at_ms))
+
+
+def _ours(record: Any) -> dict[str, bytes | None]:
+    return {name: value for name, value in record.headers() or [] if name in names.OURS}

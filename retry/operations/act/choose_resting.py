@@ -1,0 +1,69 @@
+"""Which letters that rest an action is about: records of parking topics, and of the topic of discarded letters.
+
+They are held against the code that workers run, so that what a worker would refuse is counted and left alone. What was
+returned before is known from the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import ActionState
+from retry.delivery import returned_letter
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
+from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant
+from retry.operations.letters.found_letter import FoundLetter
+from retry.operations.letters.listing import Cursor, Listing
+from retry.operations.letters.returned_records import ReturnedRecords
+
+RETURNED = "returned"
+# What can be done with a letter that rests.
+KINDS = (action_records.RETRY, action_records.REDIRECT, action_records.DISCARD, action_records.PATCH)
+
+
+class RestingExample(NamedTuple):
+    """One of the members: where it rests, and what becomes of it; None where only a worker can tell, which fetches it whole."""
+
+    name: str
+    returned: ReturnedLetter | None
+
+
+def choose_resting(
+    listing: Listing, meant: Meant, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
+) -> list[RestingExample]:
+    """Add letters that rest and are meant, less those for which a worker would do nothing; some of them in full.
+
+    Raises:
+      TopicsInvalid: a topic is missing, or cannot be read.
+    """
+    gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
+    for letter in _resting(listing, meant):
+        place = gone.place(letter.place)
+        chosen.parking[place.topic.hex()] = letter.place.topic
+        result = Refusal(RETURNED) if gone.has(letter.place) else _result(letter, returns, state, now_ms)
+        if isinstance(result, Refusal):
+            chosen.refused[result.reason] += 1
+            continue
+        chosen.resting.append(place.encode())
+        chosen.count_in(letter)
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(RestingExample(letter.name, result))
+    return examples
+
+
+def _resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:
+    return filter(meant, listing.resting(Cursor()))
+
+
+def _result(
+    letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int
+) -> ReturnedLetter | Refusal | None:
+    record = letter.record
+    if (refused := returns.refused(record)) is not None:
+        return refused
+    if returned_letter.is_reference(record):
+        return None
+    return returns.returned(state, record, record, now_ms, now_ms)

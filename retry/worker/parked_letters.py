@@ -1,0 +1,78 @@
+"""Reads parked records for actions, in a thread of its own; whoever asks comes back for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from retry.delay_queue import returned_offsets
+from retry.delivery import returned_letter
+from retry.delivery.return_slice import FoundRecord
+from retry.intake.pointer_letters import Fetch
+from retry.record import RecordLocation
+
+_GONE = "gone"
+Found = dict[bytes, FoundRecord]
+
+
+class ParkedLetters:
+    """One question at a time; another one takes its place.
+
+    Args:
+      fetch: reads committed records, see `retry.kafka.record_fetch`.
+      topic_ids: the ids of those of some topics that exist.
+    """
+
+    def __init__(self, fetch: Fetch, topic_ids: Callable[[list[str]], Mapping[str, str]]) -> None:
+        self._fetch, self._topic_ids = fetch, topic_ids
+        self._thread = ThreadPoolExecutor(1, "parked-letters")
+        self._asked: list[bytes] = []
+        self._answer: Future[Found] | None = None
+
+    def ask(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
+        """See `retry.delivery.return_slice.AskParked`; what went wrong while reading is raised."""
+        if self._answer is None or self._asked != list(places):
+            self._asked = list(places)
+            self._answer = self._thread.submit(self.look, dict(parking), self._asked)
+            return None
+        if not self._answer.done():
+            return None
+        answer, self._answer = self._answer, None
+        return answer.result()
+
+    def look(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
+        """Read them now."""
+        ids = self._topic_ids(sorted(set(parking.values())))
+        # A topic that was made anew has other letters at these offsets.
+        hashes = {topic: returned_offsets.topic_hash(id_).hex() for topic, id_ in ids.items()}
+        names = {hash_: topic for hash_, topic in parking.items() if hashes.get(topic) == hash_}
+        wanted: dict[bytes, RecordLocation] = {}
+        for key in places:
+            place = returned_offsets.place(key)
+            if topic := names.get(place.topic.hex()):
+                wanted[key] = topic, place.partition, place.offset
+        records = self._fetch(set(wanted.values())) if wanted else {}
+        found = {key: _found(records.get(where)) for key, where in wanted.items()}
+        return self._whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
+
+    def _whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
+        """Fetch what was parked by reference from where it failed."""
+        sources = {key: where for key, record in records.items()
+                   if returned_letter.is_reference(record) and (where := returned_letter.source(record))}  # fmt: skip
+        letters = self._fetch(set(sources.values())) if sources else {}
+        answer: Found = {}
+        for key, record in found.items():
+            whole = letters.get(sources[key], "source_gone") if key in sources else record
+            answer[key] = record if isinstance(record, str) else whole if isinstance(whole, str) else (record, whole)
+        return answer
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _found(record: Any) -> Any:
+    if record is None or isinstance(record, str):
+        return _GONE if record in (None, "source_gone") else record
+    return record
