@@ -25,6 +25,7 @@ from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
 from retry.cli.reschedule import reschedule
 from retry.cli.scheduler import scheduler
+from retry.cli.size import size
 from retry.cli.tasks import tasks
 from retry.cli.topics import topics
 from retry.cli.try_letters import try_letters
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, topics, acls, policies, discover, try_letters, inspect, letters, failures, explain, pause,
+    worker, api, scheduler, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain, pause,
     resume, pauses, reschedule, act, actions, audit, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
