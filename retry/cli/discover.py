@@ -49,6 +49,8 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
     found = discovered(cluster, topics.cluster_id(cluster.admin), globs, newest, lambda line: say(line, err=True))
     if found.unreadable:
         say(f"not looked at, for want of the right to read: {', '.join(found.unreadable)}; retry acls --for discover", err=True)
+    if not found.topics:
+        say("no topic looks like dead letters, by its name or by its letters; what this user may not see is not found", err=True)
     if out is not None:
         _write(out, found.text)
     if as_json:

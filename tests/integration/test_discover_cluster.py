@@ -141,6 +141,20 @@ def test_the_file_is_accepted_and_attaches_what_was_found(
     assert load(file).exact.keys() == attached
 
 
+def test_the_letters_of_every_framework_are_tried_under_the_file_that_was_made(
+    own: LocalBroker, letters: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    file, before = tmp_path / "policies.yaml", state(own.bootstrap_servers)
+    run(own.bootstrap_servers, "discover", "--out", str(file))
+    told = json.loads(run(own.bootstrap_servers, "try", "--file", str(file), "--json").stdout)
+    attached = set(load(file).exact) & letters.keys()
+    assert {topic: told["topics"][topic] for topic in attached} == {topic: len(letters[topic]) for topic in attached}
+    assert told["letters"] == sum(told["now"].values()) == sum(row["letters"] for row in told["by_policy"])
+    targets = {row["target"] for row in told["by_policy"] if row["policy"].endswith("/orders-dlt")}
+    assert targets == {"orders"} and told["retried"] > told["parked"]
+    assert state(own.bootstrap_servers) == before
+
+
 def test_headers_of_a_teams_own_become_aliases_by_which_letters_are_understood(own: LocalBroker, tmp_path: Path) -> None:
     create_all(admin(own.bootstrap_servers), [NewTopic(name, 1, 1) for name in ("legacy.bills", "legacy.bills.DLT")])
     producer = Producer({"bootstrap.servers": own.bootstrap_servers, "logger": QUIET})
@@ -157,6 +171,12 @@ def test_headers_of_a_teams_own_become_aliases_by_which_letters_are_understood(o
     (only,) = rows(own.bootstrap_servers, "--topics", "legacy.*").values()
     assert (only["letters"], only["sampled"], only["window"]) == (30, 20, "1h")
     assert 0.05 < only["per_second"] <= 2
+
+
+def test_where_nothing_is_found_that_is_said_and_the_file_is_good_all_the_same(own: LocalBroker, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    ended = run(own.bootstrap_servers, "discover", "--topics", "no such topic", "--out", str(file))
+    assert "no topic looks like dead letters" in ended.stderr and load(file).exact == {}
 
 
 def test_letters_of_open_and_undone_transactions_are_not_looked_at(own: LocalBroker) -> None:

@@ -142,6 +142,9 @@ def _unknown(sample: TopicSample) -> bool:
 
 def _questions(sample: TopicSample, found_by: str, readers: list[str], guessed: header_guess.Guess) -> list[str]:
     asked = list(guessed.questions) if _unknown(sample) else []
+    if counted := sample.body_counts.most_common(1):
+        path = counted[0][0]
+        asked.append(f"bodies have a number {path}: does it count failed deliveries? Then aliases: {{attempts: [{path}]}}")
     if found_by == BY_LETTERS:
         asked.insert(0, "only its letters look like dead letters, not its name: is it a topic of dead letters?")
     if readers:

@@ -6,10 +6,11 @@ that dead letters lie there, a few of a few partitions of all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from retry.errors import TopicsInvalid
 from retry.kafka import authorization, consumer_groups, offset_ranges
 from retry.kafka import topics as own_topics
 from retry.kafka.authorization import Right
@@ -50,7 +51,7 @@ class View(NamedTuple):
     unreadable: list[str]
 
 
-def looked(cluster: Cluster, globs: Iterable[str], newest: int, say: Say) -> View:
+def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> View:
     """Look at the topics whose names match any of `globs`.
 
     Args:
@@ -70,9 +71,8 @@ def looked(cluster: Cluster, globs: Iterable[str], newest: int, say: Say) -> Vie
     may_be_read = {name for name in wanted if name not in missing}
     spans = _spans(cluster, [place for place in partitions if place[0] in may_be_read], say)
     samples = {name: TopicSample(name) for name in sorted(may_be_read)}
-    for batch in _read_spans(cluster, _newest(spans, newest)):
-        for message in batch:
-            samples[message.topic() or ""].add(message)
+    for message in _read_spans(cluster, _newest(spans, newest)):
+        samples[message.topic() or ""].add(message)
     readers, groups = _readers(cluster, say)
     unreadable = sorted(name for name in missing if topic_words.is_dead(name))
     return View(topics, readers, groups, spans, samples, unreadable)
@@ -85,9 +85,8 @@ def note_oldest(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
         span._replace(stop=min(span.stop, span.start + _OLDEST_OFFSETS))
         for (topic, _), span in view.spans.items() if topic in wanted
     ]  # fmt: skip
-    for batch in _read_spans(cluster, first):
-        for message in batch:
-            view.samples[message.topic() or ""].note_time(message)
+    for message in _read_spans(cluster, first):
+        view.samples[message.topic() or ""].note_time(message)
 
 
 def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
@@ -129,8 +128,23 @@ def _newest(spans: Spans, newest: int) -> list[Span]:
     return found
 
 
-def _read_spans(cluster: Cluster, spans: list[Span]) -> Iterable[list[Message]]:
-    return offset_ranges.batches({**cluster.reader, "fetch.message.max.bytes": _FETCH_BYTES}, spans) if spans else ()
+def _read_spans(cluster: Cluster, spans: list[Span]) -> Iterator[Message]:
+    """Their records; a topic that is deleted meanwhile is left out."""
+    config = {**cluster.reader, "fetch.message.max.bytes": _FETCH_BYTES}
+    left = {(span.topic, span.partition): span for span in spans}
+    while left:
+        try:
+            for batch in offset_ranges.batches(config, list(left.values())):
+                for message in batch:
+                    place = message.topic() or "", message.partition() or 0
+                    left[place] = left[place]._replace(start=(message.offset() or 0) + 1)
+                    yield message
+            return
+        except TopicsInvalid:
+            there = {topic for topic, _ in offset_ranges.partitions_of(cluster.admin, lambda _: True, _ASK_S)}
+            if all(topic in there for topic, _ in left):
+                raise
+            left = {place: span for place, span in left.items() if place[0] in there}
 
 
 def _readers(cluster: Cluster, say: Say) -> tuple[dict[str, set[str]], set[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -33,21 +34,20 @@ class Discovery(NamedTuple):
     now_ms: int
 
 
-def discover(cluster: Cluster, cluster_id: str, globs: Iterable[str], newest: int, say: look.Say) -> Discovery:
+def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: int, say: look.Say) -> Discovery:
     """Look at the topics whose names match any of `globs`; the arguments are those of `look.looked`."""
     now_ms = clock.wall_ms()
     view = look.looked(cluster, globs, newest, say)
     known = Known(view.topics, view.readers, view.groups)
-    judged = [found(sample, _letters(view, name), known) for name, sample in view.samples.items()]
+    letters = Counter[str]()
+    for (topic, _), span in view.spans.items():
+        letters[topic] += span.stop - span.start
+    judged = [found(sample, letters[name], known) for name, sample in view.samples.items()]
     topics = _timed(cluster, view, [topic for topic in judged if topic], now_ms)
     teams = proposed(topics, view.topics.keys(), own_topics.internal(cluster.settings.app_id))
     others = [topic for topic in topics if not topic.attached]
     text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
     return Discovery(topics, teams, text, view.unreadable, now_ms)
-
-
-def _letters(view: look.View, topic: str) -> int:
-    return sum(span.stop - span.start for place, span in view.spans.items() if place[0] == topic)
 
 
 def _timed(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:

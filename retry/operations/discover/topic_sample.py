@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
-from retry.dead_letters import retry_headers
+from retry.dead_letters import body_attempts, retry_headers
 from retry.dead_letters.dead_letter import COPYING, LIKELY_MS, read
 from retry.dead_letters.failure import UNKNOWN
 from retry.dead_letters.frameworks import KNOWN
@@ -14,6 +14,8 @@ from retry.record import Headers
 
 # Of letters that nobody knows: how many are looked at for names, how many headers of each, and how much of their values.
 _STRANGE_MAX, _HEADERS_MAX, _VALUE_BYTES_MAX = 40, 64, 512
+# Members of a JSON body in which consumers without headers count.
+_COUNTS = ("$.retryAttempt", "$.retryCount", "$.retry_attempt", "$.retry_count", "$.attempt", "$.attempts", "$.retries")
 _RETRIES, _PARKED = "retries of this service", "letters that this service parked"
 
 
@@ -30,12 +32,13 @@ class TopicSample:
       copied: whether timestamps are those of the records that failed.
       newest_ms, oldest_ms: timestamps; None where none is known.
       strange: headers that no framework's row has.
+      body_counts: members of JSON bodies that may count attempts, and in how many letters they do.
     """
 
     def __init__(self, topic: str) -> None:
         self.topic, self.letters, self.pointers, self.converters, self.copied = topic, 0, 0, 0, False
         self.families, self.origins, self.groups = Counter[str](), Counter[str](), Counter[str]()
-        self.exceptions, self.ours = Counter[str](), Counter[str]()
+        self.exceptions, self.ours, self.body_counts = Counter[str](), Counter[str](), Counter[str]()
         self.newest_ms: int | None = None
         self.oldest_ms: int | None = None
         self.strange: list[Headers] = []
@@ -57,6 +60,8 @@ class TopicSample:
         for counter, said in (*counted, (self.exceptions, failure.cause or failure.exception)):
             if said is not None:
                 counter[said] += 1
+        if failure.family == UNKNOWN:
+            self.body_counts.update(path for path in _COUNTS if body_attempts.counted(letter.value, [path]))
         if len(self.strange) < _STRANGE_MAX and letter.copyable() and (strange := _strange(letter.original_headers)):
             self.strange.append(strange)
 

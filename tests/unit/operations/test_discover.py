@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff.parse import DEFAULT
-from retry.operations.discover import header_guess, topic_words
+from retry.errors import TopicsInvalid
+from retry.kafka import offset_ranges
+from retry.kafka.offset_ranges import Span
+from retry.operations.discover import header_guess, look, topic_words
 from retry.operations.discover.found_topic import FoundTopic, Known, found, with_rate
 from retry.operations.discover.policy_text import policy_text
 from retry.operations.discover.proposal import ProposedTopic, proposed
@@ -157,6 +162,13 @@ def test_headers_whose_values_do_not_fit_become_questions_or_nothing() -> None:
     assert len(guessed.questions) == 2 and "x-exception" in guessed.questions[0] and "source-topic" in guessed.questions[1]
 
 
+def test_a_count_in_the_body_is_asked_about() -> None:
+    topic = one(seen("bank.DLT", [], value=b'{"id": 1, "retryAttempt": 3}'))
+    assert any("$.retryAttempt" in question for question in topic.questions)
+    assert not any("$." in question for question in one(seen("bank.DLT", [], value=b'{"attempts": "no"}')).questions)
+    assert not any("$." in question for question in one(seen("bank.DLT", SPRING, value=b'{"attempts": 3}')).questions)
+
+
 def test_headers_of_frameworks_are_no_aliases() -> None:
     topic = seen("shop.orders.DLT", [*SPRING, ("x-exception", b"com.acme.Other")])
     assert topic and topic.aliases == {}
@@ -209,6 +221,37 @@ def test_letters_a_second_are_those_of_the_shortest_time_in_which_there_were_any
     # The topic is one minute old.
     assert with_rate(topic, {3_600_000: 120}, NOW_MS).per_second == 2.0
     assert with_rate(topic, {3_600_000: 0}, NOW_MS).per_second is None
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, asked = {"a.DLT", "gone.DLT"}, list[list[Span]]()
+
+    def batches(_: object, spans: Iterable[Span]) -> Iterator[list[Record]]:
+        asked.append([span for span in spans if span.start < span.stop])
+        for span in asked[-1]:
+            if span.topic == "gone.DLT":
+                there.discard("gone.DLT")
+                raise TopicsInvalid(["gone.DLT: unknown"], "look at the topic's name")
+            yield [Record((span.topic, span.partition, n), None, None, [], (1, NOW_MS)) for n in range(span.start, span.stop)]
+
+    monkeypatch.setattr(offset_ranges, "batches", batches)
+    monkeypatch.setattr(offset_ranges, "partitions_of", lambda *_: [(topic, 0) for topic in there])
+    cluster: Any = SimpleNamespace(reader={}, admin=None)
+    spans = [Span("a.DLT", 0, 3, 5), Span("gone.DLT", 0, 0, 5), Span("a.DLT", 1, 0, 1)]
+    found_at = [(message.partition(), message.offset()) for message in look._read_spans(cluster, spans)]
+    assert found_at == [(0, 3), (0, 4), (1, 0)]
+    assert asked[1] == [Span("a.DLT", 1, 0, 1)]
+
+
+def test_what_cannot_be_read_though_it_is_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Iterator[list[Record]]:
+        raise TopicsInvalid(["a.DLT: no answer for 30 s"], "look at the brokers, then try again")
+
+    monkeypatch.setattr(offset_ranges, "batches", refused)
+    monkeypatch.setattr(offset_ranges, "partitions_of", lambda *_: [("a.DLT", 0)])
+    cluster: Any = SimpleNamespace(reader={}, admin=None)
+    with pytest.raises(TopicsInvalid, match="no answer"):
+        list(look._read_spans(cluster, [Span("a.DLT", 0, 0, 5)]))
 
 
 _TEXT = st.text(max_size=40)
