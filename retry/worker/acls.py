@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 ALL_NAMES = "*"
 WORKER, COMMANDS, ANALYTICS, API, SCHEDULER, TOPICS = "worker", "commands", "analytics", "api", "scheduler", "topics create"
+DISCOVER = "discover"
 # What comes in or goes out by the scheduler's own settings; see `retry.scheduling.messages.settings`.
 SCHEDULES, HISTORY, SCHEDULED_TARGETS = "schedules topics", "history topic", "targets of schedules"
 
@@ -100,7 +101,7 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "parked", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "targets", READ, "letters and failures, but for state:waiting; verify; explain of what was retried"),
     Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify"),
-    Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, explain, verify"),
+    Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, try, explain, verify"),
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify"),
@@ -116,6 +117,11 @@ _OTHERS = (
     Need(API, TOPIC, "calls", READ, "it does not start", vital=True),
     *(Need(TOPICS, TOPIC, "created topics", operation, "topics create") for operation in (CREATE, DESCRIBE, DESCRIBE_CONFIGS)),
 )
+# Whoever looks for what is there needs to see it; it is asked for by name, and only while somebody looks.
+_FINDING = (
+    Need(DISCOVER, TOPIC, "all topics", READ, "a topic is not found, or is named as one that was not looked at"),
+    Need(DISCOVER, GROUP, "all groups", DESCRIBE, "who reads which topic is not known"),
+)
 _DOOR = (
     Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
     Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
@@ -123,7 +129,7 @@ _DOOR = (
     Need(SCHEDULER, TOPIC, HISTORY, READ, "its REST API has no history"),
     Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
 )
-NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_FINDING, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
@@ -167,6 +173,8 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         **{word: [(name, False) for name in sorted(of)] for word, of in literal.items()},
         **{word: [(prefix, True)] for word, prefix in prefixes.items()},
         "dead letters": [*exact, *dict.fromkeys(patterns)],
+        "all topics": [(ALL_NAMES, False)],
+        "all groups": [(ALL_NAMES, False)],
     }
 
 
