@@ -110,7 +110,7 @@ class LetterReturns:
         made = max(made, plan.policy.max_attempts)
         number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
-        mark: tuple[str, bytes] = (names.ACTION, state.id.hex().encode())
+        mark: tuple[str, bytes] = (names.ACTION, state.mark)
         if state.action.kind == action_records.DISCARD:
             due_at_ms, plan = now_ms + UNDO_MS, dataclasses.replace(plan, ordered=False)
         case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)

@@ -79,6 +79,7 @@ _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
     Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
     Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
+    Need(WORKER, TOPIC, "retry topics", READ, "steps of ramps are judged by silence, not by what groups have passed"),
     Need(WORKER, TOPIC, "origins", READ, "letters that only point to their payload are parked"),
     Need(WORKER, TOPIC, "task definitions", READ, "its tasks are not taken in"),
     Need(WORKER, GROUP, "consumer groups", DESCRIBE, "reports do not know which retries it has passed"),

@@ -10,9 +10,9 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.lane import Lane
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryUnreadable
 from retry.operations.explain.search import place
@@ -133,7 +133,7 @@ class RecordReader:
         if key[:1] == CONTROL:
             self.controls[partition, key] = value or b""
             return
-        if key[:1] == SLICE:
+        if key[:1] in OF_ACTIONS:
             # Letters that an action is about; what it did to them is told by their entries.
             return
         in_scope = self.in_scope(topic, partition, offset)
