@@ -109,7 +109,7 @@ class Acting:
     def _next(self, context: ActContext) -> SliceWork | None:
         shard, now_ms = self._changelog.partition, context.now_ms
         for state in self._known():
-            if work := self._climbing.next(state, context):
+            if work := self._climbing.judged(state, context):
                 return work
             if state.has_ended(shard):
                 if now_ms - state.action.asked_at_ms > ENDED_MS:
@@ -120,6 +120,8 @@ class Acting:
                 if state.held is None:
                     return SliceWork(None, [_incomplete(state, now_ms)], [])
             elif state.held is None and (work := self._slice(state, context)):
+                return work
+            if work := self._climbing.sent(state):
                 return work
         return self._orphans(now_ms) if self._table.has_slices or shard == ramp_records.HOME else None
 

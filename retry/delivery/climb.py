@@ -1,7 +1,7 @@
 """Climbing: the owner's side of a ramp, which is an action that goes on in steps. See `retry.delay_queue.ramp_records`.
 
 Each owner works off slices of the steps that are open, and writes down, in the same transaction, under which keys their letters
-wait to be sent (`put`). Once none of those waits any more they are counted as sent (`next`). The owner of shard 0 alone judges:
+wait to be sent (`put`). Once none of those waits any more they are counted as sent (`sent`). The owner of shard 0 alone judges:
 where all letters of a step were sent, and consumers have passed them, it opens the next one; where too few recover, or a target's
 breaker is open, it holds the ramp. Until the fold has told of what was written, nothing more is: all is told from the table.
 What is kept in memory is how long nothing has changed; whoever takes over begins to wait anew.
@@ -60,15 +60,13 @@ class Climbing:
         self._waiting: dict[bytes, _Waiting] = {}
         self._marks: dict[bytes, _Marks] = {}
 
-    def next(self, state: ActionState, context: ActContext) -> SliceWork | None:
-        """What is to be done for a ramp besides working off its slices."""
+    def judged(self, state: ActionState, context: ActContext) -> SliceWork | None:
+        """Open the next step, or hold the ramp; tidy up after one that has ended. None where there is nothing of that."""
         ramp = state.action.ramp
         if ramp is None:
             return None
         if not state.climbs:
-            return self._ended(state)
-        if sent := self._sent(state):
-            return sent
+            return self._ended(state) if self._table.has_slices else None
         return self._judged(state, ramp, context) if self._shard == HOME else None
 
     def put(
@@ -106,8 +104,10 @@ class Climbing:
         left = self._table.slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
         return SliceWork(None, [(key, None) for key, _ in left], []) if left else None
 
-    def _sent(self, state: ActionState) -> SliceWork | None:
-        """Count letters that do not wait any more where they were put; in their order, a transaction's at a time."""
+    def sent(self, state: ActionState) -> SliceWork | None:
+        """Count letters that do not wait any more where they were put; in their order, those of some transactions at a time."""
+        if not state.climbs:
+            return None
         waits = self._waits.get(state.id, b"")
         if waits and self._table.get(waits) is not None:
             return None

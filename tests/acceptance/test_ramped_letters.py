@@ -136,3 +136,32 @@ def test_without_a_named_group_silence_counts_and_letters_without_headers_are_kn
     consumer.close()
     worker.signal(signal.SIGTERM)
     worker.wait(60)
+
+
+def test_parked_letters_come_back_in_steps_once_each_though_workers_are_killed(deploy: Deploy) -> None:
+    letters, group = 300, f"billing-{uuid.uuid4().hex[:8]}"
+    deployment, worker = waiting(deploy, letters, shards=4, topic_keys=f"group: {group}")
+    assert acted(deployment, "park", "state:waiting")["done"] == letters
+    await_that("all are parked", lambda: len(came(deployment, deployment.parked)) == letters)
+    other = deployment.worker("b").start().await_ready()
+    consumer = Failing(deployment, group, keeps_headers=True)
+    consumer.mended.set()
+    asked = deployment.command("act", "retry", "state:parked", "--ramp", "--settle", "500ms", "--yes", "--json", "--wait", "1ms")
+    assert asked.returncode == 1, asked.stderr
+    action = json.loads(asked.stdout)["action"]
+    for number, each in enumerate((worker, other, worker), 2):
+        await_that(f"{number} steps have passed", lambda: passed(deployment, action) >= number)  # noqa: B023
+        each.kill()
+        each.start().await_ready()
+    await_that("it ends", lambda: shown(deployment, action)["status"] == "done")
+    told = shown(deployment, action)
+    assert (told["done"], told["gone"], told["refused"]) == (letters, 0, {})
+    assert sums(told) == {"put": letters, "sent": letters, "failed": 0, "passed": letters}
+    assert numbers(came(deployment)) == list(range(letters))
+    consumer.close()
+    for each in (worker, other):
+        each.terminate()
+
+
+def passed(deployment: Deployment, action: str) -> int:
+    return sum(step["status"] == "passed" for step in shown(deployment, action)["ramp"]["steps"])
