@@ -119,8 +119,9 @@ class Acting:
             elif not self._is_complete(state):
                 if state.held is None:
                     return SliceWork(None, [_incomplete(state, now_ms)], [])
-            elif state.held is None and (work := self._slice(state, context)):
-                return work
+            elif state.held is None and (found := self._first(state)):
+                # None while its records are being read: another question would take the place of that one.
+                return self._slice(*found, context)
             if work := self._climbing.sent(state):
                 return work
         return self._orphans(now_ms) if self._table.has_slices or shard == ramp_records.HOME else None
@@ -142,11 +143,8 @@ class Acting:
             self._counted.add(state.id)
         return True
 
-    def _slice(self, state: ActionState, context: ActContext) -> SliceWork | None:
-        """The next slice, or as much of it as one transaction takes; None where that is not known yet, or not its turn."""
-        if not (found := self._first(state)):
-            return None
-        state, key, members = found
+    def _slice(self, state: ActionState, key: bytes, members: Slice, context: ActContext) -> SliceWork | None:
+        """A slice, or as much of it as one transaction takes; None where that is not known yet."""
         results: Sequence[tuple[Member, Result]]
         bitmaps: list[ChangelogRow] = []
         if members.members and returned_offsets.is_place(members.members[0].key):
@@ -242,8 +240,10 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for topic, partition in context.actions.judge.lineages if moves or back else ():
-            writer.write(topic, partition, _remembered(work.state, acted, back))
+        for n, (topic, partition) in enumerate(context.actions.judge.lineages if moves or back else ()):
+            # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
+            told_of = [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]
+            writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
@@ -282,11 +282,12 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
 
-def _remembered(
-    state: ActionState | None, acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]
-) -> list[dict[str, Any]]:
-    """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, when, and why."""
-    moved = [each.moved for each in acted if each.moved is not None]
+def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
+    """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
+    return attempts.records([each.moved for each in acted if each.moved is not None], moves=True)
+
+
+def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
+    """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
-    rows = [*attempts.records(moved, moves=True), *attempts.records([*again, *(each.lineage for each in back)])]
-    return [{**row, "key": state.mark} for row in rows] if state is not None else rows
+    return attempts.records([*again, *(each.lineage for each in back)])

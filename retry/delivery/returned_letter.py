@@ -17,7 +17,7 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
 from retry.delay_queue import action_records, envelopes
 from retry.delay_queue.action_records import ActionState
-from retry.delivery.acted_entry import SUPERSEDED, UNDO_MS, Refusal
+from retry.delivery.acted_entry import SUPERSEDED, Refusal
 from retry.delivery.patch import patched
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -112,12 +112,16 @@ class LetterReturns:
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
         mark: tuple[str, bytes] = (names.ACTION, state.mark)
         if state.action.kind == action_records.DISCARD:
-            due_at_ms, plan = now_ms + UNDO_MS, dataclasses.replace(plan, ordered=False)
+            # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
+            due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
         case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
         packed = self._builder.pack(case)
         if packed.reason is not None:
             return Refusal(packed.reason)
         entry = envelopes.decode(packed.envelope)
+        if all(name != names.SOURCE for name, _ in entry.headers):
+            # It fits only without: nobody could tell then which letter was sent.
+            return Refusal("too_large")
         entry = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, mark))
         if state.action.patch is not None:
             changed = patched(entry, state.action.patch)

@@ -224,7 +224,7 @@ def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None
 def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramped) -> None:
     climb(ramped, 1, 1)
     ramped.finish()
-    (record,) = ramped.log.read("lineage")
+    record, *_ = ramped.log.read("lineage")
     known, (number, *_) = RampedLineages(10), next(iter(attempts.unpack(record.value() or b"")))
     known.fold(record.key() or b"", record.value() or b"")
     assert (known.step(number), len(known)) == ((ACTION, 0), 1)
