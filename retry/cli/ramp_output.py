@@ -22,14 +22,15 @@ def ramp_object(about: ActionOverview) -> dict[str, Any] | None:
 
 def _step(about: ActionOverview, n: int) -> dict[str, Any]:
     """One step; its bound is that of all steps that count, up to this one."""
+    from retry.delay_queue.ramp_records import Step
     from retry.delivery.ramp import recovering, upper_bound
 
     counts, step = about.steps[n], about.step
     status = PASSED if n < step.step else WAITS if n > step.step else OPEN
-    recovered, put = recovering(about.steps[step.since if n >= step.since else 0 : n + 1])
+    recovered, put = recovering(about.steps, step if n >= step.since else Step(), n)
     return {
         "step": n + 1, "status": "held" if status == OPEN and step.held_ms else status, "letters": counts.members,
         "worked": counts.worked, "put": counts.put, "sent": counts.sent, "failed": counts.failed,
         "passed": counts.recovered if status == PASSED else 0,
-        "bound": round(upper_bound(recovered, put), 4) if counts.put else None,
+        "bound": round(upper_bound(recovered, put), 4) if counts.put and put else None,
     }  # fmt: skip

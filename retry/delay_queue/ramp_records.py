@@ -59,12 +59,14 @@ class Step(msgspec.Struct, frozen=True):
     Attributes:
       step: it may be worked off, with those before it; their number where all are judged.
       since: the first one that counts: those before a hold that an operator ended do not.
+      before: letters of that one that were put by then, and those of them that had failed again, which do not either.
       held_ms: when it was judged and too few had recovered; 0 where it was not.
       silent: topics of which nobody says what was read there: the step before has passed in silence.
     """
 
     step: int = 0
     since: int = 0
+    before: tuple[int, int] = (0, 0)
     held_ms: int = 0
     silent: list[str] = []
     v: int = format_versions.ACTION.writes

@@ -132,10 +132,12 @@ class Climbing:
         if state.held is not None:
             self._waiting.pop(state.id, None)
             return None
+        counts = self._counts(state, ramp, now_ms)
         if step.held_ms:
             # An operator lets it go on: what was before does not count any more.
-            return self._opened(state, Step(step.step + 1, step.step + 1))
-        counts = self._counts(state, ramp, now_ms)
+            now = counts[step.step]
+            following = Step(step.step + 1, step.step + 1)
+            return self._opened(state, following if now.is_put else Step(step.step, step.step, (now.put, now.failed)))
         if why := self._stopped(state, ramp, counts, context):
             return why
         if not counts[step.step].is_sent:
@@ -145,7 +147,7 @@ class Climbing:
             return None
         counts = self._counts(state, ramp, now_ms, fresh=True)
         stopped = self._stopped(state, ramp, counts, context)
-        return stopped or self._opened(state, Step(step.step + 1, step.since, silent=passing.silent))
+        return stopped or self._opened(state, msgspec.structs.replace(step, step=step.step + 1, silent=passing.silent))
 
     def _counts(self, state: ActionState, ramp: Ramp, now_ms: int, *, fresh: bool = False) -> list[StepCounts]:
         failed = self._failed(state, len(ramp.steps), now_ms, fresh=fresh)
@@ -175,7 +177,7 @@ class Climbing:
             return None
         targets = {target for tally in (state.tally, *state.others) for target in tally.targets}
         at_ms = context.now_ms if state.resumed is None else max(context.now_ms, state.resumed.hold + 1)
-        if why := too_few(ramp, counts, step.since, step.step):
+        if why := too_few(ramp, counts, step):
             return self._held(state, Order("worker", at_ms, why), msgspec.structs.replace(step, held_ms=at_ms))
         if tripped := context.gate.tripped(targets, context.now_ms):
             return self._held(state, Order("worker", at_ms, f"the breaker of {', '.join(tripped)} is open"), step)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from retry.delay_queue.action_records import Tally
-from retry.delay_queue.ramp_records import Ramp
+from retry.delay_queue.ramp_records import Ramp, Step
 
 _DOUBT = 0.05
 _HALVED = 60
@@ -98,23 +98,25 @@ def upper_bound(successes: int, trials: int) -> float:
     return high
 
 
-def recovering(counts: Sequence[StepCounts]) -> tuple[int, int]:
-    """How many letters of some steps recovered, or may yet, and how many were put."""
-    return sum(each.recovered for each in counts), sum(each.put for each in counts)
+def recovering(counts: Sequence[StepCounts], at: Step, step: int) -> tuple[int, int]:
+    """How many letters of all steps that count, up to this one, recovered, or may yet, and how many were put."""
+    some = counts[at.since : step + 1]
+    put, failed = sum(each.put for each in some) - at.before[0], sum(each.failed for each in some) - at.before[1]
+    return max(0, put - max(0, failed)), max(0, put)
 
 
-def too_few(ramp: Ramp, counts: Sequence[StepCounts], since: int, step: int) -> str | None:
+def too_few(ramp: Ramp, counts: Sequence[StepCounts], at: Step) -> str | None:
     """Why a ramp is to be held at a step, by all steps that count; None where it may go on.
 
     A step is judged once all of its letters were put, or where those are many: more of them fail again as time passes, and
     never fewer.
     """
-    recovered, put = recovering(counts[since : step + 1])
-    if not put or not (counts[step].is_put or put >= _ENOUGH):
+    recovered, put = recovering(counts, at, at.step)
+    if not put or not (counts[at.step].is_put or put >= _ENOUGH):
         return None
     if recovered >= put * ramp.keep or at_most(recovered, put, ramp.keep) >= _DOUBT:
         return None
     return (
-        f"step {step + 1} of {len(ramp.steps)}: {put - recovered:,} of {put:,} letters failed again, so at most "
+        f"step {at.step + 1} of {len(ramp.steps)}: {put - recovered:,} of {put:,} letters failed again, so at most "
         f"{upper_bound(recovered, put):.1%} recover, and {ramp.keep:.1%} are to"
     )

@@ -8,6 +8,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, envelopes, ramp_records
 from retry.delay_queue.action_records import Action, Member, Order
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
+from retry.delivery import ramp
 from retry.delivery.act import ORPHAN_MS, ActContext
 from retry.delivery.slice_work import Passing
 from retry.intake import attempts
@@ -156,6 +157,30 @@ def test_a_ramp_is_held_where_too_few_recover_and_goes_on_from_there_once_it_is_
     ramped.later(1)
     ramped.later(SETTLE_MS)
     assert (ramped.opened(), ramped.state().held) == (Step(2, since=1), None)
+
+
+def test_a_large_step_that_was_held_in_its_midst_goes_on_with_the_rest_of_it(
+    ramped: Ramped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ramp, "_ENOUGH", 2)
+    climb(ramped, 4)
+    for _ in range(2):
+        ramped.step(bytes_max=1)
+    ramped.fail(0, 1, 2)
+    ramped.now_ms += 1_000
+    ramped.step(bytes_max=1)
+    held = ramped.state().held
+    assert held is not None
+    ramped.finish(bytes_max=1)
+    assert ramped.tally.done == 2
+    ramped.later(1)
+    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.finish()
+    assert (ramped.opened(), ramped.tally.done) == (Step(0, 0, (2, 2)), 4)
+    ramped.send()
+    ramped.later(1)
+    ramped.later(SETTLE_MS)
+    assert (ramped.opened(), ramped.tally.steps) == (Step(1, 0, (2, 2)), [StepTally(4, 4, 4)])
 
 
 def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_is_resumed(ramped: Ramped) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retry.delay_queue import ramp_records
 from retry.delay_queue.action_records import Tally
-from retry.delay_queue.ramp_records import Ramp, StepTally
+from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery.ramp import StepCounts, at_most, counted, recovering, too_few, upper_bound
 
 LETTERS = 20_000
@@ -51,7 +51,7 @@ def held_at(recovers: float, seed: int, keep: float = 0.9) -> tuple[int | None, 
     ramp, counts = Ramp(keep, sizes, 0, 0), [StepCounts(size) for size in sizes]
     for n, size in enumerate(sizes):
         counts[n] = StepCounts(size, size, size, size, sum(random.random() >= recovers for _ in range(size)))
-        if too_few(ramp, counts, 0, n):
+        if too_few(ramp, counts, Step(n)):
             return n, counts
     return None, counts
 
@@ -61,8 +61,8 @@ def test_a_consumer_that_fails_thirty_percent_is_held_at_a_step_that_the_bound_e
         step, counts = held_at(0.7, seed)
         assert step is not None
         assert sum(each.members for each in counts[: step + 1]) <= 278, "most of them by 28 letters, all before a thousand"
-        assert upper_bound(*recovering(counts)) < 0.9
-        assert all(upper_bound(*recovering(counts[:n])) >= 0.9 for n in range(1, step + 1))
+        assert upper_bound(*recovering(counts, Step(), step)) < 0.9
+        assert all(upper_bound(*recovering(counts, Step(), n)) >= 0.9 for n in range(step))
 
 
 def test_a_consumer_that_recovers_ninety_five_percent_is_hardly_ever_stopped() -> None:
@@ -73,18 +73,26 @@ def test_a_consumer_that_recovers_ninety_five_percent_is_hardly_ever_stopped() -
 def test_why_it_is_held_is_told_in_numbers() -> None:
     ramp, counts = Ramp(0.9, [1, 2, 5], 0, 0), [StepCounts(1, 1, 1, 1, 0), StepCounts(2, 2, 2, 2, 2), StepCounts(5)]
     told = "step 2 of 3: 2 of 3 letters failed again, so at most 86.5% recover, and 90.0% are to"
-    assert too_few(ramp, counts, 0, 1) == told
-    assert too_few(ramp, counts, 0, 0) is None
+    assert too_few(ramp, counts, Step(1)) == told
+    assert too_few(ramp, counts, Step()) is None
     # What was before a hold that an operator has ended does not count, nor what is not put.
-    assert too_few(ramp, counts, 2, 2) is None
-    assert too_few(ramp, [*counts[:2], StepCounts(5, 5, 5, 5, 1)], 2, 2) is None
+    assert too_few(ramp, counts, Step(2, 2)) is None
+    assert too_few(ramp, [*counts[:2], StepCounts(5, 5, 5, 5, 1)], Step(2, 2)) is None
 
 
 def test_a_part_of_a_step_says_enough_only_where_it_is_large() -> None:
     ramp = Ramp(0.9, [5_000], 0, 0)
-    assert too_few(ramp, [StepCounts(5_000, 999, 999, 999, 999)], 0, 0) is None
-    assert too_few(ramp, [StepCounts(5_000, 1_000, 1_000, 0, 150)], 0, 0) is not None
-    assert too_few(ramp, [StepCounts(5_000, 1_000, 1_000, 0, 110)], 0, 0) is None
+    assert too_few(ramp, [StepCounts(5_000, 999, 999, 999, 999)], Step()) is None
+    assert too_few(ramp, [StepCounts(5_000, 1_000, 1_000, 0, 150)], Step()) is not None
+    assert too_few(ramp, [StepCounts(5_000, 1_000, 1_000, 0, 110)], Step()) is None
+
+
+def test_of_a_step_that_was_held_and_goes_on_only_the_rest_counts() -> None:
+    ramp, at = Ramp(0.9, [5_000], 0, 0), Step(0, 0, (1_500, 300))
+    assert recovering([StepCounts(5_000, 2_400, 2_400, 0, 320)], at, 0) == (880, 900)
+    assert too_few(ramp, [StepCounts(5_000, 2_400, 2_400, 0, 600)], at) is None, "too few to say anything"
+    assert too_few(ramp, [StepCounts(5_000, 2_500, 2_500, 0, 320)], at) is None
+    assert too_few(ramp, [StepCounts(5_000, 2_500, 2_500, 0, 450)], at) is not None
 
 
 def test_steps_are_counted_over_all_shards() -> None:
