@@ -80,6 +80,7 @@ _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
     Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
     Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
+    Need(WORKER, TOPIC, "retry topics", READ, "steps of ramps are judged by silence, not by what groups have passed"),
     Need(WORKER, TOPIC, "parked", READ, "letters that are parked there are not returned"),
     Need(WORKER, TOPIC, "discarded", READ, "letters that are discarded are not returned"),
     Need(WORKER, TOPIC, "teams' parking topics", READ, "letters that are parked there are not returned"),
