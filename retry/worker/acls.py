@@ -101,7 +101,7 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify"),
-    Need(COMMANDS, GROUP, "table group", DESCRIBE, "act; explain does not know whether a worker runs"),
+    Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, pause --until; explain does not know whether a worker runs"),
     Need(COMMANDS, TOPIC, "audit", READ, "audit, actions members, actions undo"),
     Need(COMMANDS, TOPIC, "discarded", READ, "act, topics check, verify; explain of what was discarded"),
     Need(COMMANDS, TOPIC, "discarded", DESCRIBE_CONFIGS, "verify"),

@@ -1,4 +1,4 @@
-"""Rules of the protocol of actions, switched off one at a time; see `mutants`.
+"""Rules of what operators ask for, switched off one at a time; see `mutants`.
 
 | mutant | what it does |
 | --- | --- |
@@ -11,6 +11,7 @@
 | acted-unsettled | the next slice is worked off before the fold has told of the last one |
 | acted-early | slices are worked off before the table is restored |
 | incomplete-begun | an action is begun though slices of it are missing |
+| pause-without-end | a pause does not end by itself |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.control_records import Pause
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, digest
 from retry.worker.shards import joint_sweep
@@ -98,4 +100,5 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
+    "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }
