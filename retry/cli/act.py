@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
 # Of more letters than this nobody has looked at each.
-_UNASKED_MAX = 1_000
+UNASKED_MAX = 1_000
 NOT_YET, REFUSED, HELD = 1, 3, 4
 # Slashes in the key of a letter that rests: topic/partition/offset.
 _OF_PLACE = 2
@@ -139,8 +139,8 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
         if as_json:
             act_output.show(found, as_json=True)
         return REFUSED
-    if expect is None and count > _UNASKED_MAX:
-        _typed(count)
+    if expect is None and count > UNASKED_MAX:
+        typed(count)
     return started(shards, found, wait_ms, as_json=as_json)
 
 
@@ -162,7 +162,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     return 0 if following.tally.done else REFUSED
 
 
-def _typed(count: int) -> None:
+def typed(count: int) -> None:
     from retry.errors import ActionRefused
 
     if not sys.stdin.isatty():

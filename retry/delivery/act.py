@@ -32,6 +32,7 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, return_slice
 from retry.delivery.act_audit import Result, audited
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
+from retry.delivery.erased_places import ErasedSlice, erased
 from retry.delivery.return_slice import AskParked, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
@@ -191,7 +192,9 @@ class Acting:
         rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps]
         return SliceWork(state, rows, results)
 
-    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
+    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | ErasedSlice | None:
+        if state.action.kind == action_records.ERASE:
+            return erased(members.members, self._table)
         actions = context.actions
         returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
         return return_slice.returned(

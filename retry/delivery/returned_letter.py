@@ -17,7 +17,7 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
 from retry.delay_queue import action_records, envelopes
 from retry.delay_queue.action_records import ActionState
-from retry.delivery.acted_entry import SUPERSEDED, UNDO_MS, Refusal
+from retry.delivery.acted_entry import UNDO_MS, Refusal
 from retry.delivery.patch import patched
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -28,8 +28,6 @@ from retry.policies.route import RetryPlan, Route
 from retry.record import CREATE_TIME, Record, RecordLocation
 
 _DIGITS_MAX = 10
-# Parked without payload, because all of it fitted nowhere, or could not be read: the whole lies where it failed.
-_BY_REFERENCE = (b"too_large", b"unreadable_headers")
 _NOT_LETTERS = (names.TASK_SOURCE, names.WEBHOOK_URL)
 
 
@@ -59,8 +57,11 @@ def source(record: Any) -> RecordLocation | None:
 
 
 def is_reference(record: Any) -> bool:
-    """Whether it says only where the whole letter lies."""
-    return record.value() is None and _ours(record).get(names.PARKED_REASON) in _BY_REFERENCE
+    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
+
+    A null that came without headers looks the same, and is read from there, too.
+    """
+    return record.value() is None and all(name in names.OURS for name, _ in record.headers() or ())
 
 
 class LetterReturns:
@@ -77,8 +78,9 @@ class LetterReturns:
     def refused(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
         ours = _ours(record)
-        if ours.get(names.ACTION_BEFORE) == SUPERSEDED.encode():
-            return Refusal(SUPERSEDED)
+        before = ours.get(names.ACTION_BEFORE) or b""
+        if before in (names.SUPERSEDED, names.ERASED):
+            return Refusal(before.decode())
         if any(name in _NOT_LETTERS for name, _ in record.headers() or ()):
             return Refusal("not_a_letter")
         if source(record) is None:

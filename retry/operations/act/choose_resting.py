@@ -71,6 +71,8 @@ def _result(
     record = letter.record
     if returned_offsets.has(bitmap, place.offset):
         return Refusal(RETURNED)
+    if state.action.kind == action_records.ERASE:
+        return None
     if (refused := returns.refused(record)) is not None:
         return refused
     if returned_letter.is_reference(record):

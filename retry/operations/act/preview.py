@@ -34,6 +34,7 @@ _WORDS = {
     "too_large": "they would be too large for their topic",
     "returned": "they were returned before",
     "parked": "they are parked, and cannot be parked or edited there",
+    "erased": "they were erased, and nothing is left of them",
     "superseded": "they are former versions of letters that were changed",
     "not_a_letter": "they are parked schedules, tasks or timers",
     "no_source": "they were parked by a version that did not write down where they failed",

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import operator
-from retry.cli.act import _typed
+from retry.cli.act import typed
 from retry.cli.act_options import request
 from retry.delay_queue.action_records import Patch
 from retry.errors import ActionRefused
@@ -68,15 +68,15 @@ def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.M
 
     monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
     with pytest.raises(ActionRefused, match="that is another number"):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("all\n"))
     with pytest.raises(click.Abort):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
-    _typed(1_001)
+    typed(1_001)
     monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
     with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
-        _typed(1_001)
+        typed(1_001)
 
 
 def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from tests.support.acted import (
 )  # fmt: skip
 
 OTHER = b"\x0b" * action_records.ACTION_BYTES
-KINDS = [kind for kind in action_records.KINDS if kind != action_records.UNDO]
+KINDS = [kind for kind in action_records.KINDS if kind not in (action_records.UNDO, action_records.ERASE)]
 TOPICS = st.sampled_from(["orders.DLT", "keyed.DLT"])
 DUE_MS = st.one_of(st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), st.sampled_from([-1, 0, DUE_MS_MAX - 1, DUE_MS_MAX]))
 ACTIONS = entry_actions()
@@ -126,7 +126,7 @@ def test_undoing_a_discard_restores_key_target_and_headers_but_for_the_mark(
     assert headers(anew)[names.ACTION] == OTHER.hex().encode()
 
 
-@given(st.sampled_from(KINDS), TOPICS, DUE_MS, DUE_MS, st.booleans())
+@given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS, DUE_MS, DUE_MS, st.booleans())
 def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_at_ms: int, wanted_ms: int, same: bool) -> None:
     key, entry = letter(topic, due_at_ms=due_at_ms)
     more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
