@@ -115,6 +115,8 @@ def test_a_pause_with_an_end_needs_nobody_to_resume_it(deployment: Deployment) -
     await_that("nothing is held", lambda: held_by(worker) == {})
     assert run(deployment, "pauses") == ""
     worker.terminate()
+    # Its record is there until somebody asks for another, or for none.
+    assert "resumed everything" in run(deployment, "resume", "--all")
     assert check(deployment, sent).wrong() == {}
 
 
