@@ -99,7 +99,6 @@ def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> tup
     """Which letters, and the states in which they can be."""
     from retry.delay_queue.entry_keys import source_from_text
     from retry.operations.explain.search import place
-    from retry.operations.letter_filter.fields import STATES
     from retry.operations.letter_filter.parse import parse
     from retry.operations.letter_filter.predicate import predicate, states
 
@@ -113,7 +112,7 @@ def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> tup
     of = states(meant)
     if letters:
         of &= {state for each in letters for state in (_RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
-    elif of.issuperset(STATES):
+    elif of.issuperset({"waiting", "parked"}):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
     fits_in = lambda letter: letter.state in of and fits(letter)  # noqa: E731

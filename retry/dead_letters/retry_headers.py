@@ -29,6 +29,8 @@ OURS = frozenset({ID, ATTEMPT, SOURCE, DUE_MS, POLICY, FIRST_FAILED_MS, PARKED_R
                   ACTION, ACTION_BEFORE})  # fmt: skip
 # What a record must keep for its attempts to be counted; the rest of ours is dropped where it would not fit otherwise.
 ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
+# A parked letter can be returned only where it says which letter it was.
+ESSENTIAL_WHERE_PARKED = ESSENTIAL | {SOURCE}
 
 
 def of_retry(id_: bytes, attempt: bytes, source: bytes, due_ms: bytes, policy: bytes, first_failed_ms: bytes) -> Headers:

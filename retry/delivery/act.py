@@ -32,7 +32,6 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, return_slice
 from retry.delivery.act_audit import Result, audited
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
-from retry.delivery.erased_places import ErasedSlice, erased
 from retry.delivery.return_slice import AskParked, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
@@ -192,9 +191,7 @@ class Acting:
         rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps]
         return SliceWork(state, rows, results)
 
-    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | ErasedSlice | None:
-        if state.action.kind == action_records.ERASE:
-            return erased(members.members, self._table)
+    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
         actions = context.actions
         returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
         return return_slice.returned(
@@ -254,8 +251,9 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for topic, partition in context.actions.judge.lineages if moves or back else ():
-            writer.write(topic, partition, _remembered(acted, back))
+        remembered = _remembered(acted, back)
+        for topic, partition in context.actions.judge.lineages if remembered else ():
+            writer.write(topic, partition, remembered)
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
@@ -290,4 +288,5 @@ def _remembered(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> 
     """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
     moved = [each.moved for each in acted if each.moved is not None]
     again = [each.sent_again for each in acted if each.sent_again is not None]
-    return [*attempts.records(moved, moves=True), *attempts.records([*again, *(each.lineage for each in back)])]
+    again += [each.lineage for each in back if each.lineage is not None]
+    return [*attempts.records(moved, moves=True), *attempts.records(again)]

@@ -20,7 +20,7 @@ from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
-from retry.delivery.erased_places import ErasedPlace
+from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import ReturnedLetter
 
 _AUDITED_MAX = action_records.MEMBERS_MAX

@@ -15,9 +15,11 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
-from retry.delay_queue import action_records, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ActionState
-from retry.delivery.acted_entry import UNDO_MS, Refusal
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.erased_letter import redacted
 from retry.delivery.patch import patched
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -36,7 +38,7 @@ class ReturnedLetter(NamedTuple):
 
     Attributes:
       shard: where it waits.
-      lineage: what the record of lineages is told.
+      lineage: what the record of lineages is told; None where nothing is sent.
     """
 
     source: RecordLocation
@@ -45,7 +47,7 @@ class ReturnedLetter(NamedTuple):
     envelope: bytes
     team: str
     destination: str
-    lineage: attempts.LineageFields
+    lineage: attempts.LineageFields | None
 
 
 def source(record: Any) -> RecordLocation | None:
@@ -87,6 +89,22 @@ class LetterReturns:
             return Refusal("no_source")
         return None if ours.get(names.ID) else Refusal("no_id")
 
+    def erased(self, state: ActionState, record: Any, now_ms: int) -> ReturnedLetter | None:
+        """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked."""
+        where = source(record)
+        if where is None or self.refused(record) is not None:
+            return None
+        topic, partition, offset = where
+        team = self._registry.route(topic).team
+        at_ms = record.timestamp()[1]
+        ours = [(name, b"%d" % now_ms if name == names.DUE_MS else value) for name, value in _ours(record).items()]
+        marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
+        entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
+        lane = entry_keys.lane(team, topic, self._discarded)
+        key = entry_keys.key(now_ms, entry_keys.key_stem(topic, partition), offset, lane)
+        shard = zlib.crc32(f"{topic}/{partition}/{offset}".encode()) % self._shards
+        return ReturnedLetter(where, shard, key, envelopes.encode(entry), team, self._discarded, None)
+
     def returned(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int
     ) -> ReturnedLetter | Refusal:
@@ -114,12 +132,16 @@ class LetterReturns:
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
         mark: tuple[str, bytes] = (names.ACTION, state.id.hex().encode())
         if state.action.kind == action_records.DISCARD:
-            due_at_ms, plan = now_ms + UNDO_MS, dataclasses.replace(plan, ordered=False)
+            # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
+            due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
         case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
         packed = self._builder.pack(case)
         if packed.reason is not None:
             return Refusal(packed.reason)
         entry = envelopes.decode(packed.envelope)
+        if all(name != names.SOURCE for name, _ in entry.headers):
+            # It fits only without: nobody could tell then which letter was sent.
+            return Refusal("too_large")
         entry = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, mark))
         if state.action.patch is not None:
             changed = patched(entry, state.action.patch)

@@ -56,7 +56,8 @@ class EntryBuilder:
         envelope = envelopes.encode(full_entry)
         if len(envelope) <= self.safe_bytes or self.fits(envelope, headers, target):
             return BuiltEntry(_key(case, target), envelope, target, case.reason)
-        headers = letter.original_headers + [header for header in ours if header[0] in names.ESSENTIAL]
+        essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
+        headers = letter.original_headers + [header for header in ours if header[0] in essential]
         envelope = envelopes.encode(msgspec.structs.replace(full_entry, headers=headers))
         if self.fits(envelope, headers, target):
             return BuiltEntry(_key(case, target), envelope, target, case.reason)

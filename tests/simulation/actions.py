@@ -157,7 +157,9 @@ class Actions:
         self._marked(asked.members[letter].key, bitmaps)
         self.parked -= {letter}
         self.discarded -= {letter}
-        if asked.head.kind == action_records.DISCARD:
+        if asked.head.kind == action_records.ERASE:
+            self._erased(letter, put)
+        elif asked.head.kind == action_records.DISCARD:
             self.discarded.add(letter)
         self.values[letter] = envelopes.decode(put.value() or b"").value
 
@@ -180,12 +182,16 @@ class Actions:
         if kind == action_records.PARK:
             self.parked.add(letter)
         elif kind == action_records.ERASE:
-            theirs = [name for name, _ in entry.headers if name not in names.OURS]
-            want((entry.key, entry.value, theirs) == (None, None, []), "kept", f"{letter} was erased, and is {entry}")
-            self.erased.add(letter)
+            self._erased(letter, put)
         elif kind == action_records.DISCARD:
             self.discarded.add(letter)
             self.discarded_by.setdefault(action, set()).add(letter)
+
+    def _erased(self, letter: str, put: MemoryRecord) -> None:
+        entry = envelopes.decode(put.value() or b"")
+        theirs = [name for name, _ in entry.headers if name not in names.OURS]
+        want((entry.key, entry.value, theirs) == (None, None, []), "kept", f"{letter} was erased, and is {entry}")
+        self.erased.add(letter)
 
     def left(self) -> list[str]:
         """Whole actions of which not all members are counted."""

@@ -40,6 +40,8 @@ _WORDS = {
     "no_source": "they were parked by a version that did not write down where they failed",
     "no_id": "they were parked by a version that did not write down which letter they are",
     "no_target": "their policy has no topic for them to be retried in",
+    "source_gone": "the whole of them is gone from where they failed, and only a reference was parked",
+    "source_unreadable": "their records could not be read: the right to read them is missing, or no broker answered",
     "null_value": "they are nulls, which cancel other letters",
     "gone": "they do not wait there any more: they were sent, moved or parked",
 }
@@ -111,7 +113,7 @@ def preview(
     if resting is not None and request.edit is None:
         listing, shards = resting
         returns = LetterReturns(judge.registry, judge.packer, shards.count, actions.discarded)
-        at_rest = choose_resting.choose_resting(listing, shards, meant, returns, state, now_ms, chosen)
+        at_rest = choose_resting.choose_resting(listing, meant, returns, state, now_ms, chosen)
         examples = [_returned(request, each, now_ms) for each in at_rest]
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")

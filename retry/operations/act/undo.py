@@ -19,7 +19,7 @@ from retry.operations.letters.found_letter import FoundLetter
 _INSTEAD = {
     action_records.RETRY: "what is sent stays sent; what still waits can be given another time with `retry act retry --at`",
     action_records.REDIRECT: "what is sent stays sent; what still waits can be redirected again",
-    action_records.PARK: "its letters lie on their parking topics, where nothing can be acted on yet",
+    action_records.PARK: "its letters lie on their parking topics; return them with `retry act retry state:parked`",
     action_records.EDIT: "the letter as it was lies in the topic of discarded letters, marked superseded; edit it again",
     action_records.PATCH: "the letters as they were lie in the topic of discarded letters, marked superseded; patch them again",
     action_records.ERASE: "nothing is left of its letters",

@@ -13,7 +13,9 @@ from retry.kafka.target_probe import TargetProbe
 from retry.operations import blocked_lanes, waiting_entries
 from retry.operations.cluster import Cluster
 from retry.operations.explain import letter_record, search
+from retry.operations.explain.deliveries import DeliverySearch
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
+from retry.operations.letters.returned_records import ReturnedRecords
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
 
@@ -62,15 +64,16 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     with waiting_entries.folded(cluster.settings) as table:
         waiting = waiting_entries.of_source(table, *location)
         blocked = _blocked(cluster, registry, table, waiting, location.topic) if waiting else None
+        if record is None and waiting:
+            record = letter_record.from_entry(location, waiting.entry)
+        letter = None if record is None else read(record, registry.route(location.topic).aliases if registry else None)
+        taken_in = waiting is not None or (position is not None and position > location.offset)
+        decision = _decision(cluster, location, letter, waiting) if taken_in else None
+        delivery = None
+        if decision and not waiting:
+            wanted = DeliverySearch(cluster, location, letter, ReturnedRecords(cluster, table.get).has)
+            decision, delivery = wanted.find(decision, registry)
     forbidden = _forbidden(cluster, waiting.entry.destination) if waiting and not blocked else None
-    if record is None and waiting:
-        record = letter_record.from_entry(location, waiting.entry)
-    letter = None if record is None else read(record, registry.route(location.topic).aliases if registry else None)
-    taken_in = waiting is not None or (position is not None and position > location.offset)
-    decision = _decision(cluster, location, letter, waiting) if taken_in else None
-    delivery = None
-    if decision and not waiting:
-        decision, delivery = _delivery(cluster, location, letter, decision, registry)
     workers = consumer_groups.members(cluster.admin, cluster.names.table_group)
     return LetterEvidence(
         location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery
@@ -97,22 +100,11 @@ def _decision(
     """What was decided when it was taken in."""
     if waiting is not None and waiting.key[0] == NAMED:
         return None  # Of what came in by another entry source there are no outcomes.
-    if outcome := search.outcome(cluster, location, letter):
-        return search.of_outcome(outcome)
-    return search.of_entry(waiting.entry) if waiting else None
-
-
-def _delivery(
-    cluster: Cluster, location: LetterLocation, letter: Letter | None, decision: DecisionRecord, registry: Registry | None
-) -> tuple[DecisionRecord, Delivery | None]:
-    """What was done in the end, and the record that the letter became."""
-    delivery = search.sent(cluster, location, letter, decision)
-    if delivery is not None or decision.decision != "retry":
-        return decision, delivery
-    plans = registry.route(location.topic).plans() if registry else ()
-    parking = {cluster.names.parked, *(plan.park_to for plan in plans if plan.park_to)}
-    return (
-        search.parked_since(cluster, location, letter, decision, sorted(parking))
-        or search.discarded_since(cluster, location, letter, decision)
-        or (decision, None)
-    )
+    of_entry = search.of_entry(waiting.entry) if waiting else None
+    outcome = search.outcome(cluster, location, letter)
+    if outcome is None:
+        return of_entry
+    told = search.of_outcome(outcome)
+    # A letter that was parked, and waits to be retried since an operator returned it.
+    returned = of_entry is not None and told.decision == "park" and of_entry.decision != "park"
+    return of_entry if returned else told

@@ -18,7 +18,7 @@ from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.decide import DecidedLetter, decide
 from retry.operations.explain import sentences
 from retry.operations.explain.evidence import LetterEvidence
-from retry.operations.explain.search import DISCARD, DecisionRecord
+from retry.operations.explain.search import DISCARD, RETURNED, DecisionRecord
 from retry.operations.explain.state import Forecast, LetterState, Seen
 from retry.policies.registry import Registry
 
@@ -70,7 +70,7 @@ def _state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> 
         return LetterState.UNREAD if registry is not None and not registry.reads(evidence.location.topic) else LetterState.UNSEEN
     if evidence.decision is None:
         return LetterState.LEFT
-    ended = {"park": LetterState.PARKED, DISCARD: LetterState.DISCARDED}
+    ended = {"park": LetterState.PARKED, DISCARD: LetterState.DISCARDED, RETURNED: LetterState.LEFT}
     return ended.get(evidence.decision.decision, LetterState.RETRIED)
 
 

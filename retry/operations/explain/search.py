@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from retry import clock, format_versions
@@ -20,6 +20,8 @@ _SEARCH_S = 10.0
 _SKEW_MS = 60_000
 # In the place of what was decided, where an operator decided otherwise.
 DISCARD = "discard"
+# The same of a letter that was returned from where it rested, and nobody tells where to.
+RETURNED = "return"
 # One more than any offset has.
 _DIGITS_MAX = 20
 
@@ -76,12 +78,16 @@ class Delivery(NamedTuple):
     Attributes:
       reason: why it is parked.
       action: of operators, which moved it last.
+      attempt: how many retries it tells of.
+      returned: whether an operator had it returned from there.
     """
 
     place: LetterLocation
     at_ms: int | None
     reason: str | None = None
     action: str | None = None
+    attempt: int | None = None
+    returned: bool = False
 
 
 def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
@@ -139,8 +145,11 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def sent(cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord) -> Delivery | None:
-    """The record on the target topic that was made from the letter, if it is found in time."""
+def sent(
+    cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord,
+    is_returned: Callable[[LetterLocation], bool],
+) -> Delivery | None:
+    """The record on the target topic that was made from the letter, if it is found in time; one that was returned comes last."""
     about = topics.describe(cluster.admin, [decided.target], optional=True).get(decided.target)
     if about is None:
         return None
@@ -149,40 +158,25 @@ def sent(cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decide
     own_ms = letter.timestamp_ms if letter else 0
     since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
     wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - _SKEW_MS)
-    source = str(wanted).encode()
+    source, returned = str(wanted).encode(), None
     for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
         for message in batch:
             ours = _headers(message)
-            if ours.get(names.SOURCE) == source and ours.get(names.ACTION_BEFORE) != names.SUPERSEDED:
-                place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
-                at_ms = message.timestamp()[1] if by_broker else None
-                return Delivery(place, at_ms, _text(ours.get(names.PARKED_REASON)), _text(ours.get(names.ACTION)))
-    return None
+            if ours.get(names.SOURCE) != source or ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
+                continue
+            place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
+            found = Delivery(
+                place, message.timestamp()[1] if by_broker else None, _text(ours.get(names.PARKED_REASON)),
+                _text(ours.get(names.ACTION)), _number(_text(ours.get(names.ATTEMPT))), is_returned(place),
+            )  # fmt: skip
+            if not found.returned:
+                return found
+            returned = found
+    return returned
 
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
-
-
-def parked_since(
-    cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord, topics: Iterable[str]
-) -> tuple[DecisionRecord, Delivery] | None:
-    """What became of a letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
-    for topic in topics:
-        # It left before it was due.
-        parked = decided._replace(decision="park", due_ms=None, target=topic)
-        if (found := sent(cluster, wanted, letter, parked)) is not None and found.reason is not None:
-            return parked._replace(reason=found.reason), found
-    return None
-
-
-def discarded_since(
-    cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord
-) -> tuple[DecisionRecord, Delivery] | None:
-    """What became of a letter that was to be retried and that an operator discarded."""
-    discarded = decided._replace(decision=DISCARD, due_ms=None, target=cluster.names.discarded)
-    found = sent(cluster, wanted, letter, discarded)
-    return None if found is None else (discarded, found)
 
 
 def _headers(message: Any) -> Mapping[str, bytes | None]:

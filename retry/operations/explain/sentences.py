@@ -128,6 +128,8 @@ def now(seen: Seen) -> Iterator[str]:
         yield f"It is not taken in yet: the intake group {at}{', and no worker runs' if evidence.workers == 0 else ''}."
     elif decided is None:
         yield "It was taken in and has left the service; its outcome is gone, or was not found within 10 s."
+    elif seen.state is LetterState.LEFT:
+        yield f"An operator returned it from {decided.target}, and the audit does not tell where to."
     else:
         done = {
             LetterState.PARKED: f"It was parked because of {decided.reason}", LetterState.DISCARDED: "It was discarded",
@@ -194,7 +196,7 @@ def following(seen: Seen) -> Iterator[str]:
         yield "Nothing more happens by itself, and it is kept there for 30 days."
     elif seen.evidence.waiting is not None and names.ACTION_BEFORE in dict(seen.evidence.waiting.entry.headers):
         yield "Unless that is undone, it is kept there for 30 days, and nothing more happens by itself."
-    elif decided is not None:
+    elif decided is not None and seen.state is not LetterState.LEFT:
         yield f"If retry {decided.attempt} fails, its dead letter is taken in as a new letter of lineage {decided.id}."
         if present is not None:
             yield from _next_retry(seen, decided)

@@ -10,7 +10,8 @@ from backoff import PolicyInvalid, duration_ms
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.syntax import EPOCH, Bound, Moment, Range, Span
 
-STATES = ("waiting", "parked", "discarded")
+DISCARDED = "discarded"
+STATES = ("waiting", "parked", DISCARDED)
 _ATTEMPT_MAX = 2**31 - 1
 _MS_MAX = 253_402_300_799_999
 _MILLISECOND = timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ from math import inf
 from typing import Protocol
 
 from retry.dead_letters.failure import Failure
-from retry.operations.letter_filter.fields import STATES
+from retry.operations.letter_filter.fields import DISCARDED, STATES
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.json_path import text_at
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Moment, Not, Range, Span, Term
@@ -66,8 +66,12 @@ def predicate(meant: Filter, now_ms: int) -> Predicate:
 
 
 def states(meant: Filter) -> frozenset[str]:
-    """The states that a letter may have of which a filter holds; where no other has to be looked at."""
-    return frozenset(state for state in STATES if _possible(meant, state)[0])
+    """The states that a letter may have of which a filter holds; where no other has to be looked at.
+
+    What was discarded is meant only where that is said.
+    """
+    possible = frozenset(state for state in STATES if _possible(meant, state)[0])
+    return possible if _names(meant, DISCARDED) else possible - {DISCARDED}
 
 
 def latest_due_ms(meant: Filter, now_ms: int) -> float:
@@ -80,6 +84,13 @@ def latest_due_ms(meant: Filter, now_ms: int) -> float:
         return inf
     high = _at(meant.value.high, now_ms)
     return inf if high is None else high
+
+
+def _names(meant: Filter, state: str) -> bool:
+    """Whether a filter speaks of a state."""
+    if isinstance(meant, Term):
+        return meant.field == "state" and meant.value == Glob((state,))
+    return _names(meant.of, state) if isinstance(meant, Not) else any(_names(each, state) for each in meant.of)
 
 
 def _possible(meant: Filter, state: str) -> tuple[bool, bool]:

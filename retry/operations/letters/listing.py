@@ -1,7 +1,8 @@
 """Letters that a filter means: those that wait, soonest first, then those that are parked, by topic, partition and offset.
 
-Nothing is joined, committed or sent. What cannot be meant is not read: no changelog for parked letters, no parking topic for
-those that wait. Memory does not grow with what waits or is parked, but for the keys of what waits behind another letter.
+Nothing is joined, committed or sent. What cannot be meant is not read: no parking topic for letters that wait, and for parked
+ones only the partition of the changelog that says which of them were returned. Memory does not grow with what waits or is
+parked, but for the keys of what waits behind another letter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from retry.operations.explain.search import LetterLocation, place
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letters.returned_records import ReturnedRecords
 from retry.policies.registry import Registry
 
 _WAITING = "due:"
@@ -69,7 +71,8 @@ class Listing(NamedTuple):
         fits, states = predicate.predicate(meant, now_ms), predicate.states(meant)
         if "waiting" in states and after.parked is None:
             yield from filter(fits, self._waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
-        yield from filter(fits, self.resting(after, states))
+        returned = ReturnedRecords(self.cluster)
+        yield from (each for each in self.resting(after, states) if fits(each) and not returned.has(each.place))
 
     def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.folded(self.cluster.settings) as table:
@@ -79,7 +82,7 @@ class Listing(NamedTuple):
                 yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
 
     def resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
-        """Letters that are parked or discarded, by topic, partition and offset, behind a cursor."""
+        """Records of letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
         behind = after.parked
         for topic, partitions in self._rest_in(states).items():
             for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():

@@ -12,7 +12,7 @@ from retry.clock import iso
 from retry.operations.verify.context import VerifyContext
 from retry.operations.verify.findings import TABLE, UNCHECKED, Finding
 from retry.operations.verify.letter_history import RecordedLetter
-from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTable, RowKind
+from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTable, Returned, RowKind
 
 
 def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -34,7 +34,9 @@ def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Delivered, taken in or waiting more than once."""
     names = context.names
-    for what, rows in (("delivered", letter.delivered), ("outcome written", letter.outcomes)):
+    # How often it was returned may be told behind what was sent since, which is not in scope then.
+    delivered = [row for row in letter.delivered if row.in_scope]
+    for what, rows in (("delivered", delivered), ("outcome written", letter.outcomes)):
         if len(rows) > 1:
             yield "duplicate", f"{names.letter(rows[0])}: {what} {len(rows)} times: {', '.join(map(names.record, rows[:4]))}"
     if letter.rewritten:
@@ -49,7 +51,8 @@ def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Delivered without its delete, or deleted without a delivery."""
     names = context.names
     delivery = next((row for row in letter.delivered if row.in_scope), None)
-    if delivery is not None and letter.waiting:
+    waits = any(row.in_scope for row in letter.waiting.values())
+    if delivery is not None and waits:
         delivered = f"{names.letter(delivery)}: delivered as {names.record(delivery)}"
         yield "torn", f"{delivered}, and still waits: {_entries(names, letter)}"
     elif delivery is not None and not letter.changes and letter.outcomes:
@@ -65,7 +68,7 @@ def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
 def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Appended before it was due, by the broker's clock; committed or aborted."""
-    for row in (*letter.delivered, *letter.aborted):
+    for row in (*letter.delivered, *letter.returned, *letter.aborted):
         if row.due_ms == UNKNOWN or row.appended_ms == UNKNOWN:
             if row.kind == RowKind.DELIVERY:
                 topic = context.names.topics[row.at_topic]
@@ -83,7 +86,7 @@ def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
         if outcome.in_scope and _never_existed(context, letter):
             yield "phantom", f"{names.letter(outcome)}: outcome {names.record(outcome)} of a letter that never was"
         return
-    written: list[DeliveryRow | EntryRow] = [*letter.delivered, *letter.aborted, *letter.changes]
+    written: list[DeliveryRow | EntryRow] = [*letter.delivered, *letter.returned, *letter.aborted, *letter.changes]
     rows = [row for row in written if row.in_scope]
     if rows and letter.offset < context.outcomes_from(letter):
         yield UNCHECKED, "origin of deliveries and entries: outcomes of that time are not kept"
@@ -101,7 +104,7 @@ def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Find
     expected = lane.destination if lane else names.topics[letter.outcomes[0].target]
     for row in letter.delivered:
         topic = names.topics[row.at_topic]
-        if topic == expected:
+        if topic == expected or not row.in_scope:
             continue
         if lane is None and topic in context.permitted(names.topics[row.topic]):
             yield UNCHECKED, "targets: the entry may have been moved, and compaction has removed it"
@@ -161,8 +164,9 @@ def check_letter(context: VerifyContext, letter: RecordedLetter) -> Iterator[Fin
 
 
 def _in_flight(letter: RecordedLetter) -> bool:
-    """Whether an entry was deleted so late that what was committed with the delete may not be seen."""
-    return any(row.kind == RowKind.DELETE and not row.in_scope for row in letter.changes)
+    """Whether an entry was deleted, or the letter returned, so late that what was committed with that may not be seen."""
+    returning = any(row.returned == Returned.OUT_OF_SCOPE for row in letter.returned)
+    return returning or any(row.kind == RowKind.DELETE and not row.in_scope for row in letter.changes)
 
 
 def _not_before_ms(letter: RecordedLetter) -> int:

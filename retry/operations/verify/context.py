@@ -91,5 +91,6 @@ class VerifyContext(NamedTuple):
         return None
 
     def lane(self, letter: RecordedLetter) -> Lane | None:
-        """Where its last entry was; None where no record says."""
-        return self.names.lane_of(letter.changes[-1]) if letter.changes else None
+        """Where its last entry was; None where no record says. What is not in scope may belong to a later delivery."""
+        last = next((row for row in reversed(letter.changes) if row.in_scope), None)
+        return self.names.lane_of(last or letter.changes[-1]) if letter.changes else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer
 from retry.operations.explain.search import place
 from retry.operations.verify.records import RecordReader, hash_of
-from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, RowKind
+from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, Returned, RowKind
 from retry.record import PartitionId
 
 _DIGITS_MAX = 10
@@ -38,6 +38,7 @@ class Deliveries:
     Attributes:
       first_ms: by topic and partition, when the first record was appended; UNKNOWN where the topic does not say.
       without_source: deliveries without `retry-source`.
+      topic_ids: the ids of topics that letters may have been returned from.
     """
 
     def __init__(self, reader: RecordReader, since_ms: int) -> None:
@@ -45,6 +46,7 @@ class Deliveries:
         self._since_ms, self._without_source = since_ms, 0
         self.first_ms: dict[PartitionId, int] = {}
         self.without_source: dict[LineageAttempt, list[DeliveryRow]] = defaultdict(list)
+        self.topic_ids: Mapping[str, str] = {}
 
     def committed(self, message: Any) -> None:
         """A committed record of a retry or parking topic."""
@@ -84,7 +86,10 @@ class Deliveries:
         except ValueError:
             self._reader.phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
             return
-        self._reader.spill.add(DeliveryRow(kind, self._names.topic(letter.topic), letter.partition, letter.offset, *record))
+        topic_id = self.topic_ids.get(topic)
+        returned = Returned.NO if topic_id is None else self._reader.returned.state(topic_id, partition, offset)
+        numbers = self._names.topic(letter.topic), letter.partition, letter.offset
+        self._reader.spill.add(DeliveryRow(kind, *numbers, *record, returned))
 
     def _add_without_source(self, lineage: LineageAttempt, row: DeliveryRow) -> None:
         if self._without_source < _WITHOUT_SOURCE_MAX:

@@ -13,7 +13,8 @@ class RecordedLetter:
 
     Attributes:
       dead_letter: its record on the dead-letter topic.
-      delivered: committed deliveries.
+      delivered: committed deliveries, but for those that were returned since.
+      returned: the latter: the letter rested there, and an operator had it retried or discarded from there.
       aborted: deliveries of transactions that were aborted.
       changes: puts and deletes of its entries, in the changelog's order.
       waiting: by hash of the key, entries that were not deleted.
@@ -22,7 +23,8 @@ class RecordedLetter:
     """
 
     __slots__ = (
-        "aborted", "changes", "dead_letter", "delivered", "offset", "outcomes", "partition", "rewritten", "table_rows", "waiting",
+        "aborted", "changes", "dead_letter", "delivered", "offset", "outcomes", "partition", "returned", "rewritten",
+        "table_rows", "waiting",
     )  # fmt: skip
 
     def __init__(self, rows: list[Row]) -> None:
@@ -33,8 +35,10 @@ class RecordedLetter:
         self.partition, self.offset = rows[0][1:3], rows[0].offset
         self.dead_letter: LetterRow | None = next(iter(by_kind[RowKind.LETTER]), None)
         self.outcomes: list[OutcomeRow] = by_kind[RowKind.OUTCOME]
-        self.delivered: list[DeliveryRow] = by_kind[RowKind.DELIVERY]
-        self.aborted = _aborted(by_kind[RowKind.UNCOMMITTED], self.delivered)
+        committed: list[DeliveryRow] = by_kind[RowKind.DELIVERY]
+        self.delivered = [row for row in committed if not row.returned]
+        self.returned = [row for row in committed if row.returned]
+        self.aborted = _aborted(by_kind[RowKind.UNCOMMITTED], committed)
         self.table_rows: list[TableRow] = by_kind[RowKind.TABLE]
         self.changes: list[EntryRow] = by_kind[RowKind.PUT] + by_kind[RowKind.DELETE]
         self.waiting: dict[int, EntryRow] = {}

@@ -13,10 +13,12 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.lane import Lane
+from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryUnreadable
 from retry.operations.explain.search import place
 from retry.operations.verify.findings import Findings
+from retry.operations.verify.returned_letters import ReturnedLetters
 from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, NameTable, OutcomeRow, RowKind, TableRow
 from retry.operations.verify.spill_files import Spill
 from retry.record import PartitionId
@@ -55,6 +57,7 @@ class RecordReader:
       letter_stop: by dead-letter topic and partition, the offset behind the last that has an outcome.
       entry_sources: topics that entries with a name came from; what lies there is no letter.
       controls: pauses and the like that operators have set, by partition and key.
+      returned: which records of parking topics were returned.
       committed: by topic and partition, how many records more a read_committed reader has seen than the other.
     """
 
@@ -68,6 +71,7 @@ class RecordReader:
         self.entry_sources: set[str] = set()
         self.controls: dict[tuple[int, bytes], bytes] = {}
         self.committed: dict[PartitionId, int] = defaultdict(int)
+        self.returned = ReturnedLetters()
 
     def aborted(self) -> int:
         """How many records only a read_uncommitted reader sees."""
@@ -138,6 +142,9 @@ class RecordReader:
             return
         in_scope = self.in_scope(topic, partition, offset)
         try:
+            if key[:1] == RETURNED:
+                self.returned.add(key, value or b"", in_scope)
+                return
             source = entry_keys.source(key) if key < END_KEY else None
         except EntryUnreadable:
             source = None

@@ -86,6 +86,15 @@ class EntryRow(NamedTuple):
     lane: int
 
 
+class Returned:
+    """Whether a letter that rested on a parking topic was returned from there. Plain numbers, as kinds are."""
+
+    NO = 0
+    YES = 1
+    # What was committed with its mark may not be seen.
+    OUT_OF_SCOPE = 2
+
+
 class DeliveryRow(NamedTuple):
     """A record of a retry or parking topic. `appended_ms`: by the broker's clock; both times may be UNKNOWN."""
 
@@ -99,6 +108,7 @@ class DeliveryRow(NamedTuple):
     at_offset: int
     due_ms: int
     appended_ms: int
+    returned: int = Returned.NO
 
 
 class TableRow(NamedTuple):
@@ -117,7 +127,7 @@ class TableRow(NamedTuple):
 Row = LetterRow | OutcomeRow | EntryRow | DeliveryRow | TableRow
 
 _ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH")
-_DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqq")
+_DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqqB")
 _FORMATS: tuple[tuple[Any, struct.Struct], ...] = (
     (LetterRow, struct.Struct("<BHIQ?")),
     (OutcomeRow, struct.Struct("<BHIQ?HIQqqQQH")),

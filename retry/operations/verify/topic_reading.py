@@ -87,6 +87,7 @@ class TopicReading:
             committed = offset_ranges.readable_spans(self._admin, topic, [span.partition for span in spans[topic]])
             spans[topic] = [span._replace(stop=min(span.stop, committed[span.partition].stop)) for span in spans[topic]]
         every = [span for of_topic in spans.values() for span in of_topic]
+        deliveries.topic_ids = {topic: (self.described.get(topic) or earlier[topic]).topic_id for topic in spans}
         self._read("retry and parking topics", every, deliveries.committed, with_refused_headers)
         self._read("the same, uncommitted", every, deliveries.uncommitted, config=self._uncommitted)
         targets: dict[int, Target] = {}

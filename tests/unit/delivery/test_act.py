@@ -12,8 +12,10 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Action, ActionState, Member, Order, Tally
 from retry.delay_queue.table.interface import ChangelogRow
+from retry.delivery import return_slice
 from retry.delivery.act import ENDED_MS, ORPHAN_MS, ActContext, Acting
 from retry.delivery.acted_entry import digest
+from retry.delivery.return_slice import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
@@ -42,6 +44,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.log, self.gate, self.now_ms = MemoryLog(), Gate(), NOW_MS
+        self.ask_parked: AskParked = return_slice.nobody
         for topic in ("changelog", "lineage", "parked", AUDIT, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
             self.log.create(topic)
         self.open()
@@ -92,7 +95,9 @@ class Bench:
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
         """One step, the fold following."""
         end = self.log.bounds("changelog", [0])[0].end
-        around = ActContext(self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end)
+        around = ActContext(
+            self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end, self.ask_parked
+        )
         done = self.work.step(around)
         if fold:
             self.fold()

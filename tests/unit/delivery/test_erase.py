@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import msgspec
-import orjson
 import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.retry_headers import labels_of_retry
-from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
-from retry.delay_queue.action_records import ERASE, Member, Tally
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import ERASE, Tally
 from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
 from retry.delivery.acted_entry import ActedEntry, Refusal
 from retry.delivery.returned_letter import LetterReturns, is_reference
-from retry.record import CREATE_TIME, Headers, Record
 from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
+from tests.support.rested import dead, ours, parked, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, at_once
+from tests.unit.delivery.test_return_slice import Parking, ask, bitmap
 
 PERSON, SECRET = b"person-17", b'{"card":"4711"}'
 ACTIONS = entry_actions()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
 
 
 def erased(key: bytes, entry: Entry) -> ActedEntry:
@@ -87,8 +91,7 @@ def test_an_erased_letter_cannot_be_acted_on_or_brought_back() -> None:
             assert result == Refusal("not_discarded" if kind == action_records.UNDO else "discarded")
 
 
-def test_it_is_done_once_and_the_audit_names_neither_key_nor_value() -> None:
-    bench = Bench()
+def test_it_is_done_once_and_the_audit_names_neither_key_nor_value(bench: Bench) -> None:
     keys = [*bench.wait(2, key=PERSON, value=SECRET), *bench.wait(2, "keyed.DLT", key=PERSON, value=SECRET)]
     bench.ask(ERASE, at_once(keys))
     bench.ask(ERASE, at_once(keys), action=OTHER)
@@ -100,43 +103,55 @@ def test_it_is_done_once_and_the_audit_names_neither_key_nor_value() -> None:
     assert [record.value() for record in bench.log.read(DISCARDED)] == []
 
 
-def places(*offsets: int) -> list[Member]:
-    return [Member(ParkedPlace(topic_hash("id"), 0, offset).encode(), NOW_MS) for offset in offsets]
+def rest(bench: Bench) -> None:
+    """A letter of the person, a former version of one, and one of which nobody knows where it failed."""
+    letter_ = parked(dead(key=PERSON, value=SECRET, headers=[("who", PERSON)]))
+    bench.ask_parked = Parking(letter_, with_headers(letter_, action_before=b"superseded"), with_headers(letter_, source=None))
 
 
-def test_what_rests_is_marked_so_that_it_is_never_returned() -> None:
-    bench = Bench()
-    bench.ask(ERASE, places(3, 9_000, 3), parking={topic_hash("id").hex(): "orders.parked"})
+def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: Bench) -> None:
+    rest(bench)
+    ask(bench, 0, 0, kind=ERASE)
+    assert bench.finish() == [1]
+    assert (bench.tally, bitmap(bench)) == (Tally(1, 1, 0, {"returned": 1}), {0})
+    [(key, envelope)] = bench.live().items()
+    left = envelopes.decode(envelope)
+    assert (left.destination, left.key, left.value, entry_keys.due_at_ms(key)) == (DISCARDED, None, None, NOW_MS)
+    assert {name for name, _ in left.headers} <= names.OURS
+    assert (ours(left.headers)[names.SOURCE], ours(left.headers)[names.ACTION_BEFORE]) == (b"orders.DLT/0/7", names.ERASED)
+    assert PERSON not in b"".join(record.value() or b"" for record in bench.log.read(AUDIT))
+    # Nothing is sent that the record of lineages would have to know of.
+    assert bench.log.read("lineage") == []
+
+
+def test_what_is_no_letter_of_its_own_is_marked_and_nothing_is_told(bench: Bench) -> None:
+    rest(bench)
+    ask(bench, 1, 2, 3, kind=ERASE)
     assert bench.finish() == [2]
-    assert bench.tally == Tally(1, 2, 0, {"returned": 1})
-    blocks = [returned_offsets.place(each.key).block() for each in places(3, 9_000)]
-    marked = zip(blocks, (3, 9_000), strict=True)
-    assert all(returned_offsets.has(bench.table.get(block), offset) for block, offset in marked)
-    [told] = [orjson.loads(record.value() or b"")["letters"] for record in bench.log.read(AUDIT)]
-    assert [(each["parked"], each["result"]) for each in told] == [
-        ("orders.parked/0/3", "done"), ("orders.parked/0/9000", "done"), ("orders.parked/0/3", "returned"),
-    ]  # fmt: skip
-    bench.ask("retry", places(3), action=OTHER, parking={topic_hash("id").hex(): "orders.parked"})
+    assert (bench.tally, bitmap(bench), bench.live()) == (Tally(1, 2, 1, {}), {1, 2}, {})
+    assert bench.audited() == [["done", "done", "gone"]]
+
+
+def test_what_was_erased_is_never_returned_and_what_was_returned_is_not_erased_there(bench: Bench) -> None:
+    rest(bench)
+    ask(bench, 0, kind=ERASE)
+    bench.now_ms += 1
+    ask(bench, 0, action=OTHER)
     bench.finish()
     assert bench.state(OTHER).tally == Tally(1, 0, 0, {"returned": 1})
-
-
-def rests(value: bytes | None, *headers: tuple[str, bytes | None]) -> Record:
-    ours: Headers = [(names.ID, b"7" * 16), (names.SOURCE, b"orders.DLT/0/7"), *headers]
-    return Record(("orders.parked", 0, 1), b"k", value, ours, (CREATE_TIME, NOW_MS))
 
 
 @pytest.mark.parametrize("before", [names.ERASED, names.SUPERSEDED])
 def test_what_is_left_of_an_erased_letter_is_never_returned(before: bytes) -> None:
     returns = LetterReturns(ACTIONS.judge.registry, ACTIONS.judge.packer, 2, DISCARDED)
-    assert returns.refused(rests(b"v")) is None
-    assert returns.refused(rests(None, (names.ACTION_BEFORE, before))) == Refusal(before.decode())
+    assert returns.refused(parked()) is None
+    assert returns.refused(with_headers(parked(), action_before=before)) == Refusal(before.decode())
 
 
 @pytest.mark.parametrize("reason", [b"too_large", b"by_operator", b"max_attempts", b"unreadable_headers"])
 def test_what_was_parked_without_its_payload_is_known_whatever_the_reason_was(reason: bytes) -> None:
-    why = names.PARKED_REASON, reason
-    assert is_reference(rests(None, why))
-    assert not is_reference(rests(b"", why))
+    reference = with_headers(parked(dead(value=b"v" * 5_000), bytes_max=1_000), parked_reason=reason)
+    assert (reference.value(), is_reference(reference)) == (None, True)
     # A null that was parked whole has what came with it.
-    assert not is_reference(rests(None, why, ("kafka_dlt-original-topic", b"orders")))
+    assert not is_reference(with_headers(parked(dead(value=None)), parked_reason=reason))
+    assert not is_reference(with_headers(parked(), parked_reason=reason))

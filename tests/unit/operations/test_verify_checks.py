@@ -16,7 +16,18 @@ from retry.operations.verify.checks import check_letter
 from retry.operations.verify.context import NEVER, Target, VerifiableLetters, VerifyContext
 from retry.operations.verify.findings import UNCHECKED
 from retry.operations.verify.letter_history import RecordedLetter, letters
-from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, LetterRow, NameTable, OutcomeRow, Row, RowKind, TableRow
+from retry.operations.verify.rows import (
+    UNKNOWN,
+    DeliveryRow,
+    EntryRow,
+    LetterRow,
+    NameTable,
+    OutcomeRow,
+    Returned,
+    Row,
+    RowKind,
+    TableRow,
+)  # fmt: skip
 
 NOW_MS = 1_000_000_000_000
 DUE_MS = NOW_MS - 600_000
@@ -58,8 +69,8 @@ def delete(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, of
 
 
 def sent(at: int = 0, topic: int = RETRY, kind: int = RowKind.DELIVERY, in_scope: bool = True, appended_ms: int = DUE_MS,
-         offset: int = 0) -> DeliveryRow:  # fmt: skip
-    return DeliveryRow(kind, DEAD, 0, offset, in_scope, topic, 0, at, DUE_MS, appended_ms)
+         offset: int = 0, returned: int = Returned.NO) -> DeliveryRow:  # fmt: skip
+    return DeliveryRow(kind, DEAD, 0, offset, in_scope, topic, 0, at, DUE_MS, appended_ms, returned)
 
 
 def on_disk(envelopes: dict[int, int]) -> list[TableRow]:
@@ -75,6 +86,13 @@ def kinds_found(rows: Sequence[Row], by: VerifyContext | None = None) -> list[st
 DELIVERED = [dead_letter(), outcome(), put(0), delete(1), sent()]
 SOON = NOW_MS + 1
 WAITS = [dead_letter(), outcome(), put(0, due_ms=SOON)]
+# Parked, and returned from there.
+RETURNED = [
+    dead_letter(), outcome(target=PARKED), put(0, target=PARKED), delete(1, target=PARKED),
+    sent(topic=PARKED, returned=Returned.YES),
+]  # fmt: skip
+RETURNING = [*RETURNED[:-1], sent(topic=PARKED, returned=Returned.OUT_OF_SCOPE)]
+RETRIED_AGAIN = [*RETURNED, put(2, 2), delete(3, 2), sent(1)]
 
 
 @pytest.mark.parametrize("rows", [
@@ -95,6 +113,13 @@ WAITS = [dead_letter(), outcome(), put(0, due_ms=SOON)]
     [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE), sent(topic=GONE)],  # discarded
     [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), put(3), delete(4, 2, GONE), delete(5), sent()],  # undone
     [dead_letter(), outcome(), put(0), put(1, 2), delete(2), delete(3, 2), sent()],  # edited
+    [*RETURNED, put(2, 2, due_ms=SOON)],
+    RETRIED_AGAIN,
+    [*RETURNED, put(2, 2, GONE), delete(3, 2, GONE), sent(1, GONE, returned=Returned.YES), put(4, 3), delete(5, 3), sent(2)],
+    [*RETURNED, put(2, 2), delete(3, 2, in_scope=False)],  # returned, and being delivered
+    RETURNING,  # being returned: its put is not seen
+    [*RETURNING[:-1], sent(topic=PARKED), put(2, 2, due_ms=SOON, in_scope=False)],  # the same: its mark is not seen
+    [*RETURNING[:-1], sent(topic=PARKED), sent(1, in_scope=False)],  # retried since: neither mark nor put is seen
 ])  # fmt: skip
 def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     assert kinds_found(rows) == []
@@ -124,6 +149,13 @@ def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     ([outcome(offset=100), put(0, offset=100, due_ms=SOON)], ["phantom"]),
     ([*DELIVERED[:-1], sent(topic=SLOW)], ["wrong_topic"]),
     ([dead_letter(), outcome(), put(0)], ["stuck"]),
+    (RETURNED, ["lost", "torn"]),  # marked, and not put
+    ([*RETURNED, put(2, 2)], ["stuck"]),
+    ([*RETRIED_AGAIN, sent(2)], ["duplicate"]),
+    ([*RETURNED[:-1], sent(topic=PARKED), put(2, 2, due_ms=SOON)], ["torn", "wrong_topic"]),  # put, and not marked
+    ([*RETURNED[:-1], sent(topic=PARKED), put(2, 2), delete(3, 2), sent(1)], ["duplicate", "wrong_topic"]),  # the same
+    ([*RETURNED, put(2, 2), delete(3, 2), sent(1, appended_ms=DUE_MS - 1)], ["early"]),
+    ([*RETURNED, put(2, 2), delete(3, 2), sent(1, topic=SLOW)], ["wrong_topic"]),
 ])  # fmt: skip
 def test_each_kind_is_found(rows: list[Row], kinds: list[str]) -> None:
     assert kinds_found(rows) == kinds

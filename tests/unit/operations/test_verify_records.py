@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.envelopes import Entry
@@ -20,7 +20,7 @@ from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.findings import Findings
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.retention import RetainedOffsets, target
-from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Row, RowKind, unpacked
+from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpacked
 from retry.telemetry import offset_records
 
 NOW_MS = 1_700_000_000_000
@@ -60,6 +60,29 @@ class Read:
         self.reader = RecordReader(self.names, rows, self.findings)
         self.reader.scope_ends = {(topic, 1): 10 for topic in ("outcomes", "changelog", "orders.retry")}
         self.deliveries = Deliveries(self.reader, since_ms)
+
+
+def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
+    read, parked, topic = Read(), Message("orders.parked", b"key", b"value", OURS), returned_offsets.topic_hash("an id")
+    block = returned_offsets.ParkedPlace(topic, 1, 3).block()
+    read.deliveries.topic_ids = {"orders.parked": "an id"}
+    states = []
+    for bits, in_scope in ((2, True), (3, False), (3, True)):
+        read.reader.scope_ends["changelog", 1] = 10 if in_scope else 0
+        read.reader.change(Message("changelog", block, returned_offsets.marked(None, bits)))
+        read.deliveries.committed(parked)
+        states.append(read.rows[-1].returned)
+    assert states == [Returned.NO, Returned.OUT_OF_SCOPE, Returned.YES]
+    read.deliveries.topic_ids = {"orders.parked": "the id of that topic made anew"}
+    read.deliveries.committed(parked)
+    assert read.rows[-1].returned == Returned.NO
+    assert read.findings.clean()
+
+
+def test_what_is_no_bitmap_goes_back_to_no_letter() -> None:
+    read = Read()
+    read.reader.change(Message("changelog", returned_offsets.ParkedPlace(b"t" * 16, 0, 0).block(), b"short"))
+    assert read.findings.counts == {"phantom": 1}
 
 
 def entry_key(ordered: bool = False) -> bytes:

@@ -42,6 +42,7 @@ def test_what_is_listed_names_what_the_policy_file_names_and_nothing_of_all_topi
     assert {(n, o) for kind, _, n, o in worker if kind == "topic" and not n.startswith("app-") and o != "describe-configs"} == {
         ("orders.DLT", "read"), ("shop.", "read"), ("orders", "read"), ("definitions", "read"),
         ("orders.retry", "read"), ("shop.retry", "read"), ("orders.retry", "write"), ("orders.parked", "write"),
+        ("orders.parked", "read"),
         ("shop.retry", "write"), ("runs", "write"),
     }  # fmt: skip
     assert ("topic", "prefixed", "shop.", "read") in worker and ("topic", "literal", "shop.a.DLT", "read") not in worker

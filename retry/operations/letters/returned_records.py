@@ -1,0 +1,50 @@
+"""Which records of parking topics were returned from there, and so are no parked letters any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from retry.delay_queue import returned_offsets
+from retry.delay_queue.returned_offsets import ParkedPlace
+from retry.kafka import offset_ranges, topics
+from retry.operations.cluster import Cluster
+from retry.operations.explain.search import LetterLocation
+
+
+class ReturnedRecords:
+    """Answers for single records.
+
+    Args:
+      bitmap: the bitmap with a key; by default they are read from the changelog when the first record is asked about.
+    """
+
+    def __init__(self, cluster: Cluster, bitmap: Callable[[bytes], bytes | None] | None = None) -> None:
+        self._cluster, self._bitmap = cluster, bitmap
+        # Asked for once a topic, and not once a record.
+        self.topic_hash = cache(self._topic_hash)
+
+    def has(self, record: LetterLocation) -> bool:
+        """Whether the letter at this place was returned.
+
+        Raises:
+          TopicsInvalid: there is no changelog, or it cannot be read.
+        """
+        if self._bitmap is None:
+            self._bitmap = _committed(self._cluster).get
+        return returned_offsets.has(self._bitmap(self.place(record).block()), record.offset)
+
+    def place(self, record: LetterLocation) -> ParkedPlace:
+        """The same place, by the topic that has that name now."""
+        return ParkedPlace(self.topic_hash(record.topic), record.partition, record.offset)
+
+    def _topic_hash(self, topic: str) -> bytes:
+        return returned_offsets.topic_hash(topics.describe(self._cluster.admin, [topic])[topic].topic_id)
+
+
+def _committed(cluster: Cluster) -> dict[bytes, bytes]:
+    changelog = cluster.names.changelog
+    cluster.partitions(changelog)
+    spans = offset_ranges.readable_spans(cluster.admin, changelog, [returned_offsets.SHARD]).values()
+    records = (message for messages in offset_ranges.batches(cluster.reader, spans) for message in messages)
+    return {key: each.value() or b"" for each in records if (key := each.key() or b"").startswith(returned_offsets.RETURNED)}

@@ -1,0 +1,162 @@
+"""Letters that are parked are returned from the command line by a running worker: once each, and verify finds nothing wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.acceptance.test_acted_letters import _actions, acted, came, numbers, refused, results
+from tests.acceptance.test_crash_points import CRASHING
+from tests.conftest import Deploy
+from tests.support.checker import verified
+from tests.support.deployment import Deployment
+from tests.support.letters import Sender
+from tests.support.process import WorkerProcess, await_that
+from tests.support.reading import Record, Tail
+
+pytestmark = pytest.mark.check
+
+# Every letter that has headers of two retries is parked.
+TWICE = "{backoff: {kind: constant, delay: 1s}, jitter: none, max_attempts: 2}"
+MADE = [("retry-attempt", b"2")]
+LARGE = 600_000
+
+
+def parking(deploy: Deploy, letters: int, shards: int = 2, **options: Any) -> tuple[Deployment, WorkerProcess, Sender]:
+    """A deployment in which so many letters are parked."""
+    deployment = deploy({"orders": 2}, shards=shards, defaults=TWICE, **options)
+    sender = Sender(deployment.bootstrap_servers)
+    send(deployment, sender, range(letters))
+    worker = deployment.worker().start().await_ready()
+    Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(letters)
+    return deployment, worker, sender
+
+
+def send(deployment: Deployment, sender: Sender, some: range) -> None:
+    (topic,) = deployment.dead_letters
+    for n in some:
+        value = b'{"n": %d, "pad": "x"}' % n
+        sender.send(topic, b"%d" % n, value, [("tenant", b"even" if n % 2 == 0 else b"odd"), *MADE])
+    sender.finish()
+
+
+def explained(deployment: Deployment, letter: str) -> dict[str, Any]:
+    told = deployment.command("explain", letter, "--json")
+    assert told.returncode == 0, told.stderr
+    return json.loads(told.stdout)
+
+
+def back(deployment: Deployment, count: int) -> list[Record]:
+    """What came back, when so many have; no more come."""
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    tail.await_seen(count)
+    assert tail.quiet(1.0) == []
+    tail.close()
+    return came(deployment)
+
+
+def test_parked_letters_are_returned_once_and_those_that_fail_again_can_be_returned_again(deploy: Deploy) -> None:
+    deployment, worker, sender = parking(deploy, 40)
+    refused(deployment, "0 letters to retry", "act", "retry", "header.tenant:even", "--yes")
+    shown = deployment.command("act", "retry", "state:parked", "header.tenant:even")
+    assert "20 letters to retry" in shown.stdout, shown.stderr
+    assert came(deployment) == []
+    done = acted(deployment, "retry", "state:parked", "header.tenant:even", "--expect", "20", "--reason", "mended")
+    assert (done["done"], done["gone"], done["refused"]) == (20, 0, {})
+    records = back(deployment, 20)
+    assert numbers(records) == list(range(0, 40, 2))
+    assert {record.header("retry-attempt") for record in records} == {"3"}
+    assert {record.header("retry-parked-reason") for record in records} == {""}
+    assert verified(deployment)["findings"] == {}
+    refused(deployment, "they were returned before", "act", "retry", "state:parked", "header.tenant:even", "--yes")
+    members = results(deployment, done["action"])
+    assert {row["result"] for row in members} == {"done"}
+    assert {row["letter"] for row in members} == {record.header("retry-source") for record in records}
+    told = explained(deployment, members[0]["letter"])
+    assert (told["state"], any(done["action"] in line for line in told["now"])) == ("retried", True), told
+
+    # It fails again, with the headers that it came with.
+    first = records[0]
+    sender.send(next(iter(deployment.dead_letters)), first.key, first.value, first.headers)
+    sender.finish()
+    Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(41)
+    assert acted(deployment, "retry", "state:parked", f"key:{(first.key or b'').decode()}")["done"] == 1
+    again = back(deployment, 21)
+    assert sorted(record.header("retry-attempt") for record in again)[-1] == "4"
+    assert len({record.header("retry-id") for record in again}) == 20
+    assert verified(deployment)["findings"] == {}
+    worker.terminate()
+
+
+def test_two_operators_return_the_same_letters_and_a_worker_is_killed_in_the_midst(deploy: Deploy) -> None:
+    letters = 400
+    deployment, worker, _ = parking(deploy, letters)
+    worker.terminate()
+    for by in ("ann", "bob"):
+        asked = deployment.command("act", "retry", "state:parked", "--yes", "--wait", "1ms", "--by", by)
+        assert asked.returncode == 1, asked.stderr
+    for point in ("sweep-during-commit:2", "sweep-after-commit:3"):
+        worker.start(*CRASHING, CRASH_AT=point)
+        assert worker.wait(120) == -signal.SIGKILL
+    worker.start().await_ready()
+    done = [json.loads(line) for line in _actions(deployment, 2, "done")]
+    assert sum(each["done"] for each in done) == letters
+    assert sum(each["refused"].get("returned", 0) for each in done) == letters
+    assert numbers(back(deployment, letters)) == list(range(letters))
+    assert verified(deployment)["findings"] == {}
+    worker.terminate()
+
+
+def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(deploy: Deploy) -> None:
+    small = {"max.message.bytes": "200000", "message.timestamp.type": "LogAppendTime"}
+    deployment, worker, sender = parking(deploy, 1, shards=1, retry_config=small)
+    (topic,), (target,) = deployment.dead_letters, deployment.retry_topics()
+    for n in (10, 11):
+        sender.send(topic, b"large", b'{"n": %d, "pad": "%s"}' % (n, b"x" * LARGE), partition=n % 2)
+    sender.finish()
+    Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(3)
+    references = {r.header("retry-source") for r in came(deployment, deployment.parked) if r.value is None}
+    assert {source.split("/")[1] for source in references} == {"0", "1"}
+    refused(deployment, "too large for their topic", "act", "retry", "state:parked", "key:large", "--yes")
+    worker.terminate()
+    # The target takes them now, and one of the two is gone from where it failed.
+    resource = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[
+        ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET),
+    ])  # fmt: skip
+    for done in [*deployment.admin.incremental_alter_configs([resource]).values(),
+                 *deployment.admin.delete_records([TopicPartition(topic, 0, -1)]).values()]:  # fmt: skip
+        done.result(30.0)
+    worker.start().await_ready()
+    ended = acted(deployment, "retry", "state:parked", "key:large")
+    assert (ended["done"], ended["refused"]) == (1, {"source_gone": 1})
+    (record,) = back(deployment, 1)
+    assert json.loads(record.value or b"")["n"] == 11
+    assert len(record.value or b"") > LARGE
+    await_that("nothing waits", lambda: worker.metric("retry_entries_waiting") == 0)
+    assert verified(deployment)["findings"] == {}
+    worker.terminate()
+
+
+def test_a_parked_letter_is_patched_on_its_way_and_another_is_discarded_and_returned(deploy: Deploy) -> None:
+    deployment, worker, _ = parking(deploy, 2, shards=1)
+    patched = acted(deployment, "patch", "state:parked", "key:1", "--merge-patch", '{"pad": null}', "--set-header", "mended=yes")
+    assert patched["done"] == 1
+    (record,) = back(deployment, 1)
+    assert (json.loads(record.value or b""), record.header("mended")) == ({"n": 1}, "yes")
+    refused(deployment, "cannot be parked or edited there", "act", "park", "state:parked", "key:0", "--yes")
+    discarded = acted(deployment, "discard", "state:parked", "key:0")
+    Tail(deployment.bootstrap_servers, [deployment.names.discarded]).await_seen(1)
+    (letter,) = (row["letter"] for row in results(deployment, discarded["action"]))
+    assert explained(deployment, letter)["state"] == "discarded"
+    refused(deployment, "already discarded", "actions", "undo", discarded["action"])
+    assert verified(deployment)["findings"] == {}
+    assert acted(deployment, "retry", "state:discarded")["done"] == 1
+    assert numbers(back(deployment, 2)) == [0, 1]
+    assert explained(deployment, letter)["state"] == "retried"
+    assert verified(deployment)["findings"] == {}
+    worker.terminate()

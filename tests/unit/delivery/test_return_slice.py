@@ -1,0 +1,150 @@
+"""Letters that rest are returned once each, whoever asks how often, and whatever a commit comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.action_records import Member, Tally
+from retry.delivery import return_slice
+from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
+from retry.record import Record
+from retry.testing.kafka import Fault
+from tests.support.acted import HOUR_MS, NOW_MS
+from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place
+from tests.unit.delivery.test_act import OTHER, Bench, sources
+
+
+class Parking:
+    """Records by their places; `is_slow`: each is asked for once in vain."""
+
+    def __init__(self, *records: Record, is_slow: bool = False) -> None:
+        self.records: dict[bytes, Any] = {place(n): (record, record) for n, record in enumerate(records)}
+        self.is_slow, self.asked = is_slow, list[list[bytes]]()
+
+    def __call__(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, Any] | None:
+        assert parking == PARKING
+        self.asked.append(list(places))
+        if self.is_slow and self.asked.count(list(places)) == 1:
+            return None
+        return {key: self.records.get(key, return_slice.GONE) for key in places}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def rest(bench: Bench, count: int, **options: bool) -> Parking:
+    """So many letters rest."""
+    bench.ask_parked = parking = Parking(*(parked(dead(offset=n)) for n in range(count)), **options)
+    return parking
+
+
+def ask(bench: Bench, *offsets: int, kind: str = "retry", **more: Any) -> None:
+    bench.ask(kind, [Member(place(n), NOW_MS + n) for n in offsets], parking=PARKING, **more)
+
+
+def bitmap(bench: Bench) -> set[int]:
+    """Offsets of the first block that are marked."""
+    block = bench.table.get(returned_offsets.place(place(0)).block())
+    return {n for n in range(returned_offsets.OFFSETS_A_BLOCK) if returned_offsets.has(block, n)}
+
+
+def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
+    rest(bench, 3)
+    ask(bench, 0, 2)
+    assert bench.finish() == [2]
+    assert (bench.tally, sources(bench.live()), bitmap(bench)) == (Tally(1, 2, 0, {}), [0, 2], {0, 2})
+    assert [entry_keys.due_at_ms(key) - NOW_MS for key in sorted(bench.live())] == [0, 2]
+    assert bench.audited() == [["done", "done"]]
+    assert bench.log.read("lineage")
+    assert not bench.table.has_slices
+
+
+def test_of_two_actions_about_one_letter_the_second_finds_it_returned(bench: Bench) -> None:
+    rest(bench, 2)
+    ask(bench, 0, 1)
+    bench.now_ms += 1
+    ask(bench, 0, kind="discard", action=OTHER)
+    bench.finish()
+    assert (bench.tally.done, bench.state(OTHER).tally) == (2, Tally(1, 0, 0, {"returned": 1}))
+    assert sources(bench.live()) == [0, 1]
+
+
+def test_a_letter_that_a_slice_names_twice_is_put_once(bench: Bench) -> None:
+    rest(bench, 1)
+    ask(bench, 0, 0)
+    bench.finish()
+    assert (len(bench.live()), bench.tally) == (1, Tally(1, 1, 0, {"returned": 1}))
+
+
+def test_nothing_is_written_while_records_are_being_read_and_nobody_waits_for_them(bench: Bench) -> None:
+    parking = rest(bench, 1, is_slow=True)
+    ask(bench, 0)
+    assert (bench.step(), bench.live()) == (0, {})
+    assert bench.step() == 1
+    assert parking.asked == [[place(0)], [place(0)]]
+
+
+def test_few_are_read_at_once(bench: Bench) -> None:
+    parking = rest(bench, 60)
+    ask(bench, *range(60))
+    assert bench.finish() == [50, 10]
+    assert [len(asked) for asked in parking.asked] == [50, 10]
+    assert (bench.tally.done, bitmap(bench)) == (60, set(range(60)))
+
+
+def test_large_ones_are_done_in_parts(bench: Bench) -> None:
+    rest(bench, 3)
+    ask(bench, 0, 1, 2)
+    assert bench.finish(bytes_max=1) == [1, 1, 1]
+    assert (bench.tally, sources(bench.live())) == (Tally(1, 3, 0, {}), [0, 1, 2])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.LATE])
+def test_whatever_a_commit_comes_to_each_is_put_once(bench: Bench, fault: Fault, anew: bool) -> None:
+    rest(bench, 4)
+    ask(bench, 0, 1, 2, 3)
+    bench.log.faults = [fault]
+    with pytest.raises((TransactionAborted, CommitInDoubt)) as failed:
+        bench.step()
+    if anew or failed.type is CommitInDoubt:
+        bench.open()
+    else:
+        bench.now_ms += HOUR_MS
+    bench.finish()
+    assert (bench.tally, sources(bench.live()), bitmap(bench)) == (Tally(1, 4, 0, {}), [0, 1, 2, 3], {0, 1, 2, 3})
+    assert sum(map(len, bench.audited())) == 4
+
+
+def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Bench) -> None:
+    parking = rest(bench, 2)
+    parking.records[place(1)] = "source_gone"
+    ask(bench, 0, 1, 5)
+    bench.finish()
+    assert (bench.tally, bitmap(bench)) == (Tally(1, 1, 1, {"source_gone": 1}), {0})
+    parking.records[place(1)] = (record := parked(dead(offset=1)), record)
+    bench.now_ms += 1
+    ask(bench, 1, action=OTHER)
+    bench.finish()
+    assert (bench.state(OTHER).tally, bitmap(bench)) == (Tally(1, 1, 0, {}), {0, 1})
+
+
+def test_a_worker_without_parking_topics_finds_nothing(bench: Bench) -> None:
+    ask(bench, 0)
+    bench.finish()
+    assert bench.tally == Tally(1, 0, 1, {})
+
+
+def test_a_bitmap_that_cannot_be_read_stops_the_shard_before_anything_is_put(bench: Bench) -> None:
+    rest(bench, 1)
+    ask(bench, 0)
+    with pytest.raises(EntryUnreadable):
+        bench.write((returned_offsets.ParkedPlace(TOPIC_HASH, 0, 0).block(), b"\x01short"))
+    assert bench.log.read("changelog")
+    assert action_records.SLICE not in bench.live()

@@ -1,0 +1,159 @@
+"""A letter that rests becomes an entry again: as it was, under the policies of now, once, and beyond its last attempt."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.action_records import Patch
+from retry.delivery import returned_letter
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.returned_letter import ReturnedLetter
+from retry.record import Record
+from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, POLICIES, state
+from tests.support.rested import dead, ours, parked, returns, with_headers
+
+LATER_MS = NOW_MS + HOUR_MS
+
+
+def returned(record: Record, kind: str = "retry", whole: Record | None = None, **more: Any) -> ReturnedLetter | Refusal:
+    """What becomes of a record at NOW_MS, that is due an hour later."""
+    options = {name: more.pop(name) for name in ("bytes_max", "policies") if name in more}
+    return returns(**options).returned(state(kind, **more), record, whole or record, LATER_MS, NOW_MS)
+
+
+def done(record: Record, kind: str = "retry", **more: Any) -> ReturnedLetter:
+    found = returned(record, kind, **more)
+    assert isinstance(found, ReturnedLetter), found
+    return found
+
+
+def test_it_is_the_letter_that_was_parked_with_its_coordinates_its_lineage_and_its_count() -> None:
+    record = parked()
+    back = done(record)
+    entry, told = envelopes.decode(back.envelope), ours(record.headers())
+    assert (entry.key, entry.value, entry.destination, entry.team) == (b"k", b'{"a":1}', "orders.retry", "orders")
+    assert [header for header in entry.headers if header[0] not in names.OURS] == [("trace", b"1")]
+    headers = ours(entry.headers)
+    assert (headers[names.ID], headers[names.SOURCE]) == (told[names.ID], b"orders.DLT/0/7")
+    assert headers[names.FIRST_FAILED_MS] == told[names.FIRST_FAILED_MS]
+    assert headers[names.ACTION] == ACTION.hex().encode()
+    assert names.PARKED_REASON not in headers
+    assert (back.source, back.destination) == (("orders.DLT", 0, 7), "orders.retry")
+    due_ms, *where = entry_keys.source(back.key)
+    assert (due_ms, where) == (LATER_MS, ["orders.DLT", 0, 7])
+
+
+@pytest.mark.parametrize(("made", "attempt"), [(3, 4), (7, 8)])
+def test_it_is_sent_once_so_its_attempt_lies_beyond_the_last(made: int, attempt: int) -> None:
+    entry = envelopes.decode(done(parked(made=made)).envelope)
+    assert ours(entry.headers)[names.ATTEMPT] == b"%d" % attempt
+    # What comes back with that attempt is parked, whatever rule may match it.
+    assert ours(parked(made=attempt).headers())[names.PARKED_REASON] == b"max_attempts"
+
+
+def test_one_that_was_parked_early_is_sent_once_too() -> None:
+    early = with_headers(parked(), attempt=b"1", parked_reason=b"by_operator")
+    assert ours(envelopes.decode(done(early).envelope).headers)[names.ATTEMPT] == b"4"
+
+
+@pytest.mark.parametrize("key", [b"k", b"other", None])
+def test_it_waits_in_the_shard_in_which_its_key_always_waits(key: bytes | None) -> None:
+    back = done(parked(dead(key=key)))
+    assert back.shard == zlib.crc32(b"orders.DLT/0/7" if key is None else key) % 4
+
+
+def test_where_order_is_kept_it_waits_in_the_lane_of_its_key() -> None:
+    back = done(parked(dead("keyed.DLT")))
+    assert (back.key[0], back.destination) == (entry_keys.ORDERED, "keyed.retry")
+
+
+def test_it_goes_where_the_policies_of_now_say() -> None:
+    moved = POLICIES.replace("retry_to: orders.retry", "retry_to: orders.new").replace("[orders.retry", "[orders.new")
+    assert done(parked(), policies=moved).destination == "orders.new"
+    assert returned(parked(), policies=POLICIES.replace("orders.DLT", "others.DLT")) == Refusal("no_target")
+
+
+def test_a_redirect_goes_where_its_policy_lets_it() -> None:
+    assert done(parked(), "redirect", target="orders.slow").destination == "orders.slow"
+    assert returned(parked(), "redirect", target="elsewhere") == Refusal("not_allowed")
+
+
+def test_one_that_is_discarded_goes_there_at_once() -> None:
+    back = done(parked(), "discard")
+    assert (back.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS)
+    # It waits behind nobody, as no other letter is to wait for it.
+    assert done(parked(dead("keyed.DLT")), "discard").key[0] != entry_keys.ORDERED
+
+
+def test_it_is_patched_on_its_way() -> None:
+    back = done(parked(), "patch", patch=Patch({"trace": None, "who": "anna"}, '{"a":2}'))
+    entry = envelopes.decode(back.envelope)
+    assert (entry.value, dict(entry.headers)["who"]) == (b'{"a":2}', b"anna")
+    assert "trace" not in dict(entry.headers)
+    assert returned(parked(dead(value=b"no json")), "patch", patch=Patch(value='{"a":2}')) == Refusal("not_json")
+
+
+@pytest.mark.parametrize("kind", ["park", "edit"])
+def test_what_makes_no_sense_of_a_parked_letter_is_refused(kind: str) -> None:
+    assert returned(parked(), kind) == Refusal("parked")
+
+
+def test_a_reference_is_returned_whole() -> None:
+    whole = dead(value=b"v" * 5_000)
+    record = parked(whole, made=0, bytes_max=1_000)
+    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
+    assert envelopes.decode(done(record, whole=whole).envelope).value == b"v" * 5_000
+    assert returned(record, whole=whole, bytes_max=1_000) == Refusal("too_large")
+
+
+def test_a_letter_that_had_no_value_is_no_reference() -> None:
+    record = parked(dead(value=None))
+    assert not returned_letter.is_reference(record)
+    assert envelopes.decode(done(record).envelope).value is None
+
+
+def test_a_null_that_cancels_others_is_not_sent() -> None:
+    cancels = POLICIES.replace("dead_letters: orders.DLT,", "dead_letters: orders.DLT, null_value: cancel,")
+    assert returned(parked(dead(value=None)), policies=cancels) == Refusal("null_value")
+
+
+@pytest.mark.parametrize(("headers", "reason"), [
+    ({"source": None}, "no_source"),
+    ({"source": b"orders.DLT/0"}, "no_source"),
+    ({"source": b"/0/7"}, "no_source"),
+    ({"source": b"orders.DLT/0/-7"}, "no_source"),
+    ({"source": "orders.DLT/0/\N{SUPERSCRIPT TWO}".encode()}, "no_source"),
+    ({"id": None}, "no_id"),
+    ({"action_before": b"superseded"}, "superseded"),
+])  # fmt: skip
+def test_what_does_not_say_which_letter_it_was_is_refused(headers: dict[str, bytes | None], reason: str) -> None:
+    assert returns().refused(with_headers(parked(), **headers)) == Refusal(reason)
+
+
+@pytest.mark.parametrize("name", [names.TASK_SOURCE, names.WEBHOOK_URL])
+def test_tasks_schedules_and_timers_are_refused(name: str) -> None:
+    record = Record(("orders.parked", 0, 4), b"k", b"v", [*parked().headers(), (name, b"x")], (1, NOW_MS))
+    assert returns().refused(record) == Refusal("not_a_letter")
+
+
+def test_nothing_speaks_against_a_letter_that_the_service_parked() -> None:
+    assert returns().refused(parked()) is None
+
+
+def test_a_letter_that_fits_only_without_its_coordinates_is_refused() -> None:
+    record = parked(dead(value=b"v" * 600))
+    size = len(done(record).envelope)
+    assert returned(record, bytes_max=size - 1) == Refusal("too_large")
+
+
+def test_a_parked_record_has_its_coordinates_also_where_there_is_little_room() -> None:
+    full = parked(dead(value=b"v" * 600))
+    # Room for the record, and for nothing of ours that it can do without.
+    tight = parked(dead(value=b"v" * 600), bytes_max=760)
+    assert len(tight.headers()) < len(full.headers())
+    assert ours(tight.headers())[names.SOURCE] == b"orders.DLT/0/7"

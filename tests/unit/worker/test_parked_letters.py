@@ -1,0 +1,97 @@
+"""Records of parking topics are read off the sweep's thread: those that are asked for, of the topic that is meant, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from retry.clock import Deadline, pause
+from retry.delay_queue import returned_offsets
+from retry.delay_queue.returned_offsets import ParkedPlace
+from retry.record import RecordLocation
+from retry.worker.parked_letters import ParkedLetters
+from tests.support.rested import PARKED_AT, PARKING, dead, parked, place
+
+IDS = {"orders.parked": "id of orders.parked"}
+
+
+class Topics:
+    """What lies where, and what was asked for."""
+
+    def __init__(self, records: Mapping[RecordLocation, Any], ids: Mapping[str, str] = IDS) -> None:
+        self.records, self.ids, self.asked = records, ids, list[set[RecordLocation]]()
+        self.letters = ParkedLetters(self.fetch, lambda topics: {name: ids[name] for name in topics if name in ids})
+
+    def fetch(self, wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
+        self.asked.append(set(wanted))
+        return {at: self.records.get(at, "source_gone") for at in wanted}
+
+
+AT = ("orders.parked", 0, PARKED_AT)
+
+
+def test_a_record_is_found_and_is_whole() -> None:
+    record = parked()
+    topics = Topics({AT: record})
+    assert topics.letters.look(PARKING, [place()]) == {place(): (record, record)}
+
+
+def test_what_lies_nowhere_is_gone() -> None:
+    assert Topics({}).letters.look(PARKING, [place()]) == {place(): "gone"}
+
+
+@pytest.mark.parametrize("ids", [{}, {"orders.parked": "id of a topic made anew"}])
+def test_a_topic_that_is_another_one_now_is_not_read(ids: dict[str, str]) -> None:
+    topics = Topics({AT: parked()}, ids)
+    assert topics.letters.look(PARKING, [place()]).get(place(), "gone") == "gone"
+    assert topics.asked == []
+
+
+def test_a_reference_is_fetched_whole_from_where_it_failed() -> None:
+    whole = dead(value=b"v" * 5_000)
+    record = parked(whole, made=0, bytes_max=1_000)
+    topics = Topics({AT: record, ("orders.DLT", 0, 7): whole})
+    assert topics.letters.look(PARKING, [place()]) == {place(): (record, whole)}
+    assert topics.asked == [{AT}, {("orders.DLT", 0, 7)}]
+
+
+def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
+    record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
+    assert Topics({AT: record}).letters.look(PARKING, [place()]) == {place(): "source_gone"}
+
+
+def answered(letters: ParkedLetters, *places: bytes) -> Any:
+    """The answer, when it is there."""
+    deadline = Deadline(30.0)
+    while (found := letters.ask(PARKING, places)) is None:
+        assert not deadline.passed()
+        pause(0.001)
+    return found
+
+
+def test_whoever_asks_comes_back_for_the_answer_and_each_answer_is_given_once() -> None:
+    record = parked()
+    topics = Topics({AT: record})
+    assert topics.letters.ask(PARKING, [place()]) is None
+    assert answered(topics.letters, place()) == {place(): (record, record)}
+    other = ParkedPlace(returned_offsets.place(place()).topic, 0, PARKED_AT + 1).encode()
+    assert topics.letters.ask(PARKING, [other]) is None
+    assert answered(topics.letters, other) == {other: "gone"}
+    assert len(topics.asked) == 2
+    topics.letters.close()
+
+
+def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None:
+    topics = Topics({})
+
+    def broken(_wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
+        raise OSError("no broker")
+
+    letters = ParkedLetters(broken, lambda names: topics.ids)
+    with pytest.raises(OSError, match="no broker"):
+        answered(letters, place())
+    # The next question is a new one.
+    assert letters.ask(PARKING, [place()]) is None
+    letters.close()
