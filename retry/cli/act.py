@@ -64,6 +64,7 @@ def act(
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
     from retry import clock
     from retry import settings as environment
+    from retry.cli.framed_values import FramedValues
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.preview import preview
@@ -78,6 +79,8 @@ def act(
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
     try:
         asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
+        if asked.edit is not None:
+            asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
         shards = ShardNumbers(settings)
         readiness.demand(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.

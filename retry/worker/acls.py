@@ -88,8 +88,8 @@ _LETTERS = (
 )
 _OTHERS = (
     Need(COMMANDS, TOPIC, "changelog", READ, "letters, failures, pauses, explain, verify, reschedule, act, actions, erase"),
-    Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, reschedule --yes, act --yes, actions, erase --yes"),
-    Need(COMMANDS, TRANSACTIONAL_ID, "control writers", WRITE, "pause, resume, reschedule --yes, act --yes, actions, erase --yes"),
+    Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, actions; reschedule, act and erase with --yes"),
+    Need(COMMANDS, TRANSACTIONAL_ID, "control writers", WRITE, "pause, resume, actions; reschedule, act and erase with --yes"),
     Need(COMMANDS, TOPIC, "changelog", DESCRIBE_CONFIGS, "topics check, verify, reschedule, act, erase"),
     Need(COMMANDS, TOPIC, "outcomes", READ, "explain, verify"),
     Need(COMMANDS, TOPIC, "outcomes", DESCRIBE_CONFIGS, "verify"),
@@ -97,9 +97,9 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "lineage", DESCRIBE_CONFIGS, "erase"),
     Need(COMMANDS, TOPIC, "calls", DESCRIBE, "topics check"),
     Need(COMMANDS, TOPIC, "parked timers", DESCRIBE, "topics check"),
-    Need(COMMANDS, TOPIC, "parked", READ, "letters and failures, but for state:waiting; verify; erase; explain of what was parked"),
+    Need(COMMANDS, TOPIC, "parked", READ, "letters, failures but for state:waiting; verify, erase; explain of what was parked"),
     Need(COMMANDS, TOPIC, "parked", DESCRIBE_CONFIGS, "verify, erase"),
-    Need(COMMANDS, TOPIC, "targets", READ, "letters and failures, but for state:waiting; verify; erase; explain of what was retried"),
+    Need(COMMANDS, TOPIC, "targets", READ, "letters, failures but for state:waiting; verify, erase; explain of what was retried"),
     Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify, erase"),
     Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, explain, verify"),
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),

@@ -54,7 +54,7 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     value.write_bytes(b"\0new")
     about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
     edited = request("edit", {**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)}, **about)
-    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"})
+    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None)
     assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
     patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
