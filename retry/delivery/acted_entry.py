@@ -147,7 +147,11 @@ class EntryActions:
         move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR)
         if move is None or move.packed.key == key:
             return Refusal("parks")
-        entry = envelopes.decode(move.packed.envelope)
+        entry, was = envelopes.decode(move.packed.envelope), move.entry
+        is_reference = entry.value is None and was.value is not None
+        if is_reference and any(name == names.ACTION for name, _ in was.headers):
+            # Parked by reference, it would be the letter as it was before it was edited.
+            return Refusal("too_large")
         headers = names.set_in(entry.headers, (names.ACTION, state.id.hex().encode()))
         entry = msgspec.structs.replace(entry, headers=headers)
         move = move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelopes.encode(entry)))
