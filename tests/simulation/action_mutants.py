@@ -11,6 +11,8 @@
 | acted-unsettled | the next slice is worked off before the fold has told of the last one |
 | acted-early | slices are worked off before the table is restored |
 | incomplete-begun | an action is begun though slices of it are missing |
+| erased-whole | what is left of an erased letter has its payload |
+| erased-returned | what is left of an erased letter is returned as any other |
 | pause-without-end | a pause does not end by itself |
 """
 
@@ -23,10 +25,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.control_records import Pause
+from retry.delivery import erased_letter
 from retry.delivery.act import Acting
-from retry.delivery.acted_entry import EntryActions, digest
+from retry.delivery.acted_entry import EntryActions, Refusal, digest
+from retry.delivery.returned_letter import LetterReturns
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.shard import Shard
@@ -90,6 +95,20 @@ def _edit_unseen() -> Patches:
     return [patch.object(EntryActions, "_edited", edited)]
 
 
+def _unredacted(entry: Any, discarded: str) -> Any:
+    return msgspec.structs.replace(entry, destination=discarded)
+
+
+def _erased_returned() -> Patches:
+    original = LetterReturns.refused
+
+    def refused(returns: Any, record: Any) -> Any:
+        found = original(returns, record)
+        return None if found == Refusal(names.ERASED.decode()) else found
+
+    return [patch.object(LetterReturns, "refused", refused)]
+
+
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
@@ -100,5 +119,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
+    "erased-whole": lambda: [patch.object(erased_letter, "redacted", _unredacted)],
+    "erased-returned": _erased_returned,
     "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }
