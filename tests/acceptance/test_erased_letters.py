@@ -15,6 +15,7 @@ from tests.acceptance.test_acted_letters import WAITING, acted, came, listed, re
 from tests.acceptance.test_crash_points import CRASHING
 from tests.acceptance.test_verify import wrong
 from tests.conftest import Deploy
+from tests.support import topics
 from tests.support.checker import verified
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
@@ -126,4 +127,19 @@ def test_a_key_is_read_from_a_file_and_of_one_topic_only_its_letters_are_meant(d
     [topic] = deployment.dead_letters
     done = deployment.command("erase", "--key-file", str(key), "--topic", topic, "--yes")
     assert (done.returncode, "1 done" in done.stdout) == (0, True), done.stderr
+    worker.terminate()
+
+
+def test_what_rests_on_a_compacted_topic_gets_a_null(deploy: Deploy) -> None:
+    deployment, worker = waiting(deploy, 2)
+    topics.configure(deployment.admin, deployment.parked, cleanup_policy="compact")
+    assert acted(deployment, "park", f"key:{PERSON}")["done"] == 2
+    Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(2)
+    where = {record.partition for record in came(deployment, deployment.parked)}
+    _, done = erased(deployment, "--yes")
+    assert done["done"] == 2
+    nulls = [record for record in came(deployment, deployment.parked) if record.value is None]
+    assert [(record.key, record.headers) for record in nulls] == [(PERSON.encode(), [])] * len(where)
+    assert {record.partition for record in nulls} == where
+    assert wrong(verified(deployment)) == {}
     worker.terminate()
