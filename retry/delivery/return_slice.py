@@ -78,7 +78,7 @@ def _returned(
         return Refusal(found)
     record, whole = found
     if state.action.kind == action_records.ERASE:
-        return returns.erased(state, record, now_ms) or ErasedPlace(member.key)
+        return returns.erased(state, record, whole, now_ms) or ErasedPlace(member.key)
     refused = returns.refused(record)
     return refused if refused is not None else returns.returned(state, record, whole, member.due_at_ms, now_ms)
 

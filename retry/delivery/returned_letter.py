@@ -89,8 +89,11 @@ class LetterReturns:
             return Refusal("no_source")
         return None if ours.get(names.ID) else Refusal("no_id")
 
-    def erased(self, state: ActionState, record: Any, now_ms: int) -> ReturnedLetter | None:
-        """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked."""
+    def erased(self, state: ActionState, record: Any, whole: Any, now_ms: int) -> ReturnedLetter | None:
+        """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked.
+
+        It waits in the shard in which the letter always did: so the changelog tells its story in order.
+        """
         where = source(record)
         if where is None or self.refused(record) is not None:
             return None
@@ -102,8 +105,7 @@ class LetterReturns:
         entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
         key = entry_keys.key(now_ms, entry_keys.key_stem(topic, partition), offset, lane)
-        shard = zlib.crc32(f"{topic}/{partition}/{offset}".encode()) % self._shards
-        return ReturnedLetter(where, shard, key, envelopes.encode(entry), team, self._discarded, None)
+        return ReturnedLetter(where, self._shard(where, whole.key()), key, envelopes.encode(entry), team, self._discarded, None)
 
     def returned(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int
@@ -153,8 +155,13 @@ class LetterReturns:
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
         lineage = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
-        shard = zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
+        shard = self._shard(where, letter.key)
         return ReturnedLetter(where, shard, packed.key, envelope, entry.team, entry.destination, lineage)
+
+    def _shard(self, where: RecordLocation, key: bytes | None) -> int:
+        """Where intake put it."""
+        topic, partition, offset = where
+        return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
     def _target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
         """Where it goes."""

@@ -12,7 +12,7 @@ from retry.delay_queue.action_records import ERASE, Tally
 from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
-from retry.delivery.returned_letter import LetterReturns, is_reference
+from retry.delivery.returned_letter import LetterReturns, ReturnedLetter, is_reference
 from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
 from tests.support.rested import dead, ours, parked, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, at_once
@@ -122,6 +122,17 @@ def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: B
     assert PERSON not in b"".join(record.value() or b"" for record in bench.log.read(AUDIT))
     # Nothing is sent that the record of lineages would have to know of.
     assert bench.log.read("lineage") == []
+
+
+@pytest.mark.parametrize("key", [None, PERSON, b"other"])
+def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> None:
+    returns = LetterReturns(ACTIONS.judge.registry, ACTIONS.judge.packer, 64, DISCARDED)
+    record = parked(dead(key=key))
+    left = returns.erased(state(ERASE), record, record, NOW_MS)
+    back = returns.returned(state("retry"), record, record, NOW_MS, NOW_MS)
+    assert isinstance(back, ReturnedLetter)
+    assert left is not None
+    assert left.shard == back.shard
 
 
 def test_what_is_no_letter_of_its_own_is_marked_and_nothing_is_told(bench: Bench) -> None:
