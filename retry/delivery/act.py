@@ -153,8 +153,9 @@ class Acting:
             elif not self._is_complete(state):
                 if state.held is None:
                     return SliceWork(None, [_incomplete(state, now_ms)], [])
-            elif state.held is None and (work := self._slice(state, context)):
-                return work
+            elif state.held is None:
+                # None while its records are being read: another question would take the place of that one.
+                return self._slice(state, context)
         return self._orphans(now_ms) if self._table.has_slices else None
 
     def _known(self) -> list[ActionState]:
@@ -251,9 +252,10 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        remembered = _remembered(acted, back)
-        for topic, partition in context.actions.judge.lineages if remembered else ():
-            writer.write(topic, partition, remembered)
+        for n, (topic, partition) in enumerate(context.actions.judge.lineages):
+            # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
+            if told_of := [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]:
+                writer.write(topic, partition, told_of)
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
@@ -284,9 +286,13 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
 
-def _remembered(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
+def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
     """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
-    moved = [each.moved for each in acted if each.moved is not None]
+    return attempts.records([each.moved for each in acted if each.moved is not None], moves=True)
+
+
+def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
+    """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
     again += [each.lineage for each in back if each.lineage is not None]
-    return [*attempts.records(moved, moves=True), *attempts.records(again)]
+    return attempts.records(again)

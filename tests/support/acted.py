@@ -16,6 +16,7 @@ from tests.support.plans import registry_of
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 DISCARDED = "app-discarded"
+LINEAGES = [("lineage", 0), ("lineage", 1)]
 ACTION = b"\x0a" * action_records.ACTION_BYTES
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 1h, max_delay: 1d}, jitter: none, max_attempts: 3}
@@ -31,7 +32,7 @@ teams:
 def entry_actions(bytes_max: int = 1_000_000) -> EntryActions:
     """Actions under the policies above, with records of at most so many bytes."""
     packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max, DISCARDED: bytes_max})
-    return EntryActions(Redecider(registry_of(POLICIES), packer, [("lineage", 0)]), DISCARDED)
+    return EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
 
 
 def letter(

@@ -18,6 +18,8 @@ from retry.delivery.acted_entry import digest
 from retry.delivery.return_slice import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
+from retry.intake import attempts
+from retry.intake.attempts import RecentLineages
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, entry_actions, letter, packed
@@ -45,7 +47,8 @@ class Bench:
     def __init__(self) -> None:
         self.log, self.gate, self.now_ms = MemoryLog(), Gate(), NOW_MS
         self.ask_parked: AskParked = return_slice.nobody
-        for topic in ("changelog", "lineage", "parked", AUDIT, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
+        self.log.create("lineage", 2)
+        for topic in ("changelog", "parked", AUDIT, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
             self.log.create(topic)
         self.open()
 
@@ -126,6 +129,17 @@ class Bench:
         assert dict(self.table.page(b"", 1_000)) | behind == live
         assert self.table.waiting == len(live)
         return live
+
+    def lineages(self, *before: attempts.LineageFields) -> RecentLineages:
+        """What is remembered of letters of which this was known before; read in either order of the partitions."""
+        known = [RecentLineages(100) for _ in range(2)]
+        for recent, order in zip(known, ((0, 1), (1, 0)), strict=True):
+            recent.fold(attempts.pack(before))
+            for record in sorted(self.log.read("lineage"), key=lambda r: order.index(r.partition())):
+                recent.fold(record.value() or b"")
+        for number, *_ in before:
+            assert known[0].sends(number) == known[1].sends(number)
+        return known[0]
 
     def audited(self) -> list[list[str]]:
         """By record of the audit, what became of each letter."""
@@ -369,6 +383,19 @@ def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(be
     bench.ask("edit", edit, action=third)
     bench.finish()
     assert bench.state(third).tally == Tally(1, 0, 0, {"changed": 1})
+
+
+def test_a_letter_that_was_changed_is_known_by_its_new_value_and_its_sends_are_counted_once(bench: Bench) -> None:
+    keys = bench.wait(1)
+    number = attempts.counted(attempts.from_header(b"%016x" % 7), "orders.DLT")
+    old, new = (attempts.fingerprint("orders.DLT", attempts.payload(b"k", value)) for value in (b'{"a":1}', b'{"a":2}'))
+    bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
+    bench.finish()
+    known = bench.lineages(attempts.row(number, old, NOW_MS + HOUR_MS, NOW_MS, 1))
+    assert known.returned(old, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS) is None
+    found = known.returned(new, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS)
+    assert found is not None
+    assert (found.id, found.attempts) == (number, 1)
 
 
 def test_what_was_changed_is_kept_as_it_was_in_the_same_transaction(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member, Tally
 from retry.delivery import return_slice
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
+from retry.intake import attempts
 from retry.record import Record
 from retry.testing.kafka import Fault
 from tests.support.acted import HOUR_MS, NOW_MS
@@ -65,6 +66,22 @@ def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
     assert not bench.table.has_slices
 
 
+def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
+    rest(bench, 1)
+    ask(bench, 0)
+    bench.finish()
+    number = attempts.counted(attempts.from_header(b"%016x" % 7), "orders.DLT")
+    fingerprint = attempts.fingerprint("orders.DLT", attempts.payload(b"k", b'{"a":1}'))
+    # It was parked after its third retry, and is sent for the fourth time.
+    known = bench.lineages(
+        attempts.row(number, fingerprint, NOW_MS, NOW_MS, 3), attempts.row(number, fingerprint, NOW_MS, NOW_MS, 0)
+    )
+    found = known.sends(number)
+    assert found is not None
+    assert found.attempts == 4
+    assert known.returned(fingerprint, NOW_MS + 2_000, HOUR_MS) == found
+
+
 def test_of_two_actions_about_one_letter_the_second_finds_it_returned(bench: Bench) -> None:
     rest(bench, 2)
     ask(bench, 0, 1)
@@ -88,6 +105,15 @@ def test_nothing_is_written_while_records_are_being_read_and_nobody_waits_for_th
     assert (bench.step(), bench.live()) == (0, {})
     assert bench.step() == 1
     assert parking.asked == [[place(0)], [place(0)]]
+
+
+def test_two_actions_that_are_read_for_do_not_take_each_others_turn(bench: Bench) -> None:
+    parking = rest(bench, 3, is_slow=True)
+    ask(bench, 0)
+    bench.now_ms += 1
+    ask(bench, 1, 2, action=OTHER)
+    assert [bench.step() for _ in range(4)] == [0, 1, 0, 2]
+    assert parking.asked == [[place(0)]] * 2 + [[place(1), place(2)]] * 2
 
 
 def test_few_are_read_at_once(bench: Bench) -> None:
