@@ -63,6 +63,7 @@ def act(
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
     from retry import clock
     from retry import settings as environment
+    from retry.cli.framed_values import FramedValues
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.preview import preview
@@ -77,6 +78,8 @@ def act(
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
     try:
         asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
+        if asked.edit is not None:
+            asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
         shards = ShardNumbers(settings)
         readiness.demand(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
@@ -139,7 +142,7 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
             act_output.show(found, as_json=True)
         return REFUSED
     if expect is None and count > UNASKED_MAX:
-        _typed(count)
+        typed(count)
     return started(shards, found, wait_ms, as_json=as_json)
 
 
@@ -162,7 +165,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     return 0 if following.tally.done else REFUSED
 
 
-def _typed(count: int) -> None:
+def typed(count: int) -> None:
     from retry.errors import ActionRefused
 
     if not sys.stdin.isatty():

@@ -41,7 +41,9 @@ SLICE_BYTES = 1 + ACTION_BYTES + _PLACE.size
 ROW_BYTES = 16
 
 RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO = "retry", "redirect", "park", "discard", "edit", "patch", "undo"
-KINDS = (RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO)
+# Asked for by `retry erase` alone: of all letters with one record key, which the head does not name.
+ERASE = "erase"
+KINDS = (RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO, ERASE)
 
 _Shape = TypeVar("_Shape")
 

@@ -240,10 +240,10 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for n, (topic, partition) in enumerate(context.actions.judge.lineages if moves or back else ()):
+        for n, (topic, partition) in enumerate(context.actions.judge.lineages):
             # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
-            told_of = [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]
-            writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
+            if told_of := [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]:
+                writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
@@ -290,4 +290,5 @@ def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
 def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
     """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
-    return attempts.records([*again, *(each.lineage for each in back)])
+    again += [each.lineage for each in back if each.lineage is not None]
+    return attempts.records(again)

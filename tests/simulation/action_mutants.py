@@ -1,4 +1,4 @@
-"""Rules of the protocol of actions, switched off one at a time; see `mutants`.
+"""Rules of what operators ask for, switched off one at a time; see `mutants`.
 
 | mutant | what it does |
 | --- | --- |
@@ -15,6 +15,9 @@
 | tally-untold | whoever judges a step is told of a tally of another shard in the transaction after that |
 | step-unjudged | slices of a step are worked off before the one before it is judged |
 | sent-unseen | a step's letters count as sent when they are put |
+| erased-whole | what is left of an erased letter has its payload |
+| erased-returned | what is left of an erased letter is returned as any other |
+| pause-without-end | a pause does not end by itself |
 """
 
 from __future__ import annotations
@@ -26,11 +29,15 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
+from retry.delivery import erased_letter
 from retry.delivery.act import Acting
-from retry.delivery.acted_entry import EntryActions, digest
+from retry.delivery.acted_entry import EntryActions, Refusal, digest
 from retry.delivery.climb import Climbing
+from retry.delivery.returned_letter import LetterReturns
 from retry.intake.intake import Intake
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.phase import Phase
@@ -138,6 +145,20 @@ def _sent_unseen() -> Patches:
     return [patch.object(Climbing, "__init__", lambda climbing, shard, table: original(climbing, shard, Empty(table)))]
 
 
+def _unredacted(entry: Any, discarded: str) -> Any:
+    return msgspec.structs.replace(entry, destination=discarded)
+
+
+def _erased_returned() -> Patches:
+    original = LetterReturns.refused
+
+    def refused(returns: Any, record: Any) -> Any:
+        found = original(returns, record)
+        return None if found == Refusal(names.ERASED.decode()) else found
+
+    return [patch.object(LetterReturns, "refused", refused)]
+
+
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
@@ -152,4 +173,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "step-unjudged": _step_unjudged,
     "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
+    "erased-whole": lambda: [patch.object(erased_letter, "redacted", _unredacted)],
+    "erased-returned": _erased_returned,
+    "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

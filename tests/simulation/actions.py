@@ -5,7 +5,7 @@
 | torn | a slice ended, or a letter was acted on, without the tally that counts it, or the other way round |
 | twice | a letter was acted on twice by one action, or counted twice |
 | unasked | acted on though nobody asked for it, or another edit than the one of this very letter |
-| kept | a letter was changed, and is not kept as it was; or kept and not changed |
+| kept | a letter was changed, and is not kept as it was; or kept and not changed; or erased, and something of it is left |
 | stuck | not all members are counted though nothing goes wrong any more |
 """
 
@@ -23,6 +23,7 @@ from retry.delay_queue import action_records, entry_keys, envelopes, returned_of
 from retry.delay_queue.action_records import SLICE, Action, Member, Tally
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
+from retry.delivery.act_audit import DONE
 from retry.delivery.acted_entry import SUPERSEDED, digest
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
@@ -56,7 +57,8 @@ class Actions:
       parked, discarded: letters to which that happened last.
       values: what letters were changed to.
       resting: letters by where they are parked or discarded.
-      returned: places from which letters were returned.
+      returned: places from which letters were returned, or will never be, as they were erased there.
+      erased: letters of which nothing is to be left.
     """
 
     own: TopicNames
@@ -67,6 +69,7 @@ class Actions:
     values: dict[str, bytes | None] = field(default_factory=dict)
     resting: dict[bytes, str] = field(default_factory=dict)
     returned: set[bytes] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
     ramps: Ramps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,8 +134,13 @@ class Actions:
             want(tally.slices == was.slices + ended, "torn", f"{ended} slices ended, counted from {was.slices} to {tally.slices}")
         puts = [r for r in changelog if entry_keys.FIRST_KEY <= (r.key() or b"") < entry_keys.END_KEY and r.value() is not None]
         letters = [_letter(put.key() or b"") for put in puts]
-        want(tally.done - was.done == len(letters), "torn", f"{letters} acted on, {was} became {tally}")
+        results = [each for told in audit for each in orjson.loads(told.value() or b"")["letters"]]
+        marked = [each["parked"] for each in results if each["result"] == DONE and "letter" not in each]
+        want(tally.done - was.done == len(letters) + len(marked), "torn", f"{letters} acted on, {was} became {tally}")
         bitmaps = {r.key() or b"": r.value() for r in changelog if (r.key() or b"")[:1] == RETURNED}
+        want(not marked or asked.head.kind == action_records.ERASE, "unasked", f"{marked} by {action.hex()}")
+        for told in marked:
+            self._marked(_place(told), bitmaps)
         for letter, put in zip(letters, puts, strict=True):
             want(letter in asked.members, "unasked", f"{letter} by {action.hex()}")
             if returned_offsets.is_place(asked.members[letter].key):
@@ -143,7 +151,6 @@ class Actions:
         back = {letter for letter in letters if returned_offsets.is_place(asked.members[letter].key)}
         changed = sorted(set(letters) - back) if asked.head.kind in _CHANGES else []
         want(sorted(_source(each) for each in kept) == sorted(changed), "kept", f"{changed} changed, {len(kept)} kept")
-        results = [each for told in audit for each in orjson.loads(told.value() or b"")["letters"]]
         want(len(results) == tally.members - was.members, "torn", f"{len(results)} audited, {was} became {tally}")
         asked.counted.update(each.get("letter") or self._resting_at(each["parked"]) for each in results)
         asked.tallies[shard] = tally
@@ -152,19 +159,23 @@ class Actions:
         return back
 
     def _resting_at(self, told: str) -> str:
-        topic, partition, offset = told.split("/")
-        return self.resting[ParkedPlace(topic_hash(topic), int(partition), int(offset)).encode()]
+        return self.resting[_place(told)]
 
-    def _back(self, asked: Asked, letter: str, put: MemoryRecord, bitmaps: dict[bytes, bytes | None]) -> None:
-        key = asked.members[letter].key
-        place = returned_offsets.place(key)
+    def _marked(self, key: bytes, bitmaps: dict[bytes, bytes | None]) -> None:
+        """It was returned from there, or erased: neither comes behind the other."""
+        letter, place = self.resting[key], returned_offsets.place(key)
         want(key not in self.returned, "twice", f"{letter} was returned twice from where it was parked")
         byte = (bitmaps.get(place.block()) or bytes(1_025))[1 + place.offset % 8_192 // 8]
         want(byte >> place.offset % 8 & 1 == 1, "torn", f"{letter} was returned and is not marked")
         self.returned.add(key)
+
+    def _back(self, asked: Asked, letter: str, put: MemoryRecord, bitmaps: dict[bytes, bytes | None]) -> None:
+        self._marked(asked.members[letter].key, bitmaps)
         self.parked -= {letter}
         self.discarded -= {letter}
-        if asked.head.kind == action_records.DISCARD:
+        if asked.head.kind == action_records.ERASE:
+            self._erased(letter, put)
+        elif asked.head.kind == action_records.DISCARD:
             self.discarded.add(letter)
         self.values[letter] = envelopes.decode(put.value() or b"").value
 
@@ -186,9 +197,17 @@ class Actions:
         self.discarded -= {letter}
         if kind == action_records.PARK:
             self.parked.add(letter)
+        elif kind == action_records.ERASE:
+            self._erased(letter, put)
         elif kind == action_records.DISCARD:
             self.discarded.add(letter)
             self.discarded_by.setdefault(action, set()).add(letter)
+
+    def _erased(self, letter: str, put: MemoryRecord) -> None:
+        entry = envelopes.decode(put.value() or b"")
+        theirs = [name for name, _ in entry.headers if name not in names.OURS]
+        want((entry.key, entry.value, theirs) == (None, None, []), "kept", f"{letter} was erased, and is {entry}")
+        self.erased.add(letter)
 
     def left(self) -> list[str]:
         """Whole actions of which not all members are counted."""
@@ -207,6 +226,11 @@ class Actions:
         for action, asked in self.started.items():
             if not asked.complete and (asked.done or asked.tallies) and not asked.cancelled:
                 raise Violation(f"unasked: {action.hex()} was begun, and is not whole")
+
+
+def _place(told: str) -> bytes:
+    topic, partition, offset = told.split("/")
+    return ParkedPlace(topic_hash(topic), int(partition), int(offset)).encode()
 
 
 def is_kept(record: MemoryRecord, own: TopicNames) -> bool:

@@ -209,6 +209,11 @@ class Ledger:
                 self._deliver(source, letter, record)
 
     def _deliver(self, source: str, letter: Letter, record: MemoryRecord) -> None:
+        if source in self.actions.erased:
+            letter.done, self.left = True, self.left - 1
+            about = record.topic(), record.key(), record.value()
+            want(about == (self.own.discarded, None, None), "kept", f"{source} was erased, and is {about}")
+            return
         lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
         reason = self._cancelled(source, letter, _header(record, names.PARKED_REASON))
         if reason == BY_OPERATOR.encode():

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _KINDS = (
     action_records.RETRY, action_records.RETRY, action_records.PARK, action_records.DISCARD, action_records.DISCARD,
-    action_records.EDIT, action_records.PATCH, action_records.UNDO, action_records.UNDO,
+    action_records.EDIT, action_records.PATCH, action_records.UNDO, action_records.UNDO, action_records.ERASE,
 )  # fmt: skip
-_BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH)
+_BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH, action_records.ERASE)
 _LATER_MS = 20_000
 _PAUSES = 0.3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import orjson
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Longer than any transaction may hold up the record of lineages.
 _SLOW_MS = 9_000
+_PAUSED_MS = 20_000
 
 
 class Outside:
@@ -33,11 +35,14 @@ class Outside:
       read_to: how far consumers have read, by topic and partition.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._follower = MemoryPartitionReader(world.log)
         self.returns: list[tuple[int, str, MemoryRecord, Headers]] = []
         self.read_to: dict[tuple[str, int], int] = {}
+        # By itself, so that a seed goes on in the same way whether pauses have an end or not.
+        self._ends = Random(f"ends of pauses of {seed}")
+        self._ordered: dict[bytes, bytes] = {}
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
             for partition in range(2):
@@ -131,12 +136,16 @@ class Outside:
         scope, name = world.random.choice((("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")))
         stands = world.random.random() < 0.5
         world.fault("pause" if stands else "resume", f"{scope} {name}")
-        self.order(control_records.pause_key(scope, name), control_records.encode(Pause(world.now_ms)) if stands else None)
+        until_ms = world.now_ms + self._ends.randint(0, _PAUSED_MS) if stands and self._ends.random() < 0.5 else None
+        world.happened["pause that ends"] += until_ms is not None
+        pause = Pause(world.now_ms, until_ms=until_ms)
+        self.order(control_records.pause_key(scope, name), control_records.encode(pause) if stands else None)
 
     def resume(self) -> None:
-        """End every pause."""
-        for scope, name in (("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")):
-            self.order(control_records.pause_key(scope, name), None)
+        """End every pause but those that end by themselves."""
+        for (scope, name), pause in control_records.pauses(self._ordered, self._world.now_ms).items():
+            if pause.until_ms is None:
+                self.order(control_records.pause_key(scope, name), None)
 
     def change_policies(self) -> None:
         """Write another policy file, and ask for what waits to be rescheduled."""
@@ -149,6 +158,9 @@ class Outside:
     def order(self, key: bytes, value: bytes | None) -> None:
         """A control record into every shard."""
         world = self._world
+        self._ordered.pop(key, None)
+        if value is not None:
+            self._ordered[key] = value
         writer = MemoryTransactionalProducer(world.log, "sim-operator")
         writer.open()
         writer.begin()

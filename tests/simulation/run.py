@@ -45,7 +45,7 @@ class Result(NamedTuple):
 def run(seed: int, *, tell: bool = False) -> Result:
     """Run one seed; the same one always goes the same way."""
     world = World(seed, tell=tell)
-    world.outside = Outside(world)
+    world.outside = Outside(world, seed)
     clock.use(world)
     problem = ""
     try:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import operator
-from retry.cli.act import _typed
+from retry.cli.act import typed
 from retry.cli.act_options import ramp, request
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.ramp_records import Ramp
@@ -60,7 +60,7 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     value.write_bytes(b"\0new")
     about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
     edited = request("edit", {**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)}, **about)
-    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"})
+    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None)
     assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
     patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
@@ -84,15 +84,15 @@ def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.M
 
     monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
     with pytest.raises(ActionRefused, match="that is another number"):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("all\n"))
     with pytest.raises(click.Abort):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
-    _typed(1_001)
+    typed(1_001)
     monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
     with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
-        _typed(1_001)
+        typed(1_001)
 
 
 def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,10 @@ def test_actions_come_in_the_order_in_which_they_were_asked_for() -> None:
     }
     controls[control_records.pause_key("all", "")] = b'{"since_ms":1}'
     assert [state.id[0] for state in action_records.states(controls)] == [3, 2, 1, 0]
+    assert not control_records.stand(controls)
+    controls[control_records.reschedule_key(1)] = b'{"since_ms":1}'
     assert control_records.stand(controls)
-    del controls[control_records.pause_key("all", "")]
+    del controls[control_records.reschedule_key(1)]
     assert not control_records.stand(controls)
 
 
