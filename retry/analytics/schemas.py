@@ -70,7 +70,9 @@ ASIDE = StructType([
     *_columns(timestamp_ms="number", why="text", key="bytes?", value="bytes?", headers="headers?").fields,
 ])  # fmt: skip
 DAY = _columns(day="date")
-UNTIL = _columns(until_ms="number")
+HORIZON_ROW = StructType([
+    *_columns(until_ms="number", letters_batch="number?").fields, StructField("targets", ArrayType(StringType())),
+])  # fmt: skip
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`.
 ATTEMPT = _columns(
