@@ -83,5 +83,5 @@ ATTEMPT = _columns(
 )  # fmt: skip
 PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
-    id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?",
+    id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?", source="text",
 )  # fmt: skip

@@ -147,7 +147,8 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert job.run() == nothing
     # As if the last pass that wrote letters had been killed before it noted where their retries went.
     horizon = str(ingesting.data / "horizon")
-    spark.sql("select 1L until_ms, -1L letters_batch, cast(array() as array<string>) targets").write.mode("overwrite").parquet(horizon)
+    noted_before = spark.sql("select 1L until_ms, -1L letters_batch, cast(array() as array<string>) targets")
+    noted_before.write.mode("overwrite").parquet(horizon)
     ingesting.create(f"{own}7.retry")
     produce(ingesting.producer, ingesting.outcomes, later)
     twice = first.letters[0]
