@@ -277,7 +277,7 @@ _DO: dict[str, Callable[[Process], None]] = {
 class _Policies:
     """A policy file that needs no disk; see `retry.worker.policy_reload.PolicyFile`."""
 
-    trouble, refusals = None, 0
+    trouble, refusals, used_at_ms = None, 0, 0
 
     def __init__(self, world: World) -> None:
         self._world, self.registry = world, policies(world.delay)
