@@ -10,7 +10,7 @@
     kafka/          the one door to librdkafka
     http_server/    the one way to answer HTTP: for health, metrics, the scheduler and the API
     telemetry/      metrics, outcomes, traces, reasons for health
-    operations/     looks from outside: inspect, explain, entries, pause, verify
+    operations/     looks from outside: discover, try, inspect, explain, pause, act, verify; and sizes
     analytics/      PySpark over outcomes, and advice on policies
     cli/            what operators type
     testing/        the broker and the table in memory, for tests of users and of our own

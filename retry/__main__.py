@@ -15,6 +15,7 @@ from retry.cli.analytics_report import report
 from retry.cli.api import api
 from retry.cli.audit import audit
 from retry.cli.broker import broker
+from retry.cli.discover import discover
 from retry.cli.erase import erase
 from retry.cli.explain import explain
 from retry.cli.failures import failures
@@ -25,8 +26,10 @@ from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
 from retry.cli.reschedule import reschedule
 from retry.cli.scheduler import scheduler
+from retry.cli.size import size
 from retry.cli.tasks import tasks
 from retry.cli.topics import topics
+from retry.cli.try_letters import try_letters
 from retry.cli.verify import verify
 from retry.cli.worker import worker
 from retry.errors import RetryError
@@ -65,8 +68,8 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, topics, acls, policies, inspect, letters, failures, explain, pause, resume, pauses, reschedule,
-    act, actions, audit, erase, tasks, analytics, verify, broker,
+    worker, api, scheduler, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain, pause,
+    resume, pauses, reschedule, act, actions, audit, erase, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -12,14 +12,15 @@ from retry.cli.output import say, say_json
 if TYPE_CHECKING:
     from retry.worker.acls import AclLine
 
-_PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler")
+_PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler", "discover")
 _COLUMNS = ("for", "resource", "pattern", "name", "operation", "what stops without it")
 
 
 @click.command()
 @click.option(
     "--for", "parts", multiple=True, type=click.Choice(_PARTS),
-    help="Only the rights of this part. By default all parts but the scheduler, which has settings of its own.",
+    help="Only the rights of this part. By default all parts but the scheduler, which has settings of its own, and discover, "
+    "which looks at all topics.",
 )  # fmt: skip
 @click.option("--principal", help="The user to grant them to, as User:name. By default the one of RETRY_KAFKA_SASL_USERNAME.")
 @click.option("--bootstrap-command", "as_commands", is_flag=True, help="Print kafka-acls.sh commands that grant the rights.")
@@ -35,7 +36,7 @@ def acls(parts: tuple[str, ...], principal: str | None, *, as_commands: bool, as
     from retry.policies.registry import Registry
     from retry.worker import acls as needed
 
-    wanted = parts or tuple(part for part in _PARTS if part != needed.SCHEDULER)
+    wanted = parts or tuple(part for part in _PARTS if part not in (needed.SCHEDULER, needed.DISCOVER))
     settings = environment.from_environment()
     registry = load(settings.policies) if settings.policies else Registry()
     lines = [*needed.lines([p for p in wanted if p != needed.SCHEDULER], needed.names(settings.app_id, registry))]

@@ -10,7 +10,8 @@ import click
 import orjson
 
 from retry.cli import operator
-from retry.cli.act import NOT_YET, REFUSED, UNASKED_MAX, started, typed
+from retry.cli.act import NOT_YET, REFUSED, started, typed
+from retry.cli.act_options import UNASKED_MAX
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso

@@ -136,7 +136,7 @@ class EntryActions:
         if new == key:
             beside_ms = 1 if entry_keys.due_at_ms(key) < entry_keys.DUE_MS_MAX else -1
             new = _key(key, lane, entry_keys.due_at_ms(key) + beside_ms, was.team, was.key)
-        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.id.hex().encode()))
+        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
         entry = msgspec.structs.replace(entry, headers=headers)
         reason = DISCARDED if entry.destination == self.discarded else None
         packed = BuiltEntry(new, envelopes.encode(entry), entry.destination, reason)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
 from retry.delay_queue.lane import Lane
+from retry.delivery.circuit_breaker import OPEN
 from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
 from retry.intake import entry_source
 from retry.intake.entry_source import EntrySource
@@ -139,6 +140,11 @@ class Admission:
         """See `retry.delivery.due_batch.Admitting`."""
         for destination in destinations:
             self.breakers.delivered(destination)
+
+    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+        """Those of them whose circuit breaker is open."""
+        states = self.breakers.states(now_ms)
+        return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 
     def _buckets(self, lane: Lane) -> list[Bucket]:
         if lane.destination in self._parked:

@@ -18,13 +18,12 @@ from retry.delivery.acted_entry import Refusal
 from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 
-# Of large letters few fit into memory.
-_AT_ONCE = 50
 RETURNED, GONE = "returned", "gone"
 
 # A parked record, and the whole letter where that lies elsewhere; or why there is none.
 FoundRecord = tuple[Any, Any] | str
-# Asks for parked records by their places, the names of their topics given: None while they are being read.
+# Asks for parked records by their places, the names of their topics given: None while they are being read, else those of the
+# first places, as many as fit into memory.
 AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundRecord] | None]
 
 
@@ -48,21 +47,20 @@ def returned(
     Raises:
       EntryUnreadable: a member, or a bitmap, is none.
     """
-    members = members[:_AT_ONCE]
     found = ask(state.action.parking, [member.key for member in members])
     if found is None:
         return None
     bitmaps: dict[bytes, bytes | None] = {}
     results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]] = []
     for member in members:
-        if bytes_max <= 0:
+        if bytes_max <= 0 or member.key not in found:
             break
         place = returned_offsets.place(member.key)
         block = place.block()
         bitmap = bitmaps[block] if block in bitmaps else table.get(block)
         result: ReturnedLetter | ErasedPlace | Refusal = Refusal(RETURNED)
         if not returned_offsets.has(bitmap, place.offset):
-            result = _returned(state, found.get(member.key, GONE), returns, member, now_ms)
+            result = _returned(state, found[member.key], returns, member, now_ms)
         results.append((member, result))
         if not isinstance(result, Refusal):
             bitmaps[block] = returned_offsets.marked(bitmap, place.offset)

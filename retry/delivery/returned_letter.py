@@ -132,7 +132,7 @@ class LetterReturns:
         made = max(made, plan.policy.max_attempts)
         number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
-        mark: tuple[str, bytes] = (names.ACTION, state.id.hex().encode())
+        mark: tuple[str, bytes] = (names.ACTION, state.mark)
         if state.action.kind == action_records.DISCARD:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
             due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)

@@ -46,6 +46,16 @@ def _committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dic
         raise
 
 
+def listed(admin: AdminClient) -> list[str]:
+    """The consumer groups that this user may see."""
+
+    def ask(within_s: float) -> list[str]:
+        answer = admin.list_consumer_groups(request_timeout=within_s).result(within_s)
+        return sorted(group.group_id for group in answer.valid)
+
+    return until_answered(ask, _ASK_S)
+
+
 class Committed:
     """Asks many groups again and again. A question that is not answered in time is left to run, and none is asked beside it."""
 

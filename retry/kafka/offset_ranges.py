@@ -80,9 +80,19 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
 
 def readable(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
-    ends, deadline = {}, Deadline(_LOOK_S)
-    request = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}
-    answers = admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_LOOK_S)
+    return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S)
+
+
+def offsets_at(admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float) -> dict[Partition, int]:
+    """Offsets of many partitions at once, for readers of committed records; without those that got no answer in that time.
+
+    Where a moment is asked for behind which there is no record, the client says -1, which is left out.
+    """
+    offsets, deadline = {}, Deadline(within_s)
+    request = {TopicPartition(*partition): spec for partition in partitions}
+    if not request:
+        return {}
+    answers = admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=within_s)
     for place, answer in answers.items():
         try:
             offset = answer.result(deadline.remaining_s() + _LATE_S).offset
@@ -91,8 +101,8 @@ def readable(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partit
             log.debug("%s/%d: %s", place.topic, place.partition, error)
             continue
         if offset >= 0:
-            ends[place.topic, place.partition] = offset
-    return ends
+            offsets[place.topic, place.partition] = offset
+    return offsets
 
 
 def _offsets(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from retry.errors import TopicsInvalid
+from retry.intake.pointer_letters import Fetch
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
 from retry.kafka.interface import KafkaException
@@ -55,14 +56,18 @@ class Cluster:
         self.settings, self.names = settings, topics.names(settings.app_id)
         self.admin, self.reader = client_config.admin(settings), client_config.reader_config(settings)
 
-    def inspector(self, registry: Registry, cluster_id: str | None = None) -> Inspector:
-        """Decides as a worker on this cluster would; the service's own topics need not exist yet."""
+    def inspector(self, registry: Registry, cluster_id: str | None = None, fetch: Fetch | None = None) -> Inspector:
+        """Decides as a worker on this cluster would; the service's own topics need not exist yet.
+
+        Args:
+          fetch: gets the records that pointer letters name; by default from these brokers.
+        """
         wanted = {self.names.changelog, self.names.parked, *registry.targets()}
         described = topics.describe(self.admin, wanted, optional=True)
         described.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
         bytes_max = {topic: topics.record_bytes_max(about) for topic, about in described.items()}
         cluster_id = topics.cluster_id(self.admin) if cluster_id is None else cluster_id
-        return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, RecordFetcher(self.reader).fetch)
+        return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, fetch or RecordFetcher(self.reader).fetch)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has.

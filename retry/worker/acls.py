@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 ALL_NAMES = "*"
 WORKER, COMMANDS, ANALYTICS, API, SCHEDULER, TOPICS = "worker", "commands", "analytics", "api", "scheduler", "topics create"
+DISCOVER = "discover"
 # What comes in or goes out by the scheduler's own settings; see `retry.scheduling.messages.settings`.
 SCHEDULES, HISTORY, SCHEDULED_TARGETS = "schedules topics", "history topic", "targets of schedules"
 
@@ -79,6 +80,7 @@ _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
     Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
     Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
+    Need(WORKER, TOPIC, "retry topics", READ, "steps of ramps are judged by silence, not by what groups have passed"),
     Need(WORKER, TOPIC, "parked", READ, "letters that are parked there are not returned"),
     Need(WORKER, TOPIC, "discarded", READ, "letters that are discarded are not returned"),
     Need(WORKER, TOPIC, "teams' parking topics", READ, "letters that are parked there are not returned"),
@@ -101,7 +103,7 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "parked", DESCRIBE_CONFIGS, "verify, erase"),
     Need(COMMANDS, TOPIC, "targets", READ, "letters, failures but for state:waiting; verify, erase; explain of what was retried"),
     Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify, erase"),
-    Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, explain, verify"),
+    Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, try, explain, verify"),
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify"),
@@ -118,6 +120,11 @@ _OTHERS = (
     Need(API, TOPIC, "calls", READ, "it does not start", vital=True),
     *(Need(TOPICS, TOPIC, "created topics", operation, "topics create") for operation in (CREATE, DESCRIBE, DESCRIBE_CONFIGS)),
 )
+# Whoever looks for what is there needs to see it; it is asked for by name, and only while somebody looks.
+_FINDING = (
+    Need(DISCOVER, TOPIC, "all topics", READ, "a topic is not found, or is named as one that was not looked at"),
+    Need(DISCOVER, GROUP, "all groups", DESCRIBE, "who reads which topic is not known"),
+)
 _DOOR = (
     Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
     Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
@@ -125,7 +132,7 @@ _DOOR = (
     Need(SCHEDULER, TOPIC, HISTORY, READ, "its REST API has no history"),
     Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
 )
-NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_FINDING, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
@@ -169,6 +176,8 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         **{word: [(name, False) for name in sorted(of)] for word, of in literal.items()},
         **{word: [(prefix, True)] for word, prefix in prefixes.items()},
         "dead letters": [*exact, *dict.fromkeys(patterns)],
+        "all topics": [(ALL_NAMES, False)],
+        "all groups": [(ALL_NAMES, False)],
     }
 
 

@@ -13,6 +13,8 @@ from retry.intake.pointer_letters import Fetch
 from retry.record import RecordLocation
 
 _GONE = "gone"
+# So many at once; more of them only while all that is read stays small, since of large letters few fit into memory.
+_AT_ONCE, _BYTES_MAX = 50, 8 << 20
 Found = dict[bytes, FoundRecord]
 
 
@@ -42,18 +44,30 @@ class ParkedLetters:
         return answer.result()
 
     def look(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
-        """Read them now."""
+        """Read the first of them now."""
+        names, found, read_bytes = self._names(parking), Found(), 0
+        for n in range(0, len(places), _AT_ONCE):
+            part = self._look(names, places[n : n + _AT_ONCE])
+            read_bytes += sum(_size(each) for each in part.values())
+            found |= part
+            if read_bytes > _BYTES_MAX:
+                break
+        return found
+
+    def _names(self, parking: Mapping[str, str]) -> dict[str, str]:
+        """Topics by their hashes, without those that were made anew: other letters have these offsets there."""
         ids = self._topic_ids(sorted(set(parking.values())))
-        # A topic that was made anew has other letters at these offsets.
         hashes = {topic: returned_offsets.topic_hash(id_).hex() for topic, id_ in ids.items()}
-        names = {hash_: topic for hash_, topic in parking.items() if hashes.get(topic) == hash_}
+        return {hash_: topic for hash_, topic in parking.items() if hashes.get(topic) == hash_}
+
+    def _look(self, names: Mapping[str, str], places: Sequence[bytes]) -> Found:
         wanted: dict[bytes, RecordLocation] = {}
         for key in places:
             place = returned_offsets.place(key)
             if topic := names.get(place.topic.hex()):
                 wanted[key] = topic, place.partition, place.offset
         records = self._fetch(set(wanted.values())) if wanted else {}
-        found = {key: _found(records.get(where)) for key, where in wanted.items()}
+        found = {key: _found(records.get(wanted[key])) if key in wanted else _GONE for key in places}
         return self._whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
 
     def _whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
@@ -76,3 +90,11 @@ def _found(record: Any) -> Any:
     if record is None or isinstance(record, str):
         return _GONE if record in (None, "source_gone") else record
     return record
+
+
+def _size(found: FoundRecord) -> int:
+    """Bytes of keys and values."""
+    if isinstance(found, str):
+        return 0
+    record, whole = found
+    return sum(len(part or b"") for part in (record.key(), record.value(), whole.value()))

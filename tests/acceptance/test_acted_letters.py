@@ -266,7 +266,8 @@ def test_two_operators_ask_for_the_same_and_a_worker_is_killed_in_the_midst(depl
     refused(deployment, f"give --expect {letters}", "act", "retry", "state:waiting", "--yes")
     refused(deployment, "3,000 letters are like this, not 2,999", "act", "retry", "state:waiting", "--yes", "--expect", "2999")
     for by in ("ann", "bob"):
-        asked = deployment.command("act", "retry", "state:waiting", "--yes", "--expect", "3000", "--wait", "1ms", "--by", by)
+        asked = deployment.command("act", "retry", "state:waiting", "--no-ramp", "--yes", "--expect", "3000", "--wait", "1ms",
+                                   "--by", by)  # fmt: skip
         assert asked.returncode == 1, asked.stderr
     worker.start(*CRASHING, CRASH_AT=f"{point}:3")
     assert worker.wait(120) == -signal.SIGKILL

@@ -25,12 +25,15 @@ ELSEWHERE = {
     "worker --adopt-empty-changelog": "tests/acceptance/test_fault_topics.py",
     "api": "tests/support/timers.py",
     "scheduler": "tests/support/scheduler.py",
+    # It looks at all topics, and others of this broker come and go.
+    "discover": "tests/integration/test_discover_cluster.py",
     "act": "tests/acceptance/test_acted_letters.py",
     **{f"actions {order}": "tests/acceptance/test_acted_letters.py" for order in ("hold", "resume", "cancel", "members")},
     "analytics report": "tests/acceptance/test_analytics.py",
     "analytics advise": "tests/integration/test_advise_commands.py",
     "analytics what-if": "tests/integration/test_advise_commands.py",
     "analytics ingest": "tests/support/ingesting.py",
+    "analytics compact": "tests/acceptance/test_compact_killed.py",
 }
 POLICIES = """
 teams:

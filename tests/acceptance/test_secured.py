@@ -100,6 +100,7 @@ def _commands(protected: Protected) -> None:
     letter = f"{protected.orders}/0/0"
     protected.run("commands", "policies", "check", str(d.policy_file))
     assert len(protected.run("commands", "inspect", "--topic", protected.orders).splitlines()) == 10
+    assert json.loads(protected.run("commands", "try", "--json"))["letters"] == 11
     assert letter in protected.run("commands", "explain", letter)
     protected.run("commands", "pause", "--topic", protected.orders, "--reason", "a test")
     assert "a test" in protected.run("commands", "pauses")

@@ -18,7 +18,7 @@ _HEAD = b'{"k":"%s","id":"%09d","due":%013d,"pad":"'
 _HEAD_BYTES = len(_HEAD % (b"m", 0, 0))
 # Random characters, cut at another place for each letter: compression, by whomever, gains nothing.
 _PADS = base64.b64encode(random.Random(7).randbytes(3 << 20))
-_STRIDE = 521
+_APART = 21
 MEASURED, WARM = b"m", b"w"
 Headers = list[tuple[str, bytes | None]]
 PLAIN: Headers = [("x-origin", b"bench")]
@@ -48,7 +48,7 @@ class Incorrect(Exception):
 
 def letter(number: int, due_ms: int, kind: bytes = MEASURED) -> bytes:
     """The value of one letter: 500 bytes of JSON that say which one it is and when it is due."""
-    start = number * _STRIDE % (len(_PADS) - SIZE)
+    start = number * (SIZE + _APART) % (len(_PADS) - SIZE)
     return _HEAD % (kind, number, due_ms) + _PADS[start : start + SIZE - _HEAD_BYTES - 2] + b'"}'
 
 

@@ -1,6 +1,7 @@
 """`python -m tests.bench.scale`: what grows with what waits, with topics and with shards; and a thundering herd.
 
-    python -m tests.bench.scale [--sizes N,...] [--topics N,...] [--shards N,...] [--herd N] [--only PART,...] [--json FILE]
+    python -m tests.bench.scale [--sizes N,...] [--topics N,...] [--shards N,...] [--herd N] [--letter-bytes N]
+        [--only PART,...] [--json FILE]
 
 | part | what is compared |
 | --- | --- |
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from retry.kafka.local_broker import LocalBroker
 
-from . import arguments, machine
+from . import arguments, letters, machine
 from .curve import TEAMS, curve
 from .figures import Figure, number
 from .herd import TEAM, herd
@@ -44,6 +45,7 @@ def main() -> int:
     """Measure part by part, a table for each; exit code 1 where something was not there exactly once, or failed."""
     asked = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    letters.SIZE = asked.letter_bytes
     about, told, failed = machine.describe(), dict[str, Columns](), list[str]()
     print(about, flush=True)
     with (
@@ -131,6 +133,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shards", type=_numbers, default=[4, 64], metavar="N,...", help="shards on two workers")
     parser.add_argument("--herd", type=int, default=10**6, help="entries due within one second")
     parser.add_argument("--per-s", type=int, default=1_000, help="letters a second where lateness is measured")
+    parser.add_argument("--letter-bytes", type=int, default=letters.SIZE, help="bytes of a letter's value")
     parser.add_argument("--seconds", type=float, default=15.0, help="and for how long")
     arguments.add(parser, _PARTS)
     return parser.parse_args()

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,12 +21,14 @@ import orjson
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import SLICE, Action, Member, Tally
+from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
 from retry.delivery.act_audit import DONE
 from retry.delivery.acted_entry import SUPERSEDED, digest
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
 from tests.simulation.plan import APP
+from tests.simulation.ramps import Ramps
 from tests.simulation.violation import Violation, want
 
 _CHANGES = (action_records.EDIT, action_records.PATCH)
@@ -67,17 +70,28 @@ class Actions:
     resting: dict[bytes, str] = field(default_factory=dict)
     returned: set[bytes] = field(default_factory=set)
     erased: set[str] = field(default_factory=set)
+    ramps: Ramps = field(init=False)
 
-    def asked(self, action: bytes, head: Action, members: dict[int, list[Member]], *, complete: bool) -> None:
-        """An operator asks for it."""
+    def __post_init__(self) -> None:
+        self.ramps = Ramps(self.own)
+
+    def asked(self, action: bytes, head: Action, members: dict[int, list[Member]], *, complete: bool,
+              steps: dict[bytes, int] | None = None) -> None:  # fmt: skip
+        """An operator asks for it; of a ramp with the step of each member, by its key."""
         by_letter = {self._whose(member.key): member for some in members.values() for member in some}
         self.started[action] = Asked(head, by_letter, complete)
+        self.ramps.asked(action, head, {self._whose(key): step for key, step in (steps or {}).items()})
 
     def _whose(self, key: bytes) -> str:
         return self.resting[key] if returned_offsets.is_place(key) else _letter(key)
 
-    def committed(self, transaction: Transaction, before: dict[bytes, bytes]) -> set[str]:
+    def committed(
+        self, transaction: Transaction, before: dict[bytes, bytes], stands: Callable[[int, bytes], bool]
+    ) -> set[str]:
         """A transaction was decided; `before` are the entries that waited under the keys that it nulls.
+
+        Args:
+          stands: whether an entry waits in a shard under a key.
 
         Returns:
           letters that it has returned.
@@ -91,6 +105,7 @@ class Actions:
         self._orders(changelog)
         if not of_worker:
             return set()
+        self.ramps.committed(changelog, stands)
         if not tallies:
             known = [r for r in slices if action_records.action_of(r.key() or b"") in self.started]
             want(not known, "torn", "a slice ended and nothing was counted")
@@ -113,7 +128,8 @@ class Actions:
         asked, shard = self.started[action], record.partition()
         tally, was = msgspec.json.decode(record.value() or b"", type=Tally), asked.tallies.get(shard, Tally())
         ended = sum(each.value() is None for each in slices)
-        if asked.complete or not asked.cancelled:
+        sent = any((r.key() or b"")[:1] == SENDING and r.value() is None for r in changelog)
+        if (asked.complete or not asked.cancelled) and not sent:
             want(bool(slices), "torn", "counted, and no slice ended")
             want(tally.slices == was.slices + ended, "torn", f"{ended} slices ended, counted from {was.slices} to {tally.slices}")
         puts = [r for r in changelog if entry_keys.FIRST_KEY <= (r.key() or b"") < entry_keys.END_KEY and r.value() is not None]
@@ -167,7 +183,7 @@ class Actions:
         want(letter not in asked.done, "twice", f"{letter} was acted on twice by {action.hex()}")
         member, entry, kind = asked.members[letter], envelopes.decode(put.value() or b""), asked.head.kind
         marks = [value for name, value in entry.headers if name == names.ACTION]
-        want(marks == [action.hex().encode()], "torn", f"{letter} is marked {marks}, not {action.hex()}")
+        want(marks == [self.ramps.mark(action, letter)], "torn", f"{letter} is marked {marks} by {action.hex()}")
         was = before.get(member.key)
         want(was is not None, "unasked", f"{letter} did not wait under the key that was meant")
         if kind == action_records.EDIT:
@@ -199,6 +215,10 @@ class Actions:
             f"{action.hex()} {asked.head.kind}: {asked.counted.total()} of {asked.head.members} counted, {asked.tallies}"
             for action, asked in self.started.items()
             if asked.complete and asked.counted.total() != asked.head.members
+        ] + [
+            f"{action.hex()}: step {self.ramps.opened.get(action)} of {asked.head.ramp}"
+            for action, asked in self.started.items()
+            if asked.complete and not asked.cancelled and self.ramps.climbs(action)
         ]
 
     def check_end(self) -> None:

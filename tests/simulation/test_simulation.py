@@ -27,7 +27,8 @@ FAULTS = {
     "topic leaderless": 20, "nothing arrives": 50, "written before a commit": 200, "undone with another": 50, "records late": 500,
     "transaction left open": 50, "pause": 50, "pause that ends": 25, "reschedule": 50, "schedule": 200,
     "schedule that recurs": 100, "cancel": 100, "null that cancels": 500, "cancelled": 50, "fired": 500, "came back": 50,
-    "came back without headers": 20,
+    "came back without headers": 20, "steps judged": 200, "letters sent in steps": 30, "failed again in a ramp": 15,
+    "ramp held, and resumed": 20,
 }  # fmt: skip
 # Where a worker must have ended in so many runs: before and after each step.
 STEPS = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
+from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
@@ -68,12 +69,25 @@ class Preview(NamedTuple):
 
     Attributes:
       at_ms: when the members were chosen.
+      silent: of a ramp, the targets for which the policy file names no consumer group.
     """
 
     request: Request
     chosen: Chosen
     at_ms: int
     examples: list[ExampleChange]
+    silent: Sequence[str] = ()
+
+    def ramped(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
+        """The same, in steps.
+
+        Args:
+          groups: which consumer groups read which topics.
+        """
+        targets = {self.request.action.target or ""} if self.request.action.target else set(self.chosen.groups["target"])
+        silent = sorted(targets.difference(*groups.values()))
+        request = self.request._replace(action=msgspec.structs.replace(self.request.action, ramp=ramp))
+        return self._replace(request=request, silent=silent)
 
     def resting(self) -> Iterator[Member]:
         """Members that are parked or discarded."""

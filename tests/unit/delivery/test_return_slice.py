@@ -24,14 +24,14 @@ class Parking:
 
     def __init__(self, *records: Record, is_slow: bool = False) -> None:
         self.records: dict[bytes, Any] = {place(n): (record, record) for n, record in enumerate(records)}
-        self.is_slow, self.asked = is_slow, list[list[bytes]]()
+        self.is_slow, self.at_once, self.asked = is_slow, 500, list[list[bytes]]()
 
     def __call__(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, Any] | None:
         assert parking == PARKING
         self.asked.append(list(places))
         if self.is_slow and self.asked.count(list(places)) == 1:
             return None
-        return {key: self.records.get(key, return_slice.GONE) for key in places}
+        return {key: self.records.get(key, return_slice.GONE) for key in places[: self.at_once]}
 
 
 @pytest.fixture
@@ -116,12 +116,11 @@ def test_two_actions_that_are_read_for_do_not_take_each_others_turn(bench: Bench
     assert parking.asked == [[place(0)]] * 2 + [[place(1), place(2)]] * 2
 
 
-def test_few_are_read_at_once(bench: Bench) -> None:
-    parking = rest(bench, 60)
+def test_what_is_read_is_returned_and_the_rest_is_asked_for_again(bench: Bench) -> None:
+    rest(bench, 60).at_once = 25
     ask(bench, *range(60))
-    assert bench.finish() == [50, 10]
-    assert [len(asked) for asked in parking.asked] == [50, 10]
-    assert (bench.tally.done, bitmap(bench)) == (60, set(range(60)))
+    assert bench.finish() == [25, 25, 10]
+    assert (bench.tally, bitmap(bench)) == (Tally(1, 60, 0, {}), set(range(60)))
 
 
 def test_large_ones_are_done_in_parts(bench: Bench) -> None:

@@ -45,7 +45,7 @@ def test_what_lies_nowhere_is_gone() -> None:
 @pytest.mark.parametrize("ids", [{}, {"orders.parked": "id of a topic made anew"}])
 def test_a_topic_that_is_another_one_now_is_not_read(ids: dict[str, str]) -> None:
     topics = Topics({AT: parked()}, ids)
-    assert topics.letters.look(PARKING, [place()]).get(place(), "gone") == "gone"
+    assert topics.letters.look(PARKING, [place()]) == {place(): "gone"}
     assert topics.asked == []
 
 
@@ -60,6 +60,14 @@ def test_a_reference_is_fetched_whole_from_where_it_failed() -> None:
 def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
     record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
     assert Topics({AT: record}).letters.look(PARKING, [place()]) == {place(): "source_gone"}
+
+
+def test_of_large_letters_only_the_first_are_read() -> None:
+    small, large = parked(), parked(dead(value=b"v" * 500_000))
+    places = [place(n) for n in range(120)]
+    for record, read in ((small, 120), (large, 50)):
+        topics = Topics({("orders.parked", 0, n): record for n in range(120)})
+        assert list(topics.letters.look(PARKING, places)) == places[:read]
 
 
 def answered(letters: ParkedLetters, *places: bytes) -> Any:

@@ -1,0 +1,166 @@
+"""What was seen of a topic → whether dead letters lie there, who writes them, how fast, how old. Pure.
+
+| found by | where | attached |
+| --- | --- | --- |
+| `name and letters` | the name says so, and so do its letters | yes |
+| `name` | the name says so; letters tell nothing, or there are none | yes |
+| `letters` | letters of a framework lie in a topic of any other name | where no group reads it; else it is asked about |
+
+Retry topics are not attached: whoever reads them retries already. Neither is what this service wrote itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from backoff import duration_text
+from retry.dead_letters.failure import UNKNOWN
+from retry.operations.discover import header_guess, topic_words
+from retry.operations.discover.topic_sample import TopicSample
+
+BY_NAME, BY_LETTERS, BY_BOTH = "name", "letters", "name and letters"
+HOUR_MS = 3_600_000
+WINDOWS_MS = (HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS)
+_SOON_MS = 1_000
+
+
+class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of dead letters, or one that may be.
+
+    Attributes:
+      attached: whether the policy file has it; else it is named in a comment.
+      letters: how many lie there, by offsets: ends of transactions and compacted letters count, too.
+      sampled: how many were looked at.
+      families, groups, origins, exceptions: what those say, and how many of them.
+      readers: groups that have committed an offset here.
+      origin_readers: by origin, groups that have committed an offset there.
+      newest_ms, oldest_ms: times of the newest letters and of the oldest.
+      per_second, window: letters a second, by offsets and timestamps, and in which time before now.
+      copied_times: whether times are those of the records that failed.
+      aliases: header names by field, where nobody knows the headers.
+      pointers: how many of those looked at have no payload.
+      converters: how many failed in a converter of Kafka Connect.
+      questions: what a person must say.
+      why: why it is not attached.
+    """
+
+    topic: str
+    partitions: int
+    found_by: str
+    attached: bool
+    letters: int
+    sampled: int
+    families: dict[str, int]
+    groups: dict[str, int]
+    origins: dict[str, int]
+    exceptions: dict[str, int]
+    readers: list[str]
+    origin_readers: dict[str, list[str]]
+    newest_ms: int | None
+    oldest_ms: int | None
+    per_second: float | None = None
+    window: str | None = None
+    copied_times: bool = False
+    aliases: dict[str, str]
+    pointers: int = 0
+    converters: int = 0
+    questions: list[str]
+    why: str | None = None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What is known of the cluster: partitions of each topic, which groups read which topic, and all groups."""
+
+    topics: Mapping[str, int]
+    readers: Mapping[str, Collection[str]]
+    groups: Collection[str]
+
+
+def found(sample: TopicSample, letters: int, known: Known) -> FoundTopic | None:
+    """What a sample comes to; None where nothing speaks for dead letters.
+
+    Args:
+      letters: how many lie in the topic.
+    """
+    topic, families = sample.topic, sample.recognised()
+    named, maybe = topic_words.is_dead(topic), topic_words.may_be_dead(topic)
+    guessed = header_guess.guess(sample.strange, known.topics.keys(), known.groups)
+    tells = bool(families) or "exception" in guessed.aliases
+    ours = sum(sample.ours.values())
+    if not named and not tells and not (maybe and not sample.letters):
+        return None
+    aliases = guessed.aliases if _unknown(sample) else {}
+    origins = _said(sample, aliases.get("origin_topic")) or sample.origins
+    readers = sorted(known.readers.get(topic, ()))
+    found_by = BY_BOTH if named and tells else BY_NAME if named else BY_LETTERS if tells else BY_NAME
+    why = _why_not(sample, named, readers, ours)
+    return FoundTopic(
+        topic=topic, partitions=known.topics.get(topic, 0), found_by=found_by, attached=why is None, letters=letters,
+        sampled=sample.letters, families=_most(sample.families), readers=readers, origins=_most(origins),
+        groups=_most(sample.groups or _said(sample, aliases.get("consumer_group"))),
+        exceptions=_most(sample.exceptions + _said(sample, aliases.get("exception"))),
+        origin_readers={origin: sorted(known.readers.get(origin, ())) for origin in _most(origins)},
+        newest_ms=sample.newest_ms, oldest_ms=sample.oldest_ms, copied_times=sample.copied,
+        aliases=aliases, pointers=sample.pointers, converters=sample.converters,
+        questions=_questions(sample, found_by, readers, guessed) if why is None else [], why=why,
+    )  # fmt: skip
+
+
+def with_rate(topic: FoundTopic, since: Mapping[int, int], now_ms: int) -> FoundTopic:
+    """The same with letters a second, in the shortest time before now in which there were any.
+
+    Args:
+      since: by length of that time, how many letters.
+    """
+    for window_ms in sorted(since):
+        if count := since[window_ms]:
+            # A topic may be younger than that.
+            age_ms = window_ms if topic.oldest_ms is None else min(window_ms, max(_SOON_MS, now_ms - topic.oldest_ms))
+            return msgspec.structs.replace(topic, per_second=count * 1_000 / age_ms, window=duration_text(window_ms))
+    return topic
+
+
+def _why_not(sample: TopicSample, named: bool, readers: list[str], ours: int) -> str | None:
+    if topic_words.is_retry(sample.topic):
+        return "a retry topic by its name: whoever reads it retries already"
+    if ours and ours * 2 > sample.letters:
+        return f"what lies there are {sample.ours.most_common(1)[0][0]}"
+    if not named and not sample.letters:
+        return "its name may mean dead letters, and it is empty"
+    if not named and readers:
+        return f"only its letters look like dead letters, and it is read by {', '.join(readers)}"
+    return None
+
+
+def _unknown(sample: TopicSample) -> bool:
+    """Whether frameworks' headers tell nothing, or only names that people write by hand."""
+    return not sample.recognised().keys() - {"ad-hoc"}
+
+
+def _questions(sample: TopicSample, found_by: str, readers: list[str], guessed: header_guess.Guess) -> list[str]:
+    asked = list(guessed.questions) if _unknown(sample) else []
+    if counted := sample.body_counts.most_common(1):
+        path = counted[0][0]
+        asked.append(f"bodies have a number {path}: does it count failed deliveries? Then aliases: {{attempts: [{path}]}}")
+    if found_by == BY_LETTERS:
+        asked.insert(0, "only its letters look like dead letters, not its name: is it a topic of dead letters?")
+    if readers:
+        asked.append(f"{', '.join(readers)} reads it, too: does that send letters back? Then stop it, or they come back twice")
+    if not sample.letters:
+        asked.append("it is empty: nothing is known but its name")
+    elif sample.families[UNKNOWN] * 2 > sample.letters and not guessed.aliases:
+        asked.append("its letters do not say what failed: rules can ask for age, attempt and headers alone")
+    return asked
+
+
+def _said(sample: TopicSample, header: str | None) -> Counter[str]:
+    """What a header says that nobody knows, if it has been told which it is; a policy file with this alias reads it so."""
+    values = (dict(headers).get(header) for headers in sample.strange) if header else ()
+    return Counter(value.decode(errors="replace") for value in values if value)
+
+
+def _most(counter: Counter[str], most: int = 10) -> dict[str, int]:
+    return dict(counter.most_common(most))

@@ -1,0 +1,160 @@
+"""What a cluster says of its topics: letters, offsets and groups. Nothing is joined, committed, sent or created.
+
+Read are the newest records of each partition up to where a reader of committed records ends: more of topics whose name says
+that dead letters lie there, a few of a few partitions of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from retry.errors import TopicsInvalid
+from retry.kafka import authorization, consumer_groups, offset_ranges
+from retry.kafka import topics as own_topics
+from retry.kafka.authorization import Right
+from retry.kafka.interface import Message, Partition
+from retry.kafka.offset_ranges import OffsetSpec, Span
+from retry.operations.cluster import Cluster
+from retry.operations.discover import topic_words
+from retry.operations.discover.topic_sample import TopicSample
+from retry.policies.topic_patterns import is_of_kafka
+
+_ASK_S, _GROUPS_S = 20.0, 15.0
+_OTHERS_NEWEST, _OTHERS_PARTITIONS = 3, 4
+# Where the first offsets have no record any more, one of the next has.
+_OLDEST_OFFSETS = 10
+# Brokers answer with a whole batch of records at least; more than that is read in vain here.
+_FETCH_BYTES = 64 << 10
+Say = Callable[[str], None]
+Spans = dict[Partition, Span]
+
+
+class View(NamedTuple):
+    """What was seen.
+
+    Attributes:
+      topics: all of the cluster that this user may see, with their number of partitions.
+      readers: by topic, groups that have committed an offset in it.
+      groups: all that were seen.
+      spans: where partitions begin and end, of topics that were looked at.
+      samples: by topic, of those that were looked at and have letters, or a name of dead letters.
+      unreadable: topics that look like dead letters by name and may not be read.
+    """
+
+    topics: Mapping[str, int]
+    readers: Mapping[str, set[str]]
+    groups: set[str]
+    spans: Spans
+    samples: Mapping[str, TopicSample]
+    unreadable: list[str]
+
+
+def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> View:
+    """Look at the topics whose names match any of `globs`.
+
+    Args:
+      newest: of each partition of a topic of dead letters, how many offsets are read.
+      say: told what could not be seen, in a line.
+
+    Raises:
+      TopicsInvalid: brokers did not answer.
+    """
+    partitions = offset_ranges.partitions_of(cluster.admin, lambda name: not is_of_kafka(name), _ASK_S)
+    topics: dict[str, int] = {}
+    for name, _ in partitions:
+        topics[name] = topics.get(name, 0) + 1
+    unread = {*own_topics.internal(cluster.settings.app_id), cluster.names.parked}
+    wanted = [name for name in topics if name not in unread and any(fnmatchcase(name, glob) for glob in globs)]
+    missing = {right.name for right in authorization.missing(cluster.admin, [_read(name) for name in wanted])}
+    may_be_read = {name for name in wanted if name not in missing}
+    spans = _spans(cluster, [place for place in partitions if place[0] in may_be_read], say)
+    samples = {name: TopicSample(name) for name in sorted(may_be_read)}
+    for message in _read_spans(cluster, _newest(spans, newest)):
+        samples[message.topic() or ""].add(message)
+    readers, groups = _readers(cluster, say)
+    unreadable = sorted(name for name in missing if topic_words.is_dead(name))
+    return View(topics, readers, groups, spans, samples, unreadable)
+
+
+def note_oldest(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
+    """Read the oldest letter of each partition of some topics, for its time alone."""
+    wanted = set(topics)
+    first = [
+        span._replace(stop=min(span.stop, span.start + _OLDEST_OFFSETS))
+        for (topic, _), span in view.spans.items() if topic in wanted
+    ]  # fmt: skip
+    for message in _read_spans(cluster, first):
+        view.samples[message.topic() or ""].note_time(message)
+
+
+def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
+    """By topic, how many offsets lie behind a moment, by the timestamps of its records."""
+    wanted = set(topics)
+    places = [place for place in view.spans if place[0] in wanted]
+    began = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.for_timestamp(at_ms), _ASK_S)
+    counts = dict.fromkeys(wanted, 0)
+    for place, offset in began.items():
+        span = view.spans[place]
+        counts[place[0]] += max(0, span.stop - max(offset, span.start))
+    return counts
+
+
+def _read(topic: str) -> Right:
+    return Right(authorization.TOPIC, topic, authorization.READ)
+
+
+def _spans(cluster: Cluster, places: list[Partition], say: Say) -> Spans:
+    first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
+    last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
+    spans = {place: Span(*place, first[place], last[place]) for place in places if place in first and place in last}
+    if silent := sorted({topic for topic, n in places if (topic, n) not in spans}):
+        shown = ", ".join(silent[:5]) + (", …" if len(silent) > 5 else "")
+        say(f"no answer for partitions of {len(silent)} topics, which are left out of counts: {shown}")
+    return spans
+
+
+def _newest(spans: Spans, newest: int) -> list[Span]:
+    looked_at: dict[str, int] = {}
+    found = []
+    for (topic, _), span in spans.items():
+        dead = topic_words.is_dead(topic) or topic_words.may_be_dead(topic)
+        if span.start == span.stop or (not dead and looked_at.get(topic, 0) >= _OTHERS_PARTITIONS):
+            continue
+        looked_at[topic] = looked_at.get(topic, 0) + 1
+        count = newest if dead else min(newest, _OTHERS_NEWEST)
+        found.append(span._replace(start=max(span.start, span.stop - count)))
+    return found
+
+
+def _read_spans(cluster: Cluster, spans: list[Span]) -> Iterator[Message]:
+    """Their records; a topic that is deleted meanwhile is left out."""
+    config = {**cluster.reader, "fetch.message.max.bytes": _FETCH_BYTES}
+    left = {(span.topic, span.partition): span for span in spans}
+    while left:
+        try:
+            for batch in offset_ranges.batches(config, list(left.values())):
+                for message in batch:
+                    place = message.topic() or "", message.partition() or 0
+                    left[place] = left[place]._replace(start=(message.offset() or 0) + 1)
+                    yield message
+            return
+        except TopicsInvalid:
+            there = {topic for topic, _ in offset_ranges.partitions_of(cluster.admin, lambda _: True, _ASK_S)}
+            if all(topic in there for topic, _ in left):
+                raise
+            left = {place: span for place, span in left.items() if place[0] in there}
+
+
+def _readers(cluster: Cluster, say: Say) -> tuple[dict[str, set[str]], set[str]]:
+    own = (cluster.names.intake_group, cluster.names.table_group)
+    groups = [group for group in consumer_groups.listed(cluster.admin) if group not in own]
+    committed, failed = consumer_groups.Committed(cluster.admin)(groups, _GROUPS_S)
+    if failed:
+        say(f"{len(failed)} of {len(groups)} consumer groups could not be asked, as {next(iter(failed.items()))}")
+    readers: dict[str, set[str]] = {}
+    for group, offsets in committed.items():
+        for topic, _ in offsets:
+            readers.setdefault(topic, set()).add(group)
+    return readers, set(groups)

@@ -1,0 +1,121 @@
+"""Found topics → what a policy file would say of them: teams, targets, groups; and what a person must be asked. Pure.
+
+Targets are only topics that the cluster has, or names for new ones; letters name them, and nothing a letter says is taken
+that is no topic of the cluster, or is itself read as dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from retry.dead_letters.dead_letter import POINTING
+from retry.operations.discover import topic_words
+from retry.operations.discover.found_topic import FoundTopic
+from retry.policies.target import ORIGIN
+from retry.policies.tasks import TEAM
+from retry.policies.topic_patterns import topic_fault
+
+_GROUP_CHARS_MAX = 249
+_RETRY_ENDS = (".retry", "-retry", "_retry")
+# Topics that Kafka Streams makes for itself: a record sent there would skip the steps before, or change a table.
+_OF_STREAMS = ("-repartition", "-changelog")
+
+
+class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file would say of one topic of dead letters.
+
+    Attributes:
+      retry_to: a topic, or `origin`.
+      allowed_targets: where letters may go, with `origin`.
+      origins: topics from which records may be fetched that letters only point to.
+      group: who reads the retries, where letters do not say.
+      create: whether the topic `retry_to` is not there yet.
+      questions: those of the topic, and of where it should go.
+    """
+
+    found: FoundTopic
+    retry_to: str
+    allowed_targets: list[str]
+    origins: list[str]
+    group: str | None
+    create: bool
+    questions: list[str]
+
+
+def proposed(topics: Iterable[FoundTopic], there: Collection[str], internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
+    """By team, what the file would say of its topics.
+
+    Args:
+      there: topics of the cluster.
+      internal: the service's own.
+    """
+    attached = [topic for topic in topics if topic.attached]
+    sources = {topic.topic for topic in attached}
+    taken = {*sources, *internal, ORIGIN}
+    usable = {name for name in there if name not in taken and not name.endswith(_OF_STREAMS) and topic_fault(name) is None}
+    subjects = {topic.topic: _subject(topic, usable) for topic in attached}
+    first = topic_words.first_words(set(subjects.values())) if subjects else {}
+    teams: dict[str, list[ProposedTopic]] = {}
+    for topic in attached:
+        team = first[subjects[topic.topic]]
+        of_team = teams.setdefault(f"{team}-team" if team == TEAM else team, [])
+        of_team.append(_proposed(topic, subjects[topic.topic], usable, there))
+    return {team: teams[team] for team in sorted(teams)}
+
+
+def _subject(topic: FoundTopic, usable: Collection[str]) -> str:
+    """What its letters come from, if they agree, else what its name says."""
+    origins = [origin for origin in topic.origins if origin in usable]
+    named = topic_words.subject(topic.topic)
+    return origins[0] if len(origins) == 1 else named
+
+
+def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], there: Collection[str]) -> ProposedTopic:
+    origins = [origin for origin in topic.origins if origin in usable]
+    questions = list(topic.questions)
+    if strange := [origin for origin in topic.origins if origin not in usable and topic_fault(origin) is None]:
+        questions.append(f"letters name {', '.join(strange[:3])} as their origin, which no letter can go to: is the name right?")
+    readers = {origin: topic.origin_readers.get(origin, []) for origin in origins}
+    existing = next((name for base in dict.fromkeys((subject, topic_words.subject(topic.topic))) for end in _RETRY_ENDS
+                     if (name := base + end) in usable), None)  # fmt: skip
+    if existing:
+        questions.append(f"{existing} is there: do its consumers read it, with isolation.level=read_committed?")
+        retry_to, allowed = existing, []
+    elif origins and all(len(groups) <= 1 for groups in readers.values()):
+        retry_to, allowed = ORIGIN, origins
+        questions += [f"no group has committed anything in {each}: who reads it?" for each, of in readers.items() if not of]
+    else:
+        retry_to, allowed = _new_name(subject, there), []
+        questions += _why_new(origins, readers, retry_to)
+    return ProposedTopic(
+        found=topic, retry_to=retry_to, allowed_targets=allowed, origins=_to_fetch_from(topic, origins, allowed),
+        group=_group(topic, readers), create=not allowed and retry_to not in there, questions=questions,
+    )  # fmt: skip
+
+
+def _why_new(origins: list[str], readers: Mapping[str, list[str]], retry_to: str) -> list[str]:
+    if not origins:
+        return [f"letters do not say where they come from: who is to read {retry_to}, or which topic should they go back to?"]
+    shared = next(origin for origin in origins if len(readers[origin]) > 1)
+    several = ", ".join(readers[shared][:5])
+    return [f"{shared} is read by {several}: with retry_to: origin all of them would see a retry. Which one reads {retry_to}?"]
+
+
+def _new_name(subject: str, there: Collection[str]) -> str:
+    name = f"{subject[:240]}.retry"
+    # One of that name is there, and letters cannot go to it.
+    return f"{subject[:230]}.retry.letters" if name in there else name
+
+
+def _to_fetch_from(topic: FoundTopic, origins: list[str], allowed: list[str]) -> list[str]:
+    points = topic.pointers and any(family in POINTING for family in topic.families)
+    return origins if points and not allowed else []
+
+
+def _group(topic: FoundTopic, readers: Mapping[str, list[str]]) -> str | None:
+    """The only one that reads where the letters come from, if letters name none."""
+    groups = {group for of in readers.values() for group in of}
+    (group,) = groups if len(groups) == 1 and not topic.groups else (None,)
+    return group if group and group.strip() and group.isprintable() and len(group) <= _GROUP_CHARS_MAX else None

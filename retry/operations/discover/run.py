@@ -1,0 +1,62 @@
+"""A cluster → the dead-letter topics that were found there, and the policy file that would attach them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from retry import clock
+from retry.kafka import topics as own_topics
+from retry.operations.cluster import Cluster
+from retry.operations.discover import look
+from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, found, with_rate
+from retry.operations.discover.policy_text import policy_text
+from retry.operations.discover.proposal import ProposedTopic, proposed
+
+
+class Discovery(NamedTuple):
+    """What was found.
+
+    Attributes:
+      topics: those of dead letters, and those that may be, by name.
+      teams: what the policy file says of them.
+      text: the policy file.
+      unreadable: topics that look like dead letters by name and may not be read.
+    """
+
+    topics: list[FoundTopic]
+    teams: dict[str, list[ProposedTopic]]
+    text: str
+    unreadable: list[str]
+    now_ms: int
+
+
+def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: int, say: look.Say) -> Discovery:
+    """Look at the topics whose names match any of `globs`; the arguments are those of `look.looked`."""
+    now_ms = clock.wall_ms()
+    view = look.looked(cluster, globs, newest, say)
+    known = Known(view.topics, view.readers, view.groups)
+    letters = Counter[str]()
+    for (topic, _), span in view.spans.items():
+        letters[topic] += span.stop - span.start
+    judged = [found(sample, letters[name], known) for name, sample in view.samples.items()]
+    topics = _timed(cluster, view, [topic for topic in judged if topic], now_ms)
+    teams = proposed(topics, view.topics.keys(), own_topics.internal(cluster.settings.app_id))
+    others = [topic for topic in topics if not topic.attached]
+    text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
+    return Discovery(topics, teams, text, view.unreadable, now_ms)
+
+
+def _timed(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
+    """The same with how old the oldest is, and how many come in a second."""
+    names = [topic.topic for topic in topics if topic.letters]
+    look.note_oldest(cluster, view, names)
+    since = {window_ms: look.written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names}
+    timed = []
+    for topic in topics:
+        oldest = msgspec.structs.replace(topic, oldest_ms=view.samples[topic.topic].oldest_ms)
+        timed.append(with_rate(oldest, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
+    return timed
