@@ -3,9 +3,9 @@
 A pass of the ingest leaves a file for each day and team that has something new. Merging takes three steps, and whatever is killed
 between two of them, or within one, every record counts once:
 
-1. write: merged files are made in a folder of their own, then moved beside those that they take the place of. Nobody knows them
-yet 2. switch: the list of the files that count is replaced, see `retry.analytics.file_list` 3. remove: what counts no longer is
-deleted, in a later run
+1. write: merged files are made in a folder of their own, then moved beside those whose place they take. Nobody knows them yet
+2. switch: the list of the files that count is replaced, see `retry.analytics.file_list`
+3. remove: what counts no longer is deleted, in a later run
 
 **Why later.** Whoever began to read before the switch still reads the files that were merged. And the ingest may have read the
 list before the switch and write a longer one after it, in which they count again: then nothing is merged, and nothing is lost.
@@ -76,16 +76,15 @@ class Compaction:
         files = FileList(self._spark, f"{self._data}/{name}")
         removed, merged, made = self._remove(files), 0, 0
         while whole := files.whole():
-            there = files.present()
-            folders = small_by_folder([each for each in whole.files if each.name in there], self._files_at_once)
-            if not folders:
+            chosen = [each for alike in small_by_folder(whole.files, self._files_at_once) for each in alike]
+            if not chosen:
                 break
-            old = [each for small in folders for each in small]
-            new = self._write(files, name, whole.batch, old)
-            gone = {each.name for each in old}
+            there = files.within({posixpath.dirname(each.name) for each in chosen})
+            old = [each for alike in small_by_folder([x for x in chosen if x.name in there], len(chosen)) for each in alike]
+            new = self._write(files, name, whole.batch, old) if old else []
             # What somebody has deleted, as whole days may be, need not be listed for ever.
-            kept = [each.line for each in whole.files if each.name in there and each.name not in gone]
-            files.replace(whole, kept + new)
+            gone = {each.name for each in old} | {each.name for each in chosen if each.name not in there}
+            files.replace(whole, [each.line for each in whole.files if each.name not in gone] + new)
             merged, made = merged + len(old), made + len(new)
         return Compacted(merged, made, removed)
 

@@ -12,6 +12,7 @@ import json
 import posixpath
 import re
 import uuid
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -112,6 +113,12 @@ class FileList:
                 if name.endswith(".parquet"):
                     found[name] = status.getModificationTime()
         return found
+
+    def within(self, folders: Iterable[str]) -> set[str]:
+        """Names of the files that lie in some folders of the set now."""
+        paths = [(folder, self._hadoop.Path(self._root, folder)) for folder in folders]
+        there = [(folder, path) for folder, path in paths if self._fs.exists(path)]
+        return {f"{folder}/{each.getPath().getName()}" for folder, path in there for each in self._fs.listStatus(path)}
 
     def move(self, below: str, name: str, new: str) -> str:
         """Move a file from a folder below the set's to where it belongs; gives the line that lists it."""

@@ -134,11 +134,11 @@ def _letters(streamed: Streamed, keep_ms: int = HOUR_MS) -> Compacted:
 
 
 def _once(chosen: Any) -> Any:
-    """As before the first time, and nothing to merge afterwards."""
+    """As before for the first step, which asks twice, and nothing to merge afterwards."""
     asked: list[int] = []
 
     def choose(*arguments: Any) -> Any:
         asked.append(1)
-        return chosen(*arguments) if len(asked) == 1 else []
+        return chosen(*arguments) if len(asked) <= 2 else []
 
     return choose
