@@ -184,7 +184,7 @@ class LetterReturns:
         if kind == action_records.REDIRECT:
             target = state.action.target or ""
             allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
-            return target if target in allowed else Refusal("not_allowed")
+            return target if target in allowed and target not in self._registry.parking() else Refusal("not_allowed")
         if kind not in (action_records.RETRY, action_records.PATCH):
             return Refusal("parked")
         to = plan.target(letter.failure, letter.topic)

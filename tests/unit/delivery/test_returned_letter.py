@@ -81,6 +81,8 @@ def test_it_goes_where_the_policies_of_now_say() -> None:
 def test_a_redirect_goes_where_its_policy_lets_it() -> None:
     assert done(parked(), "redirect", target="orders.slow").destination == "orders.slow"
     assert returned(parked(), "redirect", target="elsewhere") == Refusal("not_allowed")
+    # Its policy names it, and letters are parked there.
+    assert returned(parked(), "redirect", target="orders.parked") == Refusal("not_allowed")
 
 
 def test_one_that_is_discarded_goes_there_at_once() -> None:
