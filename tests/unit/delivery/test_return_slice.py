@@ -10,12 +10,13 @@ import pytest
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member, Tally
 from retry.delivery import return_slice
+from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record
 from retry.testing.kafka import Fault
-from tests.support.acted import HOUR_MS, NOW_MS
-from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, with_headers
+from tests.support.acted import HOUR_MS, NOW_MS, state
+from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, returns, with_headers
 from tests.unit.delivery.test_act import OTHER, Bench, sources
 
 
@@ -189,6 +190,19 @@ def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: B
     for key in places:
         where = returned_offsets.place(key)
         assert returned_offsets.has(bench.table.get(where.block()), where.offset)
+
+
+def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
+    letters = [returns().returned(state("retry"), record, record, NOW_MS, NOW_MS)
+               for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
+    back = [letter for letter in letters if isinstance(letter, ReturnedLetter)]
+    entries, shards = return_slice.puts(back, "changelog")
+    assert len(set(shards)) > 1
+    assert shards == [letter.shard for letter in back]
+    # Whatever is old by its own time would be taken away, or refused, by brokers.
+    assert [(e.destination, e.key, e.value, e.headers, e.timestamp_ms) for e in entries] == [
+        ("changelog", letter.key, letter.envelope, [], None) for letter in back
+    ]
 
 
 def test_a_worker_without_parking_topics_finds_nothing(bench: Bench) -> None:
