@@ -85,6 +85,22 @@ def test_a_redirect_goes_where_its_policy_lets_it() -> None:
     assert returned(parked(), "redirect", target="orders.parked") == Refusal("not_allowed")
 
 
+def test_when_it_failed_is_not_when_it_would_have_been_sent() -> None:
+    discarded = with_headers(parked(), due_ms=b"%d" % (NOW_MS + 9 * HOUR_MS))
+    assert envelopes.decode(done(discarded).envelope).failed_at_ms == NOW_MS
+
+
+def test_no_header_of_a_letter_chooses_a_topic_that_its_policy_does_not_allow() -> None:
+    policies = POLICIES.replace("retry_to: orders.retry", "retry_to: origin")
+
+    def from_topic(origin: bytes) -> Record:
+        return parked(dead(headers=[("kafka_dlt-original-topic", origin)]))
+
+    assert done(from_topic(b"orders.slow"), policies=policies).destination == "orders.slow"
+    for origin in (b"elsewhere", b"keyed.retry", b"orders.parked", b""):
+        assert returned(from_topic(origin), policies=policies) == Refusal("no_target")
+
+
 def test_one_that_is_discarded_goes_there_at_once() -> None:
     back = done(parked(), "discard")
     assert (back.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS)
