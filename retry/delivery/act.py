@@ -28,8 +28,9 @@ from typing import Any
 
 import msgspec
 
-from retry.delay_queue import action_records, ramp_records, returned_offsets
-from retry.delay_queue.action_records import ActionState, Member, Order, Slice, Tally
+from retry.delay_queue import action_records, action_state, ramp_records, returned_offsets
+from retry.delay_queue.action_records import Member, Order, Slice, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, return_slice
@@ -129,7 +130,7 @@ class Acting:
     def _known(self) -> list[ActionState]:
         """All actions; read anew only when something was told of one, since ended ones are known for a month."""
         if (controls := self._table.controls) is not self._controls:
-            self._controls, self._states = controls, action_records.states(controls)
+            self._controls, self._states = controls, action_state.states(controls)
         return self._states
 
     def _is_complete(self, state: ActionState) -> bool:

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from retry.delay_queue import action_records, entry_keys, returned_offsets
-from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
 from retry.delivery.erased_letter import ErasedPlace

@@ -24,7 +24,8 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import erased_letter, move_entries, redecide

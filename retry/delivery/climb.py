@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import msgspec
 
 from retry.delay_queue import action_records, ramp_records
-from retry.delay_queue.action_records import ActionState, Member, Order, Tally
+from retry.delay_queue.action_records import Member, Order, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_audit import Result

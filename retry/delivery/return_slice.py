@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from retry.delay_queue import action_records, returned_offsets
-from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.acted_entry import Refusal

@@ -16,7 +16,7 @@ import msgspec
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
 from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import ActionState
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.erased_letter import redacted

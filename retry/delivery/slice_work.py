@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act_audit import Result

@@ -6,7 +6,8 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import Action, ActionState, Member, Patch, Tally
+from retry.delay_queue.action_records import Action, Member, Patch, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.redecide import Redecider

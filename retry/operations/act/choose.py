@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.action_records import ActionState, Member
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import UNDELIVERED
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions, Refusal

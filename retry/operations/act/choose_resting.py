@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from retry.delay_queue import action_records
-from retry.delay_queue.action_records import ActionState
+from retry.delay_queue.action_state import ActionState
 from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from retry.delay_queue import action_records, ramp_records
-from retry.delay_queue.action_records import Action, ActionState, Order, Tally
+from retry.delay_queue import action_records, action_state, ramp_records
+from retry.delay_queue.action_records import Action, Order, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.ramp_records import Step
 from retry.delivery import ramp
 from retry.delivery.ramp import StepCounts
@@ -58,7 +59,7 @@ def overviews(shards: ShardNumbers) -> list[ActionOverview]:
     """
     by_id: dict[bytes, dict[int, ActionState]] = {}
     for shard, controls in enumerate(shards.standing(_CONTROLS)):
-        for state in action_records.states(controls):
+        for state in action_state.states(controls):
             by_id.setdefault(state.id, {})[shard] = state
     found = [_overview(states) for states in by_id.values()]
     return sorted(found, key=lambda each: (-each.action.asked_at_ms, each.id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from retry.delay_queue import action_records, envelopes
+from retry.delay_queue import action_records, action_state, envelopes
 from retry.delay_queue.action_records import SLICE, Action
 from retry.delivery.act import ENDED_MS
 from retry.errors import EntryUnreadable
@@ -88,7 +88,7 @@ def _actions(shards: ShardNumbers, erasing: Erasing) -> Iterator[Remnant]:
             members = action_records.decode_slice(value).members if key.startswith(SLICE) else []
             if any(_is_edit(erasing, member) for member in members):
                 edits.add(action_records.action_of(key).hex())
-        for state in action_records.states(rows):
+        for state in action_state.states(rows):
             if erasing.names(_said(state.action)):
                 named[state.id.hex()] = state.action.asked_at_ms
     for action in sorted(edits):

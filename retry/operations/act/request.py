@@ -11,7 +11,8 @@ import orjson
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import Action, ActionState, Member, Tally
+from retry.delay_queue.action_records import Action, Member, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import digest
 from retry.errors import ActionRefused

@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import Action, ActionState, Member, Order, Tally
+from retry.delay_queue import action_records, action_state, entry_keys, envelopes
+from retry.delay_queue.action_records import Action, Member, Order, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act import ENDED_MS, ORPHAN_MS, ActContext, Acting
@@ -115,7 +116,7 @@ class Bench:
         return done[:-1]
 
     def state(self, action: bytes = ACTION) -> ActionState:
-        return {state.id: state for state in action_records.states(self.table.controls)}[action]
+        return {state.id: state for state in action_state.states(self.table.controls)}[action]
 
     @property
     def tally(self) -> Tally:

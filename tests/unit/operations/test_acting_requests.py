@@ -16,7 +16,8 @@ from retry import format_versions
 from retry.cli.ramp_output import ramp_object
 from retry.dead_letters import retry_headers
 from retry.delay_queue import action_records, entry_keys, envelopes, ramp_records
-from retry.delay_queue.action_records import Action, ActionState, Member, Order, Tally
+from retry.delay_queue.action_records import Action, Member, Order, Tally
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery.acted_entry import EntryActions, digest

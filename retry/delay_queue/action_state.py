@@ -1,0 +1,111 @@
+"""An action as one shard has it: what the head, the orders, the tally and the steps of `action_records` come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from retry.delay_queue.action_records import (
+    PREFIX,
+    Action,
+    Order,
+    Tally,
+    cancelled_key,
+    held_key,
+    resumed_key,
+    tally_key,
+)  # fmt: skip
+from retry.delay_queue.ramp_records import HOME, Step, mark, step_key, tally_copy_key
+from retry.errors import EntryUnreadable
+
+_Shape = TypeVar("_Shape")
+
+
+class ActionState(NamedTuple):
+    """An action as one shard has it.
+
+    Attributes:
+      held: the order to hold it; None where it was resumed since.
+      resumed: the last order to go on.
+      step: how far a ramp has come.
+      others: of a ramp, in the shard that judges it: what other shards have done.
+      at_step: the step of the letters at hand, which they are marked with.
+    """
+
+    id: bytes
+    action: Action
+    held: Order | None
+    cancelled: Order | None
+    tally: Tally
+    resumed: Order | None = None
+    step: Step = Step()
+    others: tuple[Tally, ...] = ()
+    at_step: int | None = None
+
+    @property
+    def mark(self) -> bytes:
+        """What letters say that it has put."""
+        return self.id.hex().encode() if self.at_step is None else mark(self.id, self.at_step)
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it goes on in steps that are not all judged."""
+        ramp = self.action.ramp
+        return ramp is not None and self.cancelled is None and self.step.step < len(ramp.steps)
+
+    def has_ended(self, shard: int) -> bool:
+        """Whether nothing of it is left to be done in that shard; one judges the steps of a ramp besides."""
+        return not self.left(shard) and not (self.climbs and shard == HOME)
+
+    def slices(self, shard: int) -> int:
+        """How many slices the shard had; none where there was no such shard yet."""
+        return self.action.slices[shard] if shard < len(self.action.slices) else 0
+
+    def left(self, shard: int) -> int:
+        """How many of them are not done."""
+        return max(0, self.slices(shard) - self.tally.slices)
+
+
+def states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
+    """The actions that control records tell of, those that were asked for first first.
+
+    Raises:
+      EntryUnreadable: one of them says what no version says.
+    """
+    heads = [key for key in controls if key.startswith(PREFIX) and key.count(b"/") == 1]
+    found = [_state(controls, key) for key in heads]
+    return sorted(found, key=lambda each: (each.action.asked_at_ms, each.id))
+
+
+def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
+    try:
+        action = bytes.fromhex(head[len(PREFIX) :].decode())
+    except ValueError as error:
+        raise EntryUnreadable(f"no action has the key {head!r}") from error
+    held, resumed = _read(controls, held_key(action), Order), _read(controls, resumed_key(action), Order)
+    if held is not None and resumed is not None and resumed.hold >= held.at_ms:
+        held = None
+    asked = _decoded(controls[head], Action)
+    cancelled = _read(controls, cancelled_key(action), Order)
+    tally = _read(controls, tally_key(action), Tally) or Tally()
+    if asked.ramp is None:
+        return ActionState(action, asked, held, cancelled, tally, resumed)
+    copies = (_read(controls, tally_copy_key(action, shard), Tally) for shard in range(len(asked.slices)))
+    others = tuple(copy for copy in copies if copy is not None)
+    return ActionState(
+        action, asked, held, cancelled, tally, resumed, _read(controls, step_key(action), Step) or Step(), others
+    )
+
+
+def _read(controls: Mapping[bytes, bytes], key: bytes, shape: type[_Shape]) -> _Shape | None:
+    value = controls.get(key)
+    return None if value is None else _decoded(value, shape)
+
+
+def _decoded(value: bytes, shape: type[_Shape]) -> _Shape:
+    try:
+        return msgspec.json.decode(value, type=shape)
+    except msgspec.MsgspecError as error:
+        raise EntryUnreadable(f"a record of an action cannot be read: {error}") from error
