@@ -36,6 +36,12 @@ def _expected(order_id: str) -> Iterator[Event]:
     yield ("parked", order_id, "max_attempts") if times == FOR_EVER else ("processed", order_id, times)
 
 
+def returned(order_ids: Iterable[str]) -> Counter[Event]:
+    """What must happen besides when the gateway is mended, and what was parked because of it is retried once more."""
+    parked = (each for each in order_ids if failures(each) == ("GatewayTimeout", FOR_EVER))
+    return Counter((kind, order_id, MAX_ATTEMPTS + 1) for order_id in parked for kind in ("retry", "processed"))
+
+
 class Ledger:
     """Reads the demo's topics: committed records only.
 

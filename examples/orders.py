@@ -37,9 +37,11 @@ def failures(order_id: str) -> tuple[str, int]:
     return failure or (("ValidationException", FOR_EVER) if digits < _VALIDATION_BELOW else ("", 0))
 
 
-def process(order_id: str, retries_made: int) -> None:
-    """Do what orders are for, or raise."""
+def process(order_id: str, retries_made: int, is_mended: bool = False) -> None:
+    """Do what orders are for, or raise; the gateway answers where that is mended."""
     kind, times = failures(order_id)
+    if is_mended and kind == "GatewayTimeout":
+        return
     if retries_made < times and kind == "ValidationException":
         raise ValidationException(f"{order_id} has no address")
     if retries_made < times:
@@ -51,12 +53,12 @@ def retries_made(message: Message) -> int:
     return int(dict(message.headers() or []).get("retry-attempt") or 0)
 
 
-def handle(message: Message, topic: str, producer: Producer) -> None:
+def handle(message: Message, topic: str, producer: Producer, is_mended: bool = False) -> None:
     """Process one record, or dead-letter it."""
     headers, key, value = message.headers() or [], message.key(), message.value()
     made = retries_made(message)
     try:
-        process((key or b"").decode(), made)
+        process((key or b"").decode(), made, is_mended)
     except (GatewayTimeout, ValidationException) as error:
         values = (f"orders.{type(error).__name__}", str(error), str(made + 1))
         other_headers = [header for header in headers if header[0] not in _OWN_HEADERS]
@@ -70,20 +72,21 @@ def handle(message: Message, topic: str, producer: Producer) -> None:
 @click.option("--topic", required=True)
 @click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True)
 def main(topic: str, bootstrap_servers: str) -> None:
-    """Consume until SIGTERM."""
+    """Consume until SIGTERM; from SIGUSR1 on the gateway answers."""
     # read_committed: the service writes retries in transactions, and those that it undid never happened.
     reading = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"{topic}-consumer", **reading})
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
-    running = [True]
+    running, mended = [True], list[bool]()
     signal.signal(signal.SIGTERM, lambda *_: running.clear())
+    signal.signal(signal.SIGUSR1, lambda *_: mended.append(True))
     consumer.subscribe([topic, f"{topic}.retry"])
     while running:
         messages = consumer.consume(500, 0.1)
         for message in messages:
             if error := message.error():
                 raise KafkaException(error)
-            handle(message, topic, producer)
+            handle(message, topic, producer, bool(mended))
         # First what came of the records, then that they are done: a crash between the two does them again.
         if producer.flush(10):
             raise SystemExit("the broker did not take the results in 10 seconds")

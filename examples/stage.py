@@ -57,6 +57,10 @@ class Stage:
         with self.log_file(name).open("wb") as log:
             self._processes[name] = Tethered([sys.executable, "-m", *arguments], log, self._environment, own_session=True)
 
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a process a signal."""
+        self._processes[name].send_signal(number)
+
     def log_file(self, name: str) -> Path:
         """Where the output of a process is."""
         return self._folder / f"{name}.log"

@@ -16,6 +16,7 @@ from retry.cli.api import api
 from retry.cli.audit import audit
 from retry.cli.broker import broker
 from retry.cli.discover import discover
+from retry.cli.erase import erase
 from retry.cli.explain import explain
 from retry.cli.failures import failures
 from retry.cli.inspect import inspect
@@ -68,7 +69,7 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain, pause,
-    resume, pauses, reschedule, act, actions, audit, tasks, analytics, verify, broker,
+    resume, pauses, reschedule, act, actions, audit, erase, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -5,7 +5,7 @@
 | key | first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under a key with one | shard read-only |
 | envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
-| action | first element of a slice's array; `v` of the head's JSON object | 1 | | shard read-only |
+| action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
 | lineage record | first byte | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3 | 2: one letter a record; 1: without four fields | not counted; reports say how many |
@@ -50,7 +50,7 @@ class Format(NamedTuple):
 KEY = Format("key kind", 3, frozenset({1, 2, 3}))
 ENVELOPE = Format("envelope version", 1, frozenset({1}))
 CONTROL = Format("control version", 1, frozenset({1}))
-ACTION = Format("action version", 1, frozenset({1}))
+ACTION = Format("action version", 2, frozenset({1, 2}))
 TABLE = Format("table format", 4, frozenset({2, 3, 4}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 3, frozenset({1, 2, 3}))
@@ -63,7 +63,7 @@ def announced(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announced("a")
-    'a.reads.key-3.envelope-1.control-1.action-1'
+    'a.reads.key-3.envelope-1.control-1.action-2'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 
@@ -71,8 +71,8 @@ def announced(instance: str) -> str:
 def reads(instance: str, of: Format) -> bool:
     """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
 
-    >>> reads("a.reads.key-3.action-1", ACTION), reads("a", ACTION)
-    (True, False)
+    >>> reads("a.reads.key-3.action-2", ACTION), reads("a.reads.key-3.action-1", ACTION), reads("a", ACTION)
+    (True, False, False)
     """
     found = re.search(rf"\.reads\..*\b{of.name.split()[0]}-(\d+)", instance)
     return found is not None and int(found[1]) >= of.writes

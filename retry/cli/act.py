@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retry.cli import act_output, operator
-from retry.cli.act_options import kind_options, request
+from retry.cli.act_options import UNASKED_MAX, kind_options, ramp, request
 from retry.cli.letter_options import TERMS
 from retry.cli.output import say
 from retry.cli.policies import Duration
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from retry.operations.control_requests import ShardNumbers
 
 KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
-# Of more letters than this nobody has looked at each.
-_UNASKED_MAX = 1_000
 NOT_YET, REFUSED, HELD = 1, 3, 4
 # Slashes in the key of a letter that rests: topic/partition/offset.
 _OF_PLACE = 2
@@ -52,8 +50,9 @@ def act(
 
     KIND is retry, redirect, park, discard, edit or patch. FILTER says which letters, as for `retry letters`. Without --yes it
     only says what would become of them: how many, whose, and some in full. What is shown is what is done; letters that come later
-    are left alone. Over 1,000 letters their number must be typed, or given with --expect. Letters that wait are meant, unless the
-    filter says state:parked or state:discarded; those are returned: retried once more, redirected, discarded or patched.
+    are left alone. Over 1,000 letters their number must be typed, or given with --expect; retried or redirected now they go in
+    steps, a few first, as long as enough of them recover. Letters that wait are meant, unless the filter says state:parked or
+    state:discarded; those are returned: retried once more, redirected, discarded or patched.
 
     Ends with 0 where letters were acted on (or shown), with 3 where none was, with 4 where the action is held, and with 1 where
     workers were not done in time, or something else failed.
@@ -64,6 +63,7 @@ def act(
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
     from retry import clock
     from retry import settings as environment
+    from retry.cli.framed_values import FramedValues
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.preview import preview
@@ -78,6 +78,8 @@ def act(
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
     try:
         asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
+        if asked.edit is not None:
+            asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
         shards = ShardNumbers(settings)
         readiness.demand(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
@@ -86,6 +88,7 @@ def act(
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
         resting = (where, shards) if of.intersection(_RESTING) else None
         found = preview(settings, registry, asked, meant, now_ms, resting, waits="waiting" in of)
+        found = found.ramped(ramp(kind, options, found.chosen.count), registry.groups())
         if not as_json or not yes:
             act_output.show(found, as_json=as_json)
         _expected(found, expect)
@@ -138,8 +141,8 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
         if as_json:
             act_output.show(found, as_json=True)
         return REFUSED
-    if expect is None and count > _UNASKED_MAX:
-        _typed(count)
+    if expect is None and count > UNASKED_MAX:
+        typed(count)
     return started(shards, found, wait_ms, as_json=as_json)
 
 
@@ -151,7 +154,8 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     action_id = found.request.id
     say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
-        action = start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking)
+        action = start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking,
+                       found.chosen.count)  # fmt: skip
         left = act_output.wait(following, action, wait_ms)
         act_output.result(action_id, action, following, left, as_json=as_json)
     if following.held is not None:
@@ -161,7 +165,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     return 0 if following.tally.done else REFUSED
 
 
-def _typed(count: int) -> None:
+def typed(count: int) -> None:
     from retry.errors import ActionRefused
 
     if not sys.stdin.isatty():

@@ -12,17 +12,22 @@ from retry.cli.moment import Moment
 from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
+    from retry.delay_queue.ramp_records import Ramp
     from retry.operations.act.request import Request
 
+_DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
 # Which options go with which kind.
 _OF = {
-    "retry": {"at", "spread", "postpone"},
-    "redirect": {"to", "at", "spread", "postpone"},
+    "retry": {"at", "spread", "postpone", *_RAMP},
+    "redirect": {"to", "at", "spread", "postpone", *_RAMP},
     "park": set(),
     "discard": set(),
     "edit": {"value_file", "set_headers", "removed"},
     "patch": {"set_headers", "removed", "merge_patch"},
 }
+# Of more letters than this nobody has looked at each.
+UNASKED_MAX = 1_000
+_SETTLE_MS, _SILENCE_MS = 10_000, 120_000
 _NAMES = {"set_headers": "--set-header", "removed": "--remove-header"}
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
@@ -33,6 +38,17 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--at", type=Moment(), help="retry, redirect: due at this time, or so long from now. By default now."),
         click.option("--spread", type=Duration(), help="retry, redirect: due evenly over so long from now on, in random order."),
         click.option("--postpone", type=Duration(), help="retry, redirect: due so much later than they are now."),
+        click.option(
+            "--ramp/--no-ramp", default=None,
+            help="retry, redirect: in steps, a few first; each goes on if enough of those before recover. The default over "
+            "1,000 letters that are due now.",
+        ),
+        click.option(
+            "--keep", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+            help="ramp: the part of letters that must recover. By default 0.9.",
+        ),
+        click.option("--settle", type=Duration(), help="ramp: wait so long once consumers have read a step. By default 10s."),
+        click.option("--silence", type=Duration(), help="ramp: wait so long where no consumer group is named. By default 2m."),
         click.option("--to", metavar="TOPIC", help="redirect: the topic; the policy of each letter must allow it."),
         click.option("--value-file", type=_FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
         click.option(
@@ -57,8 +73,13 @@ def request(kind: str, options: dict[str, Any], **about: Any) -> Request:
     given = {name for name, value in options.items() if value not in (None, ())}
     if wrong := sorted(given - _OF[kind]):
         raise click.UsageError(f"{', '.join(map(_option, wrong))} does not go with {kind}")
-    if len(given & {"at", "spread", "postpone"}) > 1:
+    if len(given & _DUE) > 1:
         raise click.UsageError("give one of --at, --spread and --postpone")
+    details = given & (_RAMP - {"ramp"})
+    if given & _DUE and (details or options["ramp"]):
+        raise click.UsageError("a ramp sends letters now: it does not go with --at, --spread or --postpone")
+    if options["ramp"] is False and details:
+        raise click.UsageError("--keep, --settle and --silence are of a ramp, and do not go with --no-ramp")
     if kind == "redirect" and not options["to"]:
         raise click.UsageError("redirect needs --to TOPIC")
     if kind == "edit" and not given:
@@ -72,6 +93,23 @@ def request(kind: str, options: dict[str, Any], **about: Any) -> Request:
     file = options["value_file"]
     edit = Edit(None if file is None else _read(file), headers) if kind == "edit" else None
     return new(action, due, edit)
+
+
+def ramp(kind: str, options: dict[str, Any], letters: int) -> Ramp | None:
+    """How so many letters are retried in steps; None where they are all due as they are asked for."""
+    from retry.delay_queue import ramp_records
+    from retry.delay_queue.ramp_records import Ramp
+
+    if "ramp" not in _OF[kind] or options["ramp"] is False or any(options[each] for each in _DUE):
+        return None
+    asked = options["ramp"] or any(options[each] is not None for each in _RAMP)
+    if not asked and letters <= UNASKED_MAX:
+        return None
+    keep, settle_ms, silence_ms = options["keep"], options["settle"], options["silence"]
+    return Ramp(
+        ramp_records.KEEP if keep is None else keep, ramp_records.steps(letters),
+        _SETTLE_MS if settle_ms is None else settle_ms, _SILENCE_MS if silence_ms is None else silence_ms,
+    )
 
 
 def _option(name: str) -> str:

@@ -33,6 +33,11 @@ def show(found: Preview, *, as_json: bool) -> None:
     for name, groups in chosen.groups.items():
         if groups:
             say(f"  by {name}: {_counted(groups)}")
+    if action.ramp is not None:
+        say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")
+        if found.silent:
+            silence = told_ms(action.ramp.silence_ms)
+            say(f"  no consumer group is named for {', '.join(found.silent)}: their steps have passed after {silence} of silence")
     for change in found.examples:
         say(f"  {change.letter} → due {iso(change.due_at_ms)} to {change.target}")
         for line in change.diff:
@@ -46,7 +51,8 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
     deadline, spoken = clock.Deadline(wait_ms / 1_000), clock.Deadline(_PROGRESS_S)
     while (left := following.left(action)) and following.held is None and not deadline.passed():
         if following.look() and spoken.passed():
-            say(f"{following.tally.members:,} of {action.members:,} letters", err=True)
+            step = "" if action.ramp is None else f", step {following.step + 1} of {len(action.ramp.steps)}"
+            say(f"{following.tally.members:,} of {action.members:,} letters{step}", err=True)
             spoken = clock.Deadline(_PROGRESS_S)
     return left
 
@@ -78,6 +84,15 @@ def told_tally(tally: Tally) -> str:
     return f"{tally.done:,} done{gone}{refused}"
 
 
+def told_ms(ms: int) -> str:
+    """So long, in words.
+
+    >>> told_ms(120_000), told_ms(1_500)
+    ('120 s', '1.5 s')
+    """
+    return f"{ms / 1_000:g} s"
+
+
 def _counted(groups: Counter[str]) -> str:
     most = groups.most_common(_GROUPS_SHOWN)
     rest = sum(groups.values()) - sum(number for _, number in most)
@@ -94,4 +109,5 @@ def _object(found: Preview) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "examples": examples,
+        "steps": None if action.ramp is None else action.ramp.steps, "silent": list(found.silent) if action.ramp else None,
     }  # fmt: skip

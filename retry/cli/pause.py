@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
 from retry import clock
+from retry.cli import operator
+from retry.cli.moment import Moment
 from retry.cli.output import say, say_json
 from retry.clock import iso
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
 
+if TYPE_CHECKING:
+    from retry.operations.control_requests import ShardNumbers
+
 NamedPause = tuple[str, str]
+_REFUSED = 3
 
 
 def _scope(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,12 +47,19 @@ def _named(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
 @click.command()
 @_scope
 @click.option("--reason", default="", help="Why, in your words. `retry pauses` and the health of workers show it.")
+@click.option("--until", type=Moment(), help="When it ends by itself: so long from now, or a time, UTC where no zone is said.")
+@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
-def pause(everything: bool, reason: str, force: bool, **scopes: str | None) -> None:
-    """Stop deliveries of what is named, until `retry resume`. Letters are still taken in and wait. Survives restarts."""
+def pause(everything: bool, reason: str, until: int | None, by: str, force: bool, **scopes: str | None) -> None:
+    """Stop deliveries of what is named, until `retry resume`, or --until. Letters are still taken in and wait.
+
+    Survives restarts. Another pause of the same takes the place of the former one, its end included. Ends with 3 where --until is
+    over by the brokers' time, or a worker is of an earlier version, for which such a pause would not end.
+    """
     scope, name = _named(everything, scopes)
-    shards = _ask(scope, name, control_records.encode(Pause(clock.wall_ms(), reason)), force)
-    say(f"paused {_words(scope, name)} in {shards} shards")
+    asked = Pause(clock.wall_ms(), reason, until, by)
+    shards = _ask(scope, name, asked, force)
+    say(f"paused {_words(scope, name)} in {shards} shards" + ("" if until is None else f" until {iso(until)}"))
 
 
 @click.command()
@@ -60,24 +75,25 @@ def resume(everything: bool, force: bool, **scopes: str | None) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def pauses(as_json: bool) -> None:
-    """List what is paused, since when and why, as the changelog has it. No worker needs to run."""
+    """List what is paused, since when, until when, why and by whom, as the changelog has it. No worker needs to run."""
     from retry import settings as environment
     from retry.operations import waiting_entries
 
     with waiting_entries.folded(environment.from_environment()) as table:
-        standing = control_records.pauses(table.controls)
+        standing = control_records.pauses(table.controls, clock.wall_ms())
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         since = iso(paused.since_ms)
         if as_json:
+            until = None if paused.until_ms is None else iso(paused.until_ms)
             row = {"scope": scope, "name": name or None, "since": since, "reason": paused.reason or None}
-            say_json(orjson.dumps(row))
+            say_json(orjson.dumps({**row, "until": until, "by": paused.by or None}))
         else:
-            say(f"{since}  {_words(scope, name)}" + (f": {paused.reason}" if paused.reason else ""))
+            say(f"{since}  {_words(scope, name)}{paused.told()}")
     if not as_json:
         say(f"{len(standing)} paused", err=True)
 
 
-def _ask(scope: str, name: str, value: bytes | None, force: bool) -> int:
+def _ask(scope: str, name: str, asked: Pause | None, force: bool) -> int:
     from retry import settings as environment
     from retry.cli import name_check
     from retry.operations.control_requests import ShardNumbers
@@ -85,8 +101,24 @@ def _ask(scope: str, name: str, value: bytes | None, force: bool) -> int:
     settings = environment.from_environment()
     name_check.check(settings, [(scope, name)] if name else [], force=force)
     shards = ShardNumbers(settings)
-    shards.ask(control_records.pause_key(scope, name), value)
+    if asked is not None and asked.until_ms is not None:
+        _demand_end(shards, settings.app_id, asked.until_ms)
+    shards.ask(control_records.pause_key(scope, name), None if asked is None else control_records.encode(asked))
     return shards.count
+
+
+def _demand_end(shards: ShardNumbers, app_id: str, until_ms: int) -> None:
+    """See that a pause will end; ends the process where it is over already, or where a worker does not know of its end."""
+    from retry.errors import ActionRefused
+    from retry.operations.act import readiness
+
+    try:
+        if until_ms <= shards.now_ms():
+            raise ActionRefused(f"{iso(until_ms)} is over by the brokers' time; nothing was paused")
+        readiness.demand_current(shards.admin, app_id, "would hold back until `retry resume`")
+    except ActionRefused as refused:
+        say(str(refused), err=True)
+        sys.exit(_REFUSED)
 
 
 def _words(scope: str, name: str) -> str:

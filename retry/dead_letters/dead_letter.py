@@ -60,6 +60,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
       policy: of the retry that failed, as the letter says.
       counted: failed deliveries by the body, where the policy asks that; 0 where it does not say.
+      action: what it says of an operator's action that it was sent by.
     """
 
     topic: str
@@ -79,6 +80,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     retry_at_ms: int | None
     policy: bytes | None = None
     counted: int = 0
+    action: bytes | None = None
 
     def copyable(self) -> bool:
         """Whether all of it can be written again; its headers may be beyond the client."""
@@ -160,6 +162,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         wish_ms,
         ours.get(names.POLICY),
         counted,
+        ours.get(names.ACTION),
     )
 
 

@@ -16,6 +16,8 @@ PARKED_FAULT = "retry-parked-fault"
 ACTION, ACTION_BEFORE = "retry-action", "retry-action-before"
 # The latter, of a former version that is only kept.
 SUPERSEDED = b"superseded"
+# And of one that was erased: nothing is left of it but which letter it was.
+ERASED = b"erased"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"

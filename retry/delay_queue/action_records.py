@@ -7,6 +7,8 @@
 | order | 0x10 `action/<id>/held`, `/resumed` or `/cancelled` | JSON object, see `Order` |
 | tally | 0x10 `action/<id>/tally` | JSON object, see `Tally`: of this shard alone |
 
+Of an action that goes on in steps there are more, see `retry.delay_queue.ramp_records`.
+
 A slice lies in the partition of its entries, and names at most 500 of them; one of letters that rest lies in partition 0. Head
 and orders lie in every partition. The slices come first, in as many transactions as they need; the head, in one for all
 partitions, names how many each has. So an action is whole or not there. Whoever owns a shard works off its slices one after
@@ -24,6 +26,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from retry import format_versions
+from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally, mark, step_key, tally_copy_key
 from retry.errors import EntryNewer, EntryUnreadable
 
 SLICE = b"\x11"
@@ -34,9 +37,13 @@ _PREFIX = b"\x10action/"
 _HELD, _RESUMED, _CANCELLED, _TALLY = "held", "resumed", "cancelled", "tally"
 _PLACE = struct.Struct(">HI")
 SLICE_BYTES = 1 + ACTION_BYTES + _PLACE.size
+# No key of a row of an action has more behind that.
+ROW_BYTES = 16
 
 RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO = "retry", "redirect", "park", "discard", "edit", "patch", "undo"
-KINDS = (RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO)
+# Asked for by `retry erase` alone: of all letters with one record key, which the head does not name.
+ERASE = "erase"
+KINDS = (RETRY, REDIRECT, PARK, DISCARD, EDIT, PATCH, UNDO, ERASE)
 
 _Shape = TypeVar("_Shape")
 
@@ -92,6 +99,7 @@ class Action(msgspec.Struct, frozen=True):
       undoes: the id of the action that an undo is about.
       reason, filter: in the operator's words, and which letters were meant.
       parking: names of topics in which members rest, by the hash of their ids, in hexadecimal.
+      ramp: how it goes on in steps; None where all is done at once.
     """
 
     kind: str
@@ -106,6 +114,7 @@ class Action(msgspec.Struct, frozen=True):
     reason: str = ""
     filter: str = ""
     parking: dict[str, str] = {}
+    ramp: Ramp | None = None
     v: int = format_versions.ACTION.writes
 
 
@@ -130,12 +139,16 @@ class Tally(msgspec.Struct, frozen=True):
       done: letters for which it did what was asked.
       gone: letters that did not wait under their key any more: sent, moved or ended by something else.
       refused: others, by why nothing was done for them.
+      steps: of a ramp, the same by step.
+      targets: of a ramp, where its letters go.
     """
 
     slices: int = 0
     done: int = 0
     gone: int = 0
     refused: dict[str, int] = {}
+    steps: list[StepTally] = []
+    targets: list[str] = []
 
     @property
     def members(self) -> int:
@@ -149,6 +162,9 @@ class ActionState(NamedTuple):
     Attributes:
       held: the order to hold it; None where it was resumed since.
       resumed: the last order to go on.
+      step: how far a ramp has come.
+      others: of a ramp, in the shard that judges it: what other shards have done.
+      at_step: the step of the letters at hand, which they are marked with.
     """
 
     id: bytes
@@ -157,10 +173,24 @@ class ActionState(NamedTuple):
     cancelled: Order | None
     tally: Tally
     resumed: Order | None = None
+    step: Step = Step()
+    others: tuple[Tally, ...] = ()
+    at_step: int | None = None
+
+    @property
+    def mark(self) -> bytes:
+        """What letters say that it has put."""
+        return self.id.hex().encode() if self.at_step is None else mark(self.id, self.at_step)
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it goes on in steps that are not all judged."""
+        ramp = self.action.ramp
+        return ramp is not None and self.cancelled is None and self.step.step < len(ramp.steps)
 
     def has_ended(self, shard: int) -> bool:
-        """Whether nothing of it is left to be done in that shard."""
-        return not self.left(shard)
+        """Whether nothing of it is left to be done in that shard; one judges the steps of a ramp besides."""
+        return not self.left(shard) and not (self.climbs and shard == HOME)
 
     def slices(self, shard: int) -> int:
         """How many slices the shard had; none where there was no such shard yet."""
@@ -210,9 +240,9 @@ def slice_key(action: bytes, step: int, number: int) -> bytes:
     return SLICE + action + _PLACE.pack(step, number)
 
 
-def action_of(slice_key: bytes) -> bytes:
-    """Whose slice it is."""
-    return slice_key[1 : 1 + ACTION_BYTES]
+def action_of(row: bytes) -> bytes:
+    """Whose slice it is, or whose letter that is sent or failed again."""
+    return row[1 : 1 + ACTION_BYTES]
 
 
 def slices_of(action: bytes) -> bytes:
@@ -220,9 +250,9 @@ def slices_of(action: bytes) -> bytes:
     return SLICE + action
 
 
-def beyond_slices(action: bytes) -> bytes:
-    """No slice of it has a greater key, and none of another one lies in between."""
-    return SLICE + action + b"\xff" * _PLACE.size
+def beyond(row: bytes) -> bytes:
+    """No row of the same kind and the same action has a greater key, and none of another one lies in between."""
+    return row[: 1 + ACTION_BYTES] + b"\xff" * ROW_BYTES
 
 
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
@@ -284,13 +314,15 @@ def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
     held, resumed = _read(controls, held_key(action), Order), _read(controls, resumed_key(action), Order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
+    asked = _decoded(controls[head], Action)
+    cancelled = _read(controls, cancelled_key(action), Order)
+    tally = _read(controls, tally_key(action), Tally) or Tally()
+    if asked.ramp is None:
+        return ActionState(action, asked, held, cancelled, tally, resumed)
+    copies = (_read(controls, tally_copy_key(action, shard), Tally) for shard in range(len(asked.slices)))
+    others = tuple(copy for copy in copies if copy is not None)
     return ActionState(
-        action,
-        _decoded(controls[head], Action),
-        held,
-        _read(controls, cancelled_key(action), Order),
-        _read(controls, tally_key(action), Tally) or Tally(),
-        resumed,
+        action, asked, held, cancelled, tally, resumed, _read(controls, step_key(action), Step) or Step(), others
     )
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from retry import format_versions
+from retry.clock import iso
 from retry.errors import EntryNewer, EntryUnreadable
 
 _KIND = b"\x10"
@@ -24,16 +25,32 @@ _PREFIXES = (_RESCHEDULE, _ACTION, *(_PAUSE + f"{scope}/".encode() for scope in 
 _Control = TypeVar("_Control", "Pause", "Reschedule")
 
 
-class Pause(msgspec.Struct, frozen=True):
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nothing is delivered of what it names.
+
+    A worker that does not know of `until_ms` holds back until somebody resumes: too long, and never too short. So the field
+    needs no version, which would have such a worker deliver nothing at all.
 
     Attributes:
       since_ms: when it was asked for.
       reason: in the operator's words.
+      until_ms: when it ends by itself; None where it waits to be ended.
+      by: who asked for it; empty where that was not written down.
     """
 
     since_ms: int
     reason: str = ""
+    until_ms: int | None = None
+    by: str = ""
+
+    def stands(self, now_ms: int) -> bool:
+        """Whether it has not ended by itself."""
+        return self.until_ms is None or now_ms < self.until_ms
+
+    def told(self) -> str:
+        """Until when, why, and by whom, as far as that is known."""
+        until = "" if self.until_ms is None else f" until {iso(self.until_ms)}"
+        return until + (f": {self.reason}" if self.reason else "") + (f" ({self.by})" if self.by else "")
 
 
 class Reschedule(msgspec.Struct, frozen=True):
@@ -83,30 +100,31 @@ def reschedule_key(since_ms: int) -> bytes:
     return _RESCHEDULE + b"%d" % since_ms
 
 
-def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str) -> str | None:
-    """Why nothing goes from this dead-letter topic of this team to this target, or None where it may."""
+def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str, now_ms: int) -> str | None:
+    """Why nothing goes now from this dead-letter topic of this team to this target, or None where it may."""
     if not controls:
         return None
     for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):
         value = controls.get(pause_key(scope, name))
-        if value is not None:
-            pause = _read(value, Pause)
-            return f"paused by {scope} {name}".rstrip() + (f": {pause.reason}" if pause.reason else "")
+        if value is not None and (pause := _read(value, Pause)).stands(now_ms):
+            return f"paused by {scope} {name}".rstrip() + pause.told()
     return None
 
 
 def stand(controls: Mapping[bytes, bytes]) -> bool:
-    """Whether one asks for something at every turn; what is left of an action does not, but for its slices."""
-    return any(not key.startswith(_ACTION) for key in controls)
+    """Whether one asks for something to be done at every turn: no pause does, and of an action only its slices."""
+    return any(key.startswith(_RESCHEDULE) for key in controls)
 
 
-def pauses(controls: Mapping[bytes, bytes]) -> dict[tuple[str, str], Pause]:
+def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str], Pause]:
     """What is paused, by scope and name."""
     by_scope = {}
     for key, value in controls.items():
         if key.startswith(_PAUSE):
             scope, _, name = key[len(_PAUSE) :].decode("utf-8", "replace").partition("/")
-            by_scope[scope, name] = _read(value, Pause)
+            pause = _read(value, Pause)
+            if pause.stands(now_ms):
+                by_scope[scope, name] = pause
     return by_scope
 
 

@@ -24,17 +24,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from retry.delay_queue import action_records, returned_offsets
+import msgspec
+
+from retry.delay_queue import action_records, ramp_records, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member, Order, Slice, Tally
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, return_slice
 from retry.delivery.act_audit import Result, audited
-from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
-from retry.delivery.return_slice import AskParked, ReturnedSlice
+from retry.delivery.acted_entry import ActedEntry, Refusal
+from retry.delivery.climb import Climbing
+from retry.delivery.return_slice import ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
-from retry.delivery.sweep import ChangelogPartition, Looking, SweepWriter, await_arrival
+from retry.delivery.slice_work import ActContext, SliceWork
+from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 
@@ -54,53 +59,12 @@ _ORPHANS_EVERY_MS = 60_000
 GONE, CANCELLED, INCOMPLETE = "gone", "cancelled", "incomplete"
 
 
-class SliceWork(NamedTuple):
-    """What one transaction does for an action.
-
-    Attributes:
-      state: the action; None where rows are only tidied up.
-      rows: of slices and controls.
-      results: each letter of it, and what became of it.
-    """
-
-    state: ActionState | None
-    rows: list[ChangelogRow]
-    results: Sequence[tuple[Member, Result]]
-
-
-class Reachable(Looking, Protocol):
-    """Says which topics can be written to; see `retry.delivery.admission`."""
-
-    def closed(self, destinations: set[str]) -> dict[str, str]:
-        """Those of them that cannot be, and why, as far as it is known."""
-        ...
-
-
-class ActContext(NamedTuple):
-    """What actions are done with.
-
-    Attributes:
-      audit: the topic of who did what.
-      bytes_max: no more letters are taken once so many bytes of them are reached.
-      end: tells where the changelog partition ends now.
-      ask: reads letters that rest.
-    """
-
-    writer: SweepWriter
-    gate: Reachable
-    actions: EntryActions
-    audit: str
-    now_ms: int
-    bytes_max: int
-    end: Callable[[], int]
-    ask: AskParked = return_slice.nobody
-
-
 class Acting:
     """How far one shard has come with actions: only what its table does not say, so that whoever owns it next begins anew."""
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         self._changelog, self._table = changelog, table
+        self._climbing = Climbing(changelog.partition, table)
         self._counted: set[bytes] = set()
         self._controls: Mapping[bytes, bytes] = {}
         self._states: list[ActionState] = []
@@ -145,6 +109,8 @@ class Acting:
     def _next(self, context: ActContext) -> SliceWork | None:
         shard, now_ms = self._changelog.partition, context.now_ms
         for state in self._known():
+            if work := self._climbing.judged(state, context):
+                return work
             if state.has_ended(shard):
                 if now_ms - state.action.asked_at_ms > ENDED_MS:
                     return SliceWork(None, _forgotten(state.id, self._table.controls), [])
@@ -153,10 +119,12 @@ class Acting:
             elif not self._is_complete(state):
                 if state.held is None:
                     return SliceWork(None, [_incomplete(state, now_ms)], [])
-            elif state.held is None:
+            elif state.held is None and (found := self._first(state)):
                 # None while its records are being read: another question would take the place of that one.
-                return self._slice(state, context)
-        return self._orphans(now_ms) if self._table.has_slices else None
+                return self._slice(*found, context)
+            if work := self._climbing.sent(state):
+                return work
+        return self._orphans(now_ms) if self._table.has_slices or shard == ramp_records.HOME else None
 
     def _known(self) -> list[ActionState]:
         """All actions; read anew only when something was told of one, since ended ones are known for a month."""
@@ -175,22 +143,25 @@ class Acting:
             self._counted.add(state.id)
         return True
 
-    def _slice(self, state: ActionState, context: ActContext) -> SliceWork | None:
-        """The next slice, or as much of it as one transaction takes; None where that is not known yet."""
-        key, members = self._first(state)
+    def _slice(self, state: ActionState, key: bytes, members: Slice, context: ActContext) -> SliceWork | None:
+        """A slice, or as much of it as one transaction takes; None where that is not known yet."""
         results: Sequence[tuple[Member, Result]]
         bitmaps: list[ChangelogRow] = []
         if members.members and returned_offsets.is_place(members.members[0].key):
-            if (found := self._returned(state, members, context)) is None:
+            if (back := self._returned(state, members, context)) is None:
                 return None
-            results, bitmaps = found
+            results, bitmaps = back
         else:
             results = self._acted(state, members, context)
         left = members.members[len(results) :]
         rest = action_records.encode_slice(left, members.written_at_ms) if left else None
         tally = _tallied(state.tally, results, slices=not left)
-        rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps]
-        return SliceWork(state, rows, results)
+        put: list[ChangelogRow] = []
+        elsewhere: list[tuple[int, ChangelogRow]] = []
+        if state.at_step is not None:
+            tally, put, elsewhere = self._climbing.put(state, tally, results, context.now_ms)
+        rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps, *put]
+        return SliceWork(state, rows, results, elsewhere)
 
     def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
         actions = context.actions
@@ -216,9 +187,17 @@ class Acting:
                 bytes_left -= result.size
         return results
 
-    def _first(self, state: ActionState) -> tuple[bytes, Slice]:
-        key, value = self._table.slices(action_records.slices_of(state.id), 1)[0]
-        return key, action_records.decode_slice(value)
+    def _first(self, state: ActionState) -> tuple[ActionState, bytes, Slice] | None:
+        """The first slice, if its step is open, and the action at that step."""
+        if not (found := self._table.slices(action_records.slices_of(state.id), 1)):
+            # All of them are done, and a ramp is still to be judged.
+            return None
+        key, value = found[0]
+        if state.action.ramp is not None:
+            if (step := ramp_records.step_of(key)) > state.step.step:
+                return None
+            state = state._replace(at_step=step)
+        return state, key, action_records.decode_slice(value)
 
     def _dropped(self, state: ActionState) -> SliceWork:
         """The rest of an action that was cancelled, with the last of it whatever is missing."""
@@ -230,19 +209,28 @@ class Acting:
         return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
     def _orphans(self, now_ms: int) -> SliceWork | None:
-        """Slices whose head never came, as whoever wrote them ended before that, or that it does not name."""
+        """What has no head: slices of whoever ended before it was written, and what is told of actions that are forgotten."""
         if now_ms < self._orphans_at_ms:
             return None
-        known = {state.id for state in self._states if not state.has_ended(self._changelog.partition)}
-        orphans, at = list[bytes](), b""
-        while len(orphans) < _SLICES_MAX and (found := self._table.slices(action_records.SLICE, 1, at)):
-            (at, value), action = found[0], action_records.action_of(found[0][0])
-            if action not in known and now_ms - action_records.decode_slice(value).written_at_ms > ORPHAN_MS:
-                orphans.append(at)
-            else:
-                at = action_records.beyond_slices(action)
+        begun = {state.id for state in self._states if not state.has_ended(self._changelog.partition)}
+        climbing, known = {state.id for state in self._states if state.climbs}, {state.id for state in self._states}
+        orphans = self._older(action_records.SLICE, begun, now_ms)
+        orphans = orphans or self._older(ramp_records.SENDING, climbing, now_ms)
+        orphans = orphans or self._older(ramp_records.FAILED, known, now_ms)
         self._orphans_at_ms = 0 if orphans else now_ms + _ORPHANS_EVERY_MS
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
+
+    def _older(self, kind: bytes, known: set[bytes], now_ms: int) -> list[bytes]:
+        """Keys of some rows of a kind, written a while ago, of which no action is known."""
+        written_at_ms = ramp_records.failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
+        orphans, at = list[bytes](), b""
+        while len(orphans) < _SLICES_MAX and (found := self._table.slices(kind, 1, at)):
+            (at, value), action = found[0], action_records.action_of(found[0][0])
+            if action not in known and now_ms - written_at_ms(value) > ORPHAN_MS:
+                orphans.append(at)
+            else:
+                at = action_records.beyond(at)
+        return orphans
 
     def _commit(self, context: ActContext, work: SliceWork) -> None:
         writer, now_ms = context.writer, context.now_ms
@@ -252,13 +240,16 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for n, (topic, partition) in enumerate(context.actions.judge.lineages if moves or back else ()):
+        for n, (topic, partition) in enumerate(context.actions.judge.lineages):
             # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
-            writer.write(topic, partition, [*_moved(acted), *(_sent(acted, back) if n == 0 else ())])
+            if told_of := [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]:
+                writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             kept = [each.kept for each in acted if each.kept is not None]
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
             entries, shards = return_slice.puts(back, self._changelog.topic)
+            entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
+            shards += [shard for shard, _ in work.elsewhere]
             writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
             await_arrival(told, writer, context.gate)
         writer.commit()
@@ -270,7 +261,13 @@ def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices:
     refused.update(result.reason for _, result in results if isinstance(result, Refusal))
     gone = refused.pop(GONE, 0)
     done = sum(not isinstance(result, Refusal) for _, result in results)
-    return Tally(before.slices + slices, before.done + done, before.gone + gone, dict(refused))
+    return msgspec.structs.replace(
+        before, slices=before.slices + slices, done=before.done + done, gone=before.gone + gone, refused=dict(refused)
+    )
+
+
+def _written_at_ms(value: bytes) -> int:
+    return action_records.decode_slice(value).written_at_ms
 
 
 def _incomplete(state: ActionState, now_ms: int) -> ChangelogRow:
@@ -293,4 +290,5 @@ def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
 def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
     """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
-    return attempts.records([*again, *(each.lineage for each in back)])
+    again += [each.lineage for each in back if each.lineage is not None]
+    return attempts.records(again)

@@ -20,11 +20,12 @@ from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
+from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import ReturnedLetter
 
 _AUDITED_MAX = action_records.MEMBERS_MAX
 DONE = "done"
-Result = ActedEntry | ReturnedLetter | Refusal
+Result = ActedEntry | ReturnedLetter | ErasedPlace | Refusal
 
 
 def audited(
@@ -43,7 +44,7 @@ def audited(
 
 
 def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
-    if isinstance(result, ReturnedLetter) or returned_offsets.is_place(member.key):
+    if isinstance(result, ReturnedLetter | ErasedPlace) or returned_offsets.is_place(member.key):
         return _returned_result(member, result, parking)
     _, topic, partition, offset = entry_keys.source(member.key)
     told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}

@@ -9,6 +9,7 @@
 | `undo` | where it would have gone before it was to be discarded | as before |
 | `edit` | as before, with another key, value or headers | 1 ms later |
 | `patch` | as before, changed by rule | 1 ms later |
+| `erase` | to the topic of discarded letters, without key, value and headers | at once |
 
 What was edited or patched is kept as it was, in the topic of discarded letters, marked `superseded`. An entry never keeps its
 key: in one transaction its old key gets a null, and its new one the entry, and of one key only the last would stand.
@@ -24,9 +25,9 @@ import msgspec
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ActionState, Member
-from retry.delay_queue.entry_keys import NAMED, ORDERED
+from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelopes import Entry
-from retry.delivery import move_entries, redecide
+from retry.delivery import erased_letter, move_entries, redecide
 from retry.delivery.patch import fault, patched
 from retry.delivery.redecide import Move, Redecider, Redecision
 from retry.errors import EntryUnreadable
@@ -38,6 +39,8 @@ from retry.record import Headers
 UNDO_MS = 600_000
 DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by_operator"
 _DIGEST_BYTES = 16
+# Of an entry that does not tell its past; nobody is told of it.
+_UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
 
 
 class ActedEntry(NamedTuple):
@@ -45,12 +48,14 @@ class ActedEntry(NamedTuple):
 
     Attributes:
       move: the entry and what it is to be replaced by.
+      entry: the same as it will be.
       moved: what the record of lineages is told of the send that waited; None where none did.
       sent_again: what it is told of the send that waits now, where that is of another value, or none waited.
       kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
     """
 
     move: Redecision
+    entry: Entry
     moved: attempts.LineageFields | None
     sent_again: attempts.LineageFields | None = None
     kept: Entry | None = None
@@ -97,14 +102,15 @@ class EntryActions:
 
     def _fits(self, acted: ActedEntry) -> bool:
         """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
-        entry = envelopes.decode(acted.move.packed.envelope)
         kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept)
-        return kept and self.judge.fits(acted.move.packed.envelope, entry)
+        return kept and self.judge.fits(acted.move.packed.envelope, acted.entry)
 
     def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         entry, kind = envelopes.decode(envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
+        if kind == action_records.ERASE:
+            return self._erased(state, member.key, entry, now_ms)
         if entry.destination == self.discarded:
             return Refusal(DISCARDED)
         if redecide.history(entry) is None:
@@ -130,21 +136,26 @@ class EntryActions:
         if new == key:
             beside_ms = 1 if entry_keys.due_at_ms(key) < entry_keys.DUE_MS_MAX else -1
             new = _key(key, lane, entry_keys.due_at_ms(key) + beside_ms, was.team, was.key)
-        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.id.hex().encode()))
-        envelope = envelopes.encode(msgspec.structs.replace(entry, headers=headers))
-        packed = BuiltEntry(new, envelope, entry.destination, DISCARDED if entry.destination == self.discarded else None)
-        move = Redecision(key, was, _history(was), packed, "", Move.LATER)
-        return ActedEntry(move, move_entries.remembered(move))
+        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
+        entry = msgspec.structs.replace(entry, headers=headers)
+        reason = DISCARDED if entry.destination == self.discarded else None
+        packed = BuiltEntry(new, envelopes.encode(entry), entry.destination, reason)
+        move = Redecision(key, was, redecide.history(was) or _UNKNOWN, packed, "", Move.LATER)
+        return ActedEntry(move, entry, move_entries.remembered(move))
 
     def _parked(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR)
         if move is None or move.packed.key == key:
             return Refusal("parks")
-        entry = envelopes.decode(move.packed.envelope)
+        entry, was = envelopes.decode(move.packed.envelope), move.entry
+        is_reference = entry.value is None and was.value is not None
+        if is_reference and any(name == names.ACTION for name, _ in was.headers):
+            # Parked by reference, it would be the letter as it was before it was edited.
+            return Refusal("too_large")
         headers = names.set_in(entry.headers, (names.ACTION, state.id.hex().encode()))
-        marked = envelopes.encode(msgspec.structs.replace(entry, headers=headers))
-        move = move._replace(packed=msgspec.structs.replace(move.packed, envelope=marked))
-        return ActedEntry(move, move_entries.remembered(move))
+        entry = msgspec.structs.replace(entry, headers=headers)
+        move = move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelopes.encode(entry)))
+        return ActedEntry(move, entry, move_entries.remembered(move))
 
     def _redirected(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
         topic, target = entry_keys.source(member.key).topic, state.action.target or ""
@@ -208,7 +219,17 @@ class EntryActions:
             return acted._replace(kept=kept)
         # It is known by its value where it comes back without headers, so the send of the former one ends.
         ended = acted.move._replace(packed=msgspec.structs.replace(acted.move.packed, reason=SUPERSEDED))
-        return ActedEntry(acted.move, move_entries.remembered(ended), _sent(acted.move, changed), kept)
+        return acted._replace(moved=move_entries.remembered(ended), sent_again=_sent(acted.move, changed), kept=kept)
+
+    def _erased(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry | Refusal:
+        """Also where it is about to be parked or discarded: of these the record of lineages knows that nothing is sent."""
+        if entry_keys.lane_of(key) in UNDELIVERED:
+            # A null that cancels others: it is parked as soon as it has.
+            return Refusal("parks")
+        lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, self.discarded)
+        acted = self._moved(state, key, entry, erased_letter.redacted(entry, self.discarded), now_ms, lane)
+        waits = entry.destination != self.discarded and redecide.history(entry) is not None
+        return acted if waits else acted._replace(moved=None)
 
 
 def _key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
@@ -233,10 +254,3 @@ def _sent(move: Redecision, entry: Entry) -> attempts.LineageFields:
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms
     return attempts.row(number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
-
-
-def _history(entry: Entry) -> LetterHistory:
-    found = redecide.history(entry)
-    if found is None:
-        raise AssertionError("asked before")
-    return found

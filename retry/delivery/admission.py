@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
 from retry.delay_queue.lane import Lane
+from retry.delivery.circuit_breaker import OPEN
 from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
 from retry.intake import entry_source
 from retry.intake.entry_source import EntrySource
@@ -66,7 +67,7 @@ class Admission:
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
         """See `retry.delivery.due_batch.Admitting`."""
-        refusal = self._refusal(lane, standing)
+        refusal = self._refusal(lane, standing, now_ms)
         if refusal:
             self.block(lane, *refusal, now_ms)
             return 0
@@ -87,13 +88,13 @@ class Admission:
         """Those that cannot be written to now, and why, as far as it is known."""
         return self._closed(destinations)
 
-    def why_not(self, lane: Lane, standing: Mapping[bytes, bytes]) -> str | None:
+    def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""
-        refusal = self._refusal(lane, standing)
+        refusal = self._refusal(lane, standing, now_ms)
         return refusal[1] if refusal else None
 
-    def _refusal(self, lane: Lane, standing: Mapping[bytes, bytes]) -> tuple[Reason, str] | None:
-        paused = control_records.paused(standing, *lane)
+    def _refusal(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> tuple[Reason, str] | None:
+        paused = control_records.paused(standing, *lane, now_ms)
         if paused is not None:
             return Reason.PAUSED, paused
         if not self._permitted(lane):
@@ -139,6 +140,11 @@ class Admission:
         """See `retry.delivery.due_batch.Admitting`."""
         for destination in destinations:
             self.breakers.delivered(destination)
+
+    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+        """Those of them whose circuit breaker is open."""
+        states = self.breakers.states(now_ms)
+        return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 
     def _buckets(self, lane: Lane) -> list[Bucket]:
         if lane.destination in self._parked:

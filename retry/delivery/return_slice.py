@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from retry.delay_queue import returned_offsets
+from retry.delay_queue import action_records, returned_offsets
 from retry.delay_queue.action_records import ActionState, Member
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.acted_entry import Refusal
+from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 
 RETURNED, GONE = "returned", "gone"
@@ -33,7 +34,7 @@ class ReturnedSlice(NamedTuple):
       bitmaps: which letters have been returned by now.
     """
 
-    results: list[tuple[Member, ReturnedLetter | Refusal]]
+    results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]]
     bitmaps: list[ChangelogRow]
 
 
@@ -50,31 +51,34 @@ def returned(
     if found is None:
         return None
     bitmaps: dict[bytes, bytes | None] = {}
-    results: list[tuple[Member, ReturnedLetter | Refusal]] = []
+    results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]] = []
     for member in members:
         if bytes_max <= 0 or member.key not in found:
             break
         place = returned_offsets.place(member.key)
         block = place.block()
         bitmap = bitmaps[block] if block in bitmaps else table.get(block)
-        result: ReturnedLetter | Refusal = Refusal(RETURNED)
+        result: ReturnedLetter | ErasedPlace | Refusal = Refusal(RETURNED)
         if not returned_offsets.has(bitmap, place.offset):
-            result = _returned(state, found[member.key], returns, member.due_at_ms, now_ms)
+            result = _returned(state, found[member.key], returns, member, now_ms)
         results.append((member, result))
-        if isinstance(result, ReturnedLetter):
+        if not isinstance(result, Refusal):
             bitmaps[block] = returned_offsets.marked(bitmap, place.offset)
+        if isinstance(result, ReturnedLetter):
             bytes_max -= len(result.envelope)
     return ReturnedSlice(results, list(bitmaps.items()))
 
 
 def _returned(
-    state: ActionState, found: FoundRecord, returns: LetterReturns, due_at_ms: int, now_ms: int
-) -> ReturnedLetter | Refusal:
+    state: ActionState, found: FoundRecord, returns: LetterReturns, member: Member, now_ms: int
+) -> ReturnedLetter | ErasedPlace | Refusal:
     if isinstance(found, str):
         return Refusal(found)
     record, whole = found
+    if state.action.kind == action_records.ERASE:
+        return returns.erased(state, record, whole, now_ms) or ErasedPlace(member.key)
     refused = returns.refused(record)
-    return refused if refused is not None else returns.returned(state, record, whole, due_at_ms, now_ms)
+    return refused if refused is not None else returns.returned(state, record, whole, member.due_at_ms, now_ms)
 
 
 def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:

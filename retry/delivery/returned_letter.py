@@ -15,9 +15,11 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
-from retry.delay_queue import action_records, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ActionState
-from retry.delivery.acted_entry import SUPERSEDED, Refusal
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.erased_letter import redacted
 from retry.delivery.patch import patched
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -28,8 +30,6 @@ from retry.policies.route import RetryPlan, Route
 from retry.record import CREATE_TIME, Record, RecordLocation
 
 _DIGITS_MAX = 10
-# Parked without payload, because all of it fitted nowhere, or could not be read: the whole lies where it failed.
-_BY_REFERENCE = (b"too_large", b"unreadable_headers")
 _NOT_LETTERS = (names.TASK_SOURCE, names.WEBHOOK_URL)
 
 
@@ -38,7 +38,7 @@ class ReturnedLetter(NamedTuple):
 
     Attributes:
       shard: where it waits.
-      lineage: what the record of lineages is told.
+      lineage: what the record of lineages is told; None where nothing is sent.
     """
 
     source: RecordLocation
@@ -47,7 +47,7 @@ class ReturnedLetter(NamedTuple):
     envelope: bytes
     team: str
     destination: str
-    lineage: attempts.LineageFields
+    lineage: attempts.LineageFields | None
 
 
 def source(record: Any) -> RecordLocation | None:
@@ -59,8 +59,11 @@ def source(record: Any) -> RecordLocation | None:
 
 
 def is_reference(record: Any) -> bool:
-    """Whether it says only where the whole letter lies."""
-    return record.value() is None and _ours(record).get(names.PARKED_REASON) in _BY_REFERENCE
+    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
+
+    A null that came without headers looks the same, and is read from there, too.
+    """
+    return record.value() is None and all(name in names.OURS for name, _ in record.headers() or ())
 
 
 class LetterReturns:
@@ -77,13 +80,32 @@ class LetterReturns:
     def refused(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
         ours = _ours(record)
-        if ours.get(names.ACTION_BEFORE) == SUPERSEDED.encode():
-            return Refusal(SUPERSEDED)
+        before = ours.get(names.ACTION_BEFORE) or b""
+        if before in (names.SUPERSEDED, names.ERASED):
+            return Refusal(before.decode())
         if any(name in _NOT_LETTERS for name, _ in record.headers() or ()):
             return Refusal("not_a_letter")
         if source(record) is None:
             return Refusal("no_source")
         return None if ours.get(names.ID) else Refusal("no_id")
+
+    def erased(self, state: ActionState, record: Any, whole: Any, now_ms: int) -> ReturnedLetter | None:
+        """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked.
+
+        It waits in the shard in which the letter always did: so the changelog tells its story in order.
+        """
+        where = source(record)
+        if where is None or self.refused(record) is not None:
+            return None
+        topic, partition, offset = where
+        team = self._registry.route(topic).team
+        at_ms = record.timestamp()[1]
+        ours = [(name, b"%d" % now_ms if name == names.DUE_MS else value) for name, value in _ours(record).items()]
+        marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
+        entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
+        lane = entry_keys.lane(team, topic, self._discarded)
+        key = entry_keys.key(now_ms, entry_keys.key_stem(topic, partition), offset, lane)
+        return ReturnedLetter(where, self._shard(where, whole.key()), key, envelopes.encode(entry), team, self._discarded, None)
 
     def returned(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int
@@ -110,7 +132,7 @@ class LetterReturns:
         made = max(made, plan.policy.max_attempts)
         number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
-        mark: tuple[str, bytes] = (names.ACTION, state.id.hex().encode())
+        mark: tuple[str, bytes] = (names.ACTION, state.mark)
         if state.action.kind == action_records.DISCARD:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
             due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
@@ -133,8 +155,13 @@ class LetterReturns:
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
         lineage = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
-        shard = zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
+        shard = self._shard(where, letter.key)
         return ReturnedLetter(where, shard, packed.key, envelope, entry.team, entry.destination, lineage)
+
+    def _shard(self, where: RecordLocation, key: bytes | None) -> int:
+        """Where intake put it."""
+        topic, partition, offset = where
+        return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
     def _target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
         """Where it goes."""

@@ -22,7 +22,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 from retry.dead_letters.dead_letter import Letter, read
+from retry.delay_queue import ramp_records
 from retry.intake import attempts
+from retry.intake.attempts import RampedLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult, shared_fields
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
@@ -55,11 +57,12 @@ class Intake:
       names: the service's own topics, see `retry.kafka.topics.names`.
       partitions: how many each of these topics has.
       sources: what is read besides dead letters.
+      ramped: which lineages a ramp has put.
     """
 
     def __init__(
         self, registry: Registry, tracer: AttemptCounter, packer: EntryBuilder, fetch: Fetch | None, names: Any,
-        partitions: Mapping[str, int], sources: Sequence[EntrySource] = (),
+        partitions: Mapping[str, int], sources: Sequence[EntrySource] = (), ramped: RampedLineages | None = None,
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
@@ -67,6 +70,7 @@ class Intake:
         self._policies: dict[bytes | None, str] = {
             plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
         }
+        self._ramped = ramped
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
 
     def reads(self, topic: str) -> bool:
@@ -84,6 +88,8 @@ class Intake:
             some.clear()
             for case, packed in self._decided(others, now_ms):
                 self._add(case, packed, result)
+                if case.trace.made and (case.letter.action or (self._ramped and case.letter.id is None)):
+                    self._mark(case, now_ms, result)
         result.pack(now_ms)
         return result
 
@@ -123,6 +129,13 @@ class Intake:
             to.back[self._failed(case, trace.made)] += 1
         if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
+
+    def _mark(self, case: DecidedLetter, now_ms: int, to: BatchResult) -> None:
+        """Mark what failed again of a ramp, for whoever judges it; by its header, or its lineage where it comes without any."""
+        action, number = case.letter.action, case.trace.number
+        put = self._ramped.step(number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
+        if put is not None:
+            to.entries[ramp_records.HOME].append(ramp_records.failed_row(*put, number, now_ms))
 
     def _failed(self, case: DecidedLetter, attempt: int) -> Retry:
         """The retry that failed, as far as the letter says and the policy file knows of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.lane import Lane
 from retry.delivery.admission import Admission
@@ -17,7 +18,7 @@ WhyBlocked = Callable[[Lane], str | None]
 def by_policies(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Of retries: a pause, a closed target, or an allow-list."""
     admission = Admission(registry, {own.parked, own.discarded}, probe.closed, lambda: 1.0)
-    return lambda lane: admission.why_not(lane, controls)
+    return lambda lane: admission.why_not(lane, controls, clock.wall_ms())
 
 
 def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
@@ -25,7 +26,7 @@ def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlock
 
     def why(lane: Lane) -> str | None:
         closed = None if lane.calls else probe.closed({lane.destination}).get(lane.destination)
-        return control_records.paused(controls, *lane) or closed
+        return control_records.paused(controls, *lane, clock.wall_ms()) or closed
 
     return why
 

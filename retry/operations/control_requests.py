@@ -28,7 +28,7 @@ class ShardNumbers:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self.topic = topics.names(settings.app_id).changelog
         self.admin: AdminClient = client_config.admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
@@ -57,8 +57,8 @@ class ShardNumbers:
         """
         if gone := authorization.missing(self.admin, [Right(authorization.TOPIC, self.topic, authorization.WRITE)]):
             raise authorization.lacking(*gone)
-        name = f"{self._settings.app_id}-control-{secrets.token_hex(8)}"
-        writer = KafkaTransactionalProducer(client_config.producer_config(self._settings, name))
+        name = f"{self.settings.app_id}-control-{secrets.token_hex(8)}"
+        writer = KafkaTransactionalProducer(client_config.producer_config(self.settings, name))
         try:
             writer.open()
             yield writer
@@ -83,7 +83,7 @@ class ShardNumbers:
     def follower(self) -> tuple[KafkaPartitionReader, dict[int, int]]:
         """A reader for what comes from now on, and where each partition ends."""
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
-        return KafkaPartitionReader(client_config.reader_config(self._settings)), ends
+        return KafkaPartitionReader(client_config.reader_config(self.settings)), ends
 
     def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
         """Records of each partition whose keys begin so, as they are committed now.
@@ -93,7 +93,7 @@ class ShardNumbers:
         """
         found: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
         spans = offset_ranges.readable_spans(self.admin, self.topic, range(self.count)).values()
-        for messages in offset_ranges.batches(client_config.reader_config(self._settings), spans):
+        for messages in offset_ranges.batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 key, value = message.key() or b"", message.value()
                 if key.startswith(prefixes):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
+from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import checked
 from retry.delay_queue.table.due_estimate import DueEstimate
@@ -181,7 +182,7 @@ class MemoryTable:
     @property
     def has_slices(self) -> bool:
         """See `Table.has_slices`."""
-        return bool(self.under(SLICE))
+        return bool(self.under(SLICE) or self.under(SENDING))
 
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """See `Table.slices`."""

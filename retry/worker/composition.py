@@ -17,7 +17,7 @@ from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
 from retry.delivery.webhooks.standard_webhooks import secrets_of
 from retry.errors import SettingsInvalid
 from retry.intake import entry_source
-from retry.intake.attempts import RecentLineages
+from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
@@ -37,13 +37,14 @@ from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
 from retry.settings import ReloadedFile, Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls
+from retry.worker import acls, passed_letters
 from retry.worker.backlog_gauges import BacklogGauges
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.consumer_lag_samples import LagSamples, place_of
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog
 from retry.worker.engine import Engine, Traced
 from retry.worker.parked_letters import ParkedLetters
+from retry.worker.passed_letters import PassedLetters
 from retry.worker.periodic import PeriodicTask, PeriodicTasks
 from retry.worker.policy_reload import PolicyFile
 from retry.worker.shards.assignment import Shards
@@ -143,7 +144,8 @@ def build_intake(
     """The consumer of dead letters, and the record of how often each was sent."""
     settings, names = context.settings, context.names
     recent = RecentLineages(settings.lineages)
-    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent)
+    ramped = RampedLineages(settings.lineages)
+    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, ramped)
     fetcher = RecordFetcher(client_config.reader_config(settings))
     consumer = LetterConsumer(
         context.log,
@@ -162,7 +164,7 @@ def _intake(
     sources: Sequence[EntrySource],
 ) -> Intake:  # fmt: skip
     counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets(), lineages.catch_up_to_now)
-    return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources)
+    return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources, lineages.ramped)
 
 
 def build_delivery(
@@ -190,12 +192,22 @@ def build_delivery(
         names.discarded,
         names.audit,
         ParkedLetters(RecordFetcher(client_config.reader_config(settings)).fetch, TopicIds(context.admin).now).ask,
+        _passed_letters(context).ask,
     )
     open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
     standbys = range(shards_in_all if settings.standby else 0)
     writer = f"sweep-{context.instance}"
     shards = Shards(names.table_group, names.changelog, around, open_together, writer, standbys)
     return DeliverySide(context, shards, admission, targets, size_limits)
+
+
+def _passed_letters(context: Context) -> PassedLetters:
+    """Knows consumer groups by the policy file that counts when it is asked."""
+
+    def groups() -> dict[str, set[str]]:
+        return context.policies.registry.groups()
+
+    return passed_letters.of_brokers(groups, context.admin, client_config.reader_config(context.settings))
 
 
 def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> WebhooksInFlight:

@@ -296,5 +296,5 @@ class Engine:
         watch("retry_policy_file_refused", lambda: policies.refusals)
 
     def _paused(self) -> dict[str, float]:
-        found = {pause for shard in self._shards.shards() for pause in control_records.pauses(shard.table.controls)}
+        found = {pause for shard in self.shards() for pause in control_records.pauses(shard.table.controls, clock.wall_ms())}
         return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}

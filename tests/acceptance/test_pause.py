@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from retry.clock import iso, wall_ms
 from tests.conftest import Deploy
 from tests.support.checker import check
 from tests.support.deployment import Deployment
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.check
 
 LETTERS = 100
 QUIET_S = 1.5
+# The command, the letters and two looks come before that is over.
+HELD_MS = 40_000
 
 
 def two_teams(deployment: Deployment) -> tuple[str, str]:
@@ -52,7 +55,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     held, free = two_teams(deployment)
     name = {"team": "payments", "topic": held, "target": deployment.retry_of(held)}.get(scope)
     option = [f"--{scope}", *([name] if name else [])]
-    said = run(deployment, "pause", *option, "--reason", "bank is down")
+    said = run(deployment, "pause", *option, "--reason", "bank is down", "--by", "ann")
     assert "paused" in said
     assert "in 2 shards" in said
 
@@ -66,7 +69,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(goes)
     await_that("the rest waits", lambda: worker.metric("retry_entries_waiting") == waits)
-    why = f"paused by {scope} {name or ''}".rstrip() + ": bank is down"
+    why = f"paused by {scope} {name or ''}".rstrip() + ": bank is down (ann)"
     await_that("health says why", lambda: why in held_by(worker).values())
     assert tail.quiet(QUIET_S) == []
 
@@ -77,7 +80,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     assert tail.quiet(QUIET_S) == []
     assert {record.topic for record in tail.records} <= {deployment.retry_of(free)}
     [listed] = [json.loads(line) for line in run(deployment, "pauses", "--json").splitlines()]
-    assert (listed["scope"], listed["name"], listed["reason"]) == (scope, name, "bank is down")
+    assert (listed["scope"], listed["name"], listed["reason"], listed["by"]) == (scope, name, "bank is down", "ann")
 
     assert "resumed" in run(deployment, "resume", *option)
     tail.await_seen(2 * LETTERS)
@@ -87,6 +90,41 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     tail.close()
     worker.terminate()
     assert check(deployment, sent).wrong() == {}
+
+
+def test_a_pause_with_an_end_needs_nobody_to_resume_it(deployment: Deployment) -> None:
+    [topic] = deployment.dead_letters
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    ends_ms = wall_ms() + HELD_MS
+    said = run(deployment, "pause", "--all", "--until", str(ends_ms))
+    assert f"until {iso(ends_ms)}" in said
+    for n in range(LETTERS):
+        sender.send(topic, b"key-%d" % n, b"%d" % n)
+    sent = sender.finish()
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    early = tail.quiet(QUIET_S)
+    assert wall_ms() >= ends_ms or early == []
+    [listed] = [json.loads(line) for line in run(deployment, "pauses", "--json").splitlines()]
+    assert listed["until"] == iso(ends_ms)
+    assert "@" in listed["by"]
+    tail.await_seen(LETTERS)
+    # Worker, broker and test have one clock.
+    assert wall_ms() >= ends_ms
+    tail.close()
+    await_that("nothing is held", lambda: held_by(worker) == {})
+    assert run(deployment, "pauses") == ""
+    worker.terminate()
+    # Its record is there until somebody asks for another, or for none.
+    assert "resumed everything" in run(deployment, "resume", "--all")
+    assert check(deployment, sent).wrong() == {}
+
+
+def test_an_end_that_is_over_pauses_nothing(deployment: Deployment) -> None:
+    refused = deployment.command("pause", "--all", "--until", str(wall_ms() - 1_000))
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "over by the brokers' time" in refused.stderr
+    assert run(deployment, "pauses") == ""
 
 
 def test_a_name_that_the_policy_file_does_not_know_is_refused(deployment: Deployment) -> None:

@@ -29,7 +29,9 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("lineage", "describe"): ("topics", "check"),
     ("calls", "describe"): ("topics", "check"),
     ("parked timers", "describe"): ("topics", "check"),
+    ("lineage", "describe-configs"): ("erase", "--key", "k"),
     ("audit", "read"): ("audit",),
+    ("audit", "describe-configs"): ("erase", "--key", "k"),
     ("discarded", "read"): ("topics", "check"),
     ("task definitions", "write"): ("tasks", "samples", "--output-topic", "{runs}", "--send", "{definitions}"),
 }  # fmt: skip

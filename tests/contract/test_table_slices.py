@@ -39,7 +39,7 @@ def test_reading_goes_on_behind_a_slice_or_all_of_an_action(table: Table) -> Non
     fold(table, *((key, VALUE) for key in [*KEYS, LAST]))
     assert keys(table, SLICE, 2, KEYS[1]) == KEYS[2:4]
     assert keys(table, action_records.slices_of(ONE), ALL, KEYS[-1]) == []
-    assert keys(table, SLICE, ALL, action_records.beyond_slices(ONE)) == [LAST]
+    assert keys(table, SLICE, ALL, action_records.beyond(SLICE + ONE)) == [LAST]
 
 
 def test_slices_are_neither_entries_nor_controls(table: Table) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from retry import format_versions
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes, ramp_records
 from retry.delay_queue.entry_keys import LANELESS
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
@@ -159,8 +159,10 @@ NEWER = {
     "envelope without a lane": (CAPTURED[0], b"\x92\x02\xa1t"),
     "kind of control": (b"\x10hold/team/a", b"{}"),
     "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
-    "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":2,"kind":"ramp"}'),
-    "version of a slice": (action_records.slice_key(b"\x0a" * 8, 0, 0), b"\x92\x02\x01"),
+    "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":3,"kind":"ramp"}'),
+    "version of letters that are sent": (ramp_records.sending_key(b"\x0a" * 8, 0, 0, 0), b"\x92\x03\x01"),
+    "version of a letter that failed again": (b"\x14" + b"\x0a" * 18, b"\x03" + bytes(8)),
+    "version of a slice": (action_records.slice_key(b"\x0a" * 8, 0, 0), b"\x92\x03\x01"),
 }
 
 

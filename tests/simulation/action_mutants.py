@@ -1,4 +1,4 @@
-"""Rules of the protocol of actions, switched off one at a time; see `mutants`.
+"""Rules of what operators ask for, switched off one at a time; see `mutants`.
 
 | mutant | what it does |
 | --- | --- |
@@ -11,6 +11,13 @@
 | acted-unsettled | the next slice is worked off before the fold has told of the last one |
 | acted-early | slices are worked off before the table is restored |
 | incomplete-begun | an action is begun though slices of it are missing |
+| step-without-tally | what failed again after a step is counted in the next transaction that takes in such letters |
+| tally-untold | whoever judges a step is told of a tally of another shard in the transaction after that |
+| step-unjudged | slices of a step are worked off before the one before it is judged |
+| sent-unseen | a step's letters count as sent when they are put |
+| erased-whole | what is left of an erased letter has its payload |
+| erased-returned | what is left of an erased letter is returned as any other |
+| pause-without-end | a pause does not end by itself |
 """
 
 from __future__ import annotations
@@ -22,9 +29,16 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.control_records import Pause
+from retry.delay_queue.ramp_records import HOME, Step
+from retry.delivery import erased_letter
 from retry.delivery.act import Acting
-from retry.delivery.acted_entry import EntryActions, digest
+from retry.delivery.acted_entry import EntryActions, Refusal, digest
+from retry.delivery.climb import Climbing
+from retry.delivery.returned_letter import LetterReturns
+from retry.intake.intake import Intake
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.shard import Shard
@@ -88,6 +102,63 @@ def _edit_unseen() -> Patches:
     return [patch.object(EntryActions, "_edited", edited)]
 
 
+def _step_without_tally() -> Patches:
+    original, late = Intake._mark, WeakKeyDictionary[Intake, list[Any]]()
+
+    def mark(intake: Intake, case: Any, now_ms: int, to: Any) -> None:
+        rows, before = to.entries[HOME], late.pop(intake, [])
+        count = len(rows)
+        original(intake, case, now_ms, to)
+        late[intake] = rows[count:]
+        rows[count:] = before
+
+    return [patch.object(Intake, "_mark", mark)]
+
+
+def _step_unjudged() -> Patches:
+    original = Acting._first
+    return [patch.object(Acting, "_first", lambda acting, state: original(acting, state._replace(step=Step(1 << 14))))]
+
+
+def _tally_untold() -> Patches:
+    original, late = Climbing._copied, WeakKeyDictionary[Climbing, list[Any]]()
+
+    def copied(climbing: Climbing, state: Any, tally: Any) -> list[Any]:
+        before, late[climbing] = late.get(climbing, []), original(climbing, state, tally)
+        return before
+
+    return [patch.object(Climbing, "_copied", copied)]
+
+
+def _sent_unseen() -> Patches:
+    class Empty:
+        def __init__(self, table: Any) -> None:
+            self._table = table
+
+        def get(self, _key: bytes) -> None:
+            return None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._table, name)
+
+    original = Climbing.__init__
+    return [patch.object(Climbing, "__init__", lambda climbing, shard, table: original(climbing, shard, Empty(table)))]
+
+
+def _unredacted(entry: Any, discarded: str) -> Any:
+    return msgspec.structs.replace(entry, destination=discarded)
+
+
+def _erased_returned() -> Patches:
+    original = LetterReturns.refused
+
+    def refused(returns: Any, record: Any) -> Any:
+        found = original(returns, record)
+        return None if found == Refusal(names.ERASED.decode()) else found
+
+    return [patch.object(LetterReturns, "refused", refused)]
+
+
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
@@ -97,5 +168,12 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "same-key": _same_key,
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
+    "step-without-tally": _step_without_tally,
+    "tally-untold": _tally_untold,
+    "step-unjudged": _step_unjudged,
+    "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
+    "erased-whole": lambda: [patch.object(erased_letter, "redacted", _unredacted)],
+    "erased-returned": _erased_returned,
+    "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

@@ -21,9 +21,8 @@ from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
-from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import NULLS, ORDERED
-from retry.delay_queue.returned_offsets import RETURNED
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.delivery.acted_entry import BY_OPERATOR
 from retry.kafka.topics import TopicNames
@@ -45,6 +44,7 @@ class Letter:
     """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent.
 
     `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it.
+    `ramped` says, of one that failed again, by which action and step it was put, and its lineage.
     """
 
     record: MemoryRecord
@@ -53,6 +53,7 @@ class Letter:
     done: bool = False
     returned: bool = False
     made: int = 0
+    ramped: tuple[bytes, int, int] | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -116,12 +117,12 @@ class Ledger:
         self._in_order(transaction)
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
-        back = self.actions.committed(transaction, self._nulled(transaction))
+        back = self.actions.committed(transaction, self._nulled(transaction), self._stands)
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
             if topic == self.own.changelog:
                 self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
-                if key[:1] in (CONTROL, SLICE, RETURNED) or record in named:
+                if key[:1] == CONTROL or key[:1] in OF_ACTIONS or record in named:
                     continue
                 if value is None:
                     nulls.append(key)
@@ -137,6 +138,7 @@ class Ledger:
                 want(source not in deliveries, "duplicate", f"{source} sent twice at once")
                 deliveries[source] = record
         taken = self._put(puts, set(nulls), back)
+        self.actions.ramps.taken_in(transaction, [self.letters[source].ramped for source in taken])
         self._delete(nulls, puts, deliveries)
         want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
@@ -148,7 +150,7 @@ class Ledger:
         for record in transaction.records if worker.startswith(f"{APP}-intake-") else ():
             if record.topic() == self.own.changelog:
                 last = self._last.get((record.partition(), worker), -1)
-                want(last < record.offset(), "disordered", f"{_source(record.key() or b'')} lies in front of earlier letters")
+                want(last < record.offset(), "disordered", f"{_text(record)} lies in front of earlier letters")
                 self._last[record.partition(), worker] = record.offset()
 
     def _nulled(self, transaction: Transaction) -> dict[bytes, bytes]:
@@ -161,6 +163,11 @@ class Ledger:
             if rows and rows[-1] is not None:
                 found[key] = rows[-1]
         return found
+
+    def _stands(self, shard: int, key: bytes) -> bool:
+        """Whether an entry waits under this key."""
+        rows = [row for row in self.changelog.get(shard, []) if row[1] == key]
+        return bool(rows) and max(rows)[2] is not None
 
     def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
         """Whose key this is."""
@@ -202,6 +209,11 @@ class Ledger:
                 self._deliver(source, letter, record)
 
     def _deliver(self, source: str, letter: Letter, record: MemoryRecord) -> None:
+        if source in self.actions.erased:
+            letter.done, self.left = True, self.left - 1
+            about = record.topic(), record.key(), record.value()
+            want(about == (self.own.discarded, None, None), "kept", f"{source} was erased, and is {about}")
+            return
         lineage = _header(record, names.ID), _header(record, names.ATTEMPT)
         reason = self._cancelled(source, letter, _header(record, names.PARKED_REASON))
         if reason == BY_OPERATOR.encode():

@@ -1,5 +1,5 @@
 """The product with one rule of its protocol switched off, patched from outside: the simulation must notice each. Those of
-actions are in `action_mutants`.
+what operators ask for are in `action_mutants`.
 
 | mutant | what it does |
 | --- | --- |

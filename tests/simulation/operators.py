@@ -5,6 +5,7 @@ They draw by themselves, so that a seed without actions goes as if there were no
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ from retry.delay_queue import action_records, entry_keys, envelopes, returned_of
 from retry.delay_queue.action_records import Action, Member, Order, Patch
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.ramp_records import Ramp, read_mark
 from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
 from retry.delivery.acted_entry import digest
-from retry.testing.kafka import MemoryTransactionalProducer
+from retry.testing.kafka import MemoryRecord, MemoryTransactionalProducer
 from tests.simulation.ledger import header
 
 if TYPE_CHECKING:
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 _KINDS = (
     action_records.RETRY, action_records.RETRY, action_records.PARK, action_records.DISCARD, action_records.DISCARD,
-    action_records.EDIT, action_records.PATCH, action_records.UNDO, action_records.UNDO,
+    action_records.EDIT, action_records.PATCH, action_records.UNDO, action_records.UNDO, action_records.ERASE,
 )  # fmt: skip
-_BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH)
+_BACK = (action_records.RETRY, action_records.RETRY, action_records.DISCARD, action_records.PATCH, action_records.ERASE)
 _LATER_MS = 20_000
 _PAUSES = 0.3
 
@@ -37,17 +39,25 @@ class Operators:
 
     Attributes:
       left: how many actions they will still ask for.
+      patient: they act on what waits for long.
+      climbs: for how many turns of all workers they wait for a ramp.
     """
 
     def __init__(self, world: World, seed: int) -> None:
         self._world, self.random = world, Random(f"actions of {seed}")
         self.left = self.random.choice((0, 0, 3, 8))
+        self.climbs = 0
+        self.patient = bool(self.left) and self.random.random() < 0.8
         # What was under each key when somebody looked first: edits are made of that.
         self._seen: dict[bytes, bytes] = {}
 
     def used_up(self) -> bool:
         """Whether the next letter has been retried as often as it may be, so that it rests soon, and may be returned."""
         return bool(self.left) and self.random.random() < 0.4
+
+    def fails_in_ramp(self, retry: MemoryRecord) -> bool:
+        """Whether a consumer fails on what a ramp has sent: often, or few ramps would be held."""
+        return read_mark(header(retry, names.ACTION)) is not None and self.random.random() < 0.5
 
     def act(self) -> None:
         """Ask for something, or give an order about what was asked for."""
@@ -143,24 +153,48 @@ class Operators:
         action, count = self.random.randbytes(action_records.ACTION_BYTES), [0] * shards
         size = random.choice((1, 2, 500))
         all_of_it = random.random() < 0.9
-        for number, some in members.items():
+        ramp, steps = self._ramp(kind, members)
+        for number, step, some in self._by_step(members, steps):
             for n in range(0, len(some), size):
                 count[number] += 1
                 if all_of_it or n:
-                    key = action_records.slice_key(action, 0, count[number])
+                    key = action_records.slice_key(action, step, count[number])
                     self._write({number: [(key, action_records.encode_slice(some[n : n + size], world.now_ms))]})
         rests = any(returned_offsets.is_place(member.key) for some in members.values() for member in some)
-        world.fault(f"action {kind}" + (" of what rests" if rests else ""), f"{action.hex()} {count}")
+        which = f"action {kind}" + (" of what rests" if rests else "") + (" in steps" if ramp else "")
+        world.fault(which, f"{action.hex()} {count}")
         if random.random() < 0.1:
             world.happened["action without a head"] += 1
             return
         patch = Patch({"patched": "yes"}) if kind == action_records.PATCH else None
         total = sum(map(len, members.values()))
-        head = Action(kind, "sim", world.now_ms, count, total, patch=patch, undoes=undoes.hex() or None, parking=self._parking())
-        world.ledger.actions.asked(action, head, members, complete=all_of_it)
+        head = Action(kind, "sim", world.now_ms, count, total, patch=patch, undoes=undoes.hex() or None, parking=self._parking(),
+                      ramp=ramp)  # fmt: skip
+        world.ledger.actions.asked(action, head, members, complete=all_of_it, steps=steps)
         twice = 1 + (random.random() < 0.2)
         for _ in range(twice):
             self._everywhere(action_records.head_key(action), action_records.encode(head))
+
+    def _ramp(self, kind: str, members: dict[int, list[Member]]) -> tuple[Ramp | None, dict[bytes, int]]:
+        """Steps, for some retries, and which member is in which."""
+        random, keys = self.random, [member.key for some in members.values() for member in some]
+        if kind != action_records.RETRY or random.random() < 0.3:
+            return None, {}
+        random.shuffle(keys)
+        sizes, left = list[int](), len(keys)
+        while left:
+            sizes.append(min(left, random.choice((1, 2, 4))))
+            left -= sizes[-1]
+        steps = iter([n for n, step in enumerate(sizes) for _ in range(step)])
+        keep, settle_ms, silence_ms = random.choice((0.99, 0.99, 0.5)), random.choice((0, 300)), random.choice((200, 600))
+        self.climbs = 8 * len(sizes)
+        return Ramp(keep, sizes, settle_ms, silence_ms), {key: next(steps) for key in keys}
+
+    @staticmethod
+    def _by_step(members: dict[int, list[Member]], steps: dict[bytes, int]) -> Iterator[tuple[int, int, list[Member]]]:
+        for number, some in members.items():
+            for step in sorted({steps.get(member.key, 0) for member in some}):
+                yield number, step, [member for member in some if steps.get(member.key, 0) == step]
 
     def _parking(self) -> dict[str, str]:
         own = self._world.own
@@ -182,6 +216,19 @@ class Operators:
     def _resume(self, action: bytes) -> None:
         order = Order("sim", self._world.now_ms, hold=self._world.now_ms)
         self._everywhere(action_records.resumed_key(action), action_records.encode(order))
+
+    def mend(self) -> None:
+        """What a worker has held goes on."""
+        rows = sorted(self._world.ledger.changelog.get(0, []), key=lambda row: row[0])
+        fold = {key: value for _, key, value in rows if value is not None}
+        for action, asked in sorted(self._world.ledger.actions.started.items()):
+            if asked.head.ramp and asked.complete and (value := fold.get(action_records.held_key(action))):
+                held = msgspec.json.decode(value, type=Order)
+                last = fold.get(action_records.resumed_key(action))
+                if last is None or msgspec.json.decode(last, type=Order).hold < held.at_ms:
+                    self._world.happened["ramp held, and resumed"] += 1
+                    order = Order("sim", self._world.now_ms, hold=held.at_ms)
+                    self._everywhere(action_records.resumed_key(action), action_records.encode(order))
 
     def resume(self) -> None:
         """Nobody asks for anything any more, and all goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import orjson
@@ -9,6 +10,8 @@ import orjson
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.ramp_records import read_mark
+from retry.intake.attempts import counted, from_header
 from retry.record import Headers
 from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTransactionalProducer
 from tests.simulation.entry_source import SCHEDULES
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 # Longer than any transaction may hold up the record of lineages.
 _SLOW_MS = 9_000
+_PAUSED_MS = 20_000
 
 
 class Outside:
@@ -28,12 +32,17 @@ class Outside:
 
     Attributes:
       returns: retries that consumers are failing on: when their letters will be written, and which.
+      read_to: how far consumers have read, by topic and partition.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._follower = MemoryPartitionReader(world.log)
         self.returns: list[tuple[int, str, MemoryRecord, Headers]] = []
+        self.read_to: dict[tuple[str, int], int] = {}
+        # By itself, so that a seed goes on in the same way whether pauses have an end or not.
+        self._ends = Random(f"ends of pauses of {seed}")
+        self._ordered: dict[bytes, bytes] = {}
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
             for partition in range(2):
@@ -49,7 +58,7 @@ class Outside:
             self.write()
         elif drawn < 0.55 and not world.calm:
             self.pause()
-        elif drawn < 0.66 and not world.calm:
+        elif drawn < 0.66 and not world.calm and not world.operators.patient:
             self.change_policies()
         else:
             self.consume()
@@ -97,9 +106,12 @@ class Outside:
         """Read retries, and fail on some of them."""
         world = self._world
         for record in self._follower.read(100, 0.0):
-            if record.error() is None and world.random.random() < world.plan.fails:
+            if record.error() is None:
+                self.read_to[record.topic(), record.partition()] = record.offset() + 1
+            soon = record.error() is None and world.operators.fails_in_ramp(record)
+            if soon or (record.error() is None and world.random.random() < world.plan.fails):
                 bare = not world.plan.skewed and world.random.random() < 0.6
-                at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 10_000)
+                at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 300 if soon else 10_000)
                 dead_letters = record.topic().removesuffix(".retry") + ".DLT"
                 self.returns.append((at_ms, dead_letters, record, [] if bare else list(record.headers() or [])))
 
@@ -111,7 +123,10 @@ class Outside:
             _, topic, retry, headers = each
             former = world.ledger.letters[(header(retry, names.SOURCE) or b"").decode()]
             record = world.log.put(topic, retry.key(), retry.value(), headers, former.record.partition())
-            world.ledger.written(record, former.number + 1)
+            again = world.ledger.written(record, former.number + 1)
+            if put := read_mark(header(retry, names.ACTION)):
+                again.ramped = *put, counted(from_header(header(retry, names.ID) or b""), topic)
+                world.happened["failed again in a ramp"] += 1
             world.happened["came back" if headers else "came back without headers"] += 1
             world.say(f"failed again: {topic}/{record.partition()}/{record.offset()}, number {former.number + 1}")
 
@@ -121,12 +136,16 @@ class Outside:
         scope, name = world.random.choice((("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")))
         stands = world.random.random() < 0.5
         world.fault("pause" if stands else "resume", f"{scope} {name}")
-        self.order(control_records.pause_key(scope, name), control_records.encode(Pause(world.now_ms)) if stands else None)
+        until_ms = world.now_ms + self._ends.randint(0, _PAUSED_MS) if stands and self._ends.random() < 0.5 else None
+        world.happened["pause that ends"] += until_ms is not None
+        pause = Pause(world.now_ms, until_ms=until_ms)
+        self.order(control_records.pause_key(scope, name), control_records.encode(pause) if stands else None)
 
     def resume(self) -> None:
-        """End every pause."""
-        for scope, name in (("all", ""), ("team", "others"), ("topic", "keyed.DLT"), ("target", "orders.retry")):
-            self.order(control_records.pause_key(scope, name), None)
+        """End every pause but those that end by themselves."""
+        for (scope, name), pause in control_records.pauses(self._ordered, self._world.now_ms).items():
+            if pause.until_ms is None:
+                self.order(control_records.pause_key(scope, name), None)
 
     def change_policies(self) -> None:
         """Write another policy file, and ask for what waits to be rescheduled."""
@@ -139,6 +158,9 @@ class Outside:
     def order(self, key: bytes, value: bytes | None) -> None:
         """A control record into every shard."""
         world = self._world
+        self._ordered.pop(key, None)
+        if value is not None:
+            self._ordered[key] = value
         writer = MemoryTransactionalProducer(world.log, "sim-operator")
         writer.open()
         writer.begin()

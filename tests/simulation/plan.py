@@ -14,6 +14,8 @@ SHARDS = 2
 DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1, "fickle.DLT": 1}
 # Their letters have few keys, and a null cancels what waits under its own.
 CANCELLABLE = ("keyed.DLT", "fickle.DLT")
+# Of its consumers nobody knows what they have read.
+SILENT = "others.retry"
 MAX_ATTEMPTS = 3
 LARGE_BYTES = 900
 NARROW_BYTES = 700
@@ -44,6 +46,7 @@ def policies(delay: str) -> Registry:
 
 # The longest is far longer than a consumer needs to fail on a retry that was moved forward from there; so it comes often.
 DELAYS = ("500ms", "1m", "2s", "1m")
+PATIENT = "20m"
 
 
 class Plan(NamedTuple):

@@ -17,11 +17,12 @@ from tests.simulation.plan import NARROW_BYTES
 from tests.simulation.world import World
 
 _LOOK_EVERY = 20
-_ROUNDS_MAX = 400
+_ROUNDS_MAX = 600
 # Steps between two acts of operators, and turns of all workers after each.
 _ACTED_EVERY, _TURNS = 25, 6
 _ROUND_MS = 300
-_IDLE_MS_MAX = 60_000
+_CLIMB_MS = 150
+_IDLE_MS_MAX, _PATIENT_MS = 60_000, 45_000
 
 
 class Result(NamedTuple):
@@ -44,7 +45,7 @@ class Result(NamedTuple):
 def run(seed: int, *, tell: bool = False) -> Result:
     """Run one seed; the same one always goes the same way."""
     world = World(seed, tell=tell)
-    world.outside = Outside(world)
+    world.outside = Outside(world, seed)
     clock.use(world)
     problem = ""
     try:
@@ -58,6 +59,8 @@ def run(seed: int, *, tell: bool = False) -> Result:
     finally:
         clock.use(clock.MACHINE)
     world.happened["cancelled"] = world.ledger.cancelled
+    world.happened["steps judged"] = world.ledger.actions.ramps.judged
+    world.happened["letters sent in steps"] = world.ledger.actions.ramps.sent.total()
     world.happened["letters returned"] = len(world.ledger.actions.returned)
     return Result(seed, problem, len(world.ledger.letters), world.happened, world.points, world.crashed, world.trace)
 
@@ -80,11 +83,24 @@ def _act(world: World) -> None:
     """Operators act, and workers come to that while there is something left to act on."""
     world.operators.act()
     for _ in range(_TURNS):
-        for host in world.hosts:
-            for step in ("changelog", "fold", "sweep"):
-                process = host.process
-                if process is not None and process.ready and not process.frozen and step in process.steps():
-                    world.step(process, step)
+        _turn(world)
+    while world.operators.climbs and not world.calm:
+        # As long as its letters still wait, and consumers fail on some of them.
+        world.operators.climbs -= 1
+        _turn(world)
+        world.pass_time(_CLIMB_MS)
+        world.outside.consume()
+        world.outside.fail()
+        world.operators.mend()
+
+
+def _turn(world: World) -> None:
+    """All workers do what they have to do."""
+    for host in world.hosts:
+        for step in ("letters", "settle", "write", "commit", "changelog", "fold", "sweep"):
+            process = host.process
+            if process is not None and process.ready and not process.frozen and step in process.steps():
+                world.step(process, step)
 
 
 def _calm(world: World) -> None:
@@ -129,13 +145,15 @@ def _round(world: World) -> None:
             world.step(process, step)
     world.outside.consume()
     world.outside.fail()
+    world.operators.mend()
 
 
 def _until_next(world: World) -> int:
     """Nothing happened: how long until something will."""
     moments = [at_ms for at_ms, *_ in world.outside.returns] + world.ledger.due_ms()
     skew_ms = max(abs(host.skew_ms) for host in world.hosts)
-    ahead = [at_ms - world.now_ms for at_ms in moments if at_ms > world.now_ms] + [2_000 + skew_ms]
+    ahead = [at_ms - world.now_ms for at_ms in moments if at_ms > world.now_ms]
+    ahead.append(skew_ms + (_PATIENT_MS if world.operators.patient else 2_000))
     return max(_ROUND_MS, min(*ahead, _IDLE_MS_MAX))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import CANCEL, NAMED, name_of
-from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import named_entries
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.testing.memory_table import MemoryTable
 from tests.simulation.ledger import Row, Violation
 from tests.support.tables import everything
@@ -31,7 +30,8 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
         raise Violation(f"table: {name} counts {table.waiting} and has {len(found)}")
     found |= _superseded(name, table, found)
     found |= table.controls
-    found |= dict(table.slices(SLICE, 1 << 30)) | dict(table.slices(RETURNED, 1 << 30))
+    for kind in OF_ACTIONS:
+        found |= dict(table.slices(kind, 1 << 30))
     for key in found.keys() | live.keys():
         if found.get(key) != live.get(key) and key not in later:
             what = "lacks" if key not in found else "has" if key not in live else "has another"

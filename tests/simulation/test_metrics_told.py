@@ -27,8 +27,8 @@ STEPS_MAX = 20_000
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(worker, "_Unmeasured", Metrics)
     # One of those in which workers live long enough to count.
-    world = World(5)
-    world.outside = Outside(world)
+    world = World(seed := 5)
+    world.outside = Outside(world, seed)
     clock.use(world)
     yield world
     clock.use(clock.MACHINE)

@@ -25,8 +25,10 @@ FAULTS = {
     "table copied": 20, "old table put back": 5, "stale table put back": 5, "table lost": 20, "table corrupt": 20,
     "table not trusted": 20, "table wiped by its shard": 20, "clock set": 20, "topic closed": 20, "rehearsal": 20,
     "topic leaderless": 20, "nothing arrives": 50, "written before a commit": 200, "undone with another": 50, "records late": 500,
-    "transaction left open": 50, "pause": 50, "reschedule": 50, "schedule": 200, "schedule that recurs": 100, "cancel": 100,
-    "null that cancels": 500, "cancelled": 50, "fired": 500, "came back": 50, "came back without headers": 20,
+    "transaction left open": 50, "pause": 50, "pause that ends": 25, "reschedule": 50, "schedule": 200,
+    "schedule that recurs": 100, "cancel": 100, "null that cancels": 500, "cancelled": 50, "fired": 500, "came back": 50,
+    "came back without headers": 20, "steps judged": 200, "letters sent in steps": 30, "failed again in a ramp": 15,
+    "ramp held, and resumed": 20,
 }  # fmt: skip
 # Where a worker must have ended in so many runs: before and after each step.
 STEPS = (

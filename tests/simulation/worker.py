@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from retry.delay_queue import returned_offsets
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
+from retry.delivery.slice_work import Passing
 from retry.intake import entry_source
-from retry.intake.attempts import RecentLineages
+from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
@@ -24,7 +25,7 @@ from retry.worker.shards.assignment import Shards
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.restore import ShardContext
 from tests.simulation.entry_source import SimulatedSource
-from tests.simulation.plan import AGE_MS_MAX, policies
+from tests.simulation.plan import AGE_MS_MAX, SILENT, policies
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -92,6 +93,7 @@ class Process:
         self.busy: list[str] = []
         self.clock_ms_max = 0
         self.handed: dict[str, tuple[bytes, int, int]] = {}
+        self._ends: dict[bytes, dict[tuple[str, int], int]] = {}
         self._batches: list[Any] = []
         self._prepared: list[Any] = []
         self._written: list[Any] = []
@@ -106,14 +108,15 @@ class Process:
         self.policies = _Policies(world)
         registry = self.policies.registry
         through = [SimulatedSource()]
-        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES))
+        ramped = RampedLineages(_LINEAGES)
+        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), ramped)
 
         def packer() -> EntryBuilder:
             return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
 
         def intake(registry: Registry) -> Intake:
             tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets())
-            return Intake(registry, tracer, packer(), None, own, partitions, through)
+            return Intake(registry, tracer, packer(), None, own, partitions, through, ramped)
 
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
@@ -128,7 +131,7 @@ class Process:
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
         judge = Redecider(registry, packer(), remembered)
         around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
-                              ask_parked=self._parked)  # fmt: skip
+                              ask_parked=self._parked, ask_passed=self._passed)  # fmt: skip
         self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
@@ -157,6 +160,19 @@ class Process:
             records = [r for r in partition.read(place.offset, 1)[0] if r.offset() == place.offset]
             found[key] = (records[0], records[0]) if records else "gone"
         return found
+
+    def _passed(self, name: bytes, targets: Sequence[str]) -> Passing | None:
+        """See `retry.worker.passed_letters`; of one topic nobody says what is read there."""
+        if self.world.chance(self.world.plan.hiccup):
+            return None
+        if name not in self._ends:
+            places = [partition for target in targets for partition in self.world.log.topics[target]]
+            records = {(p.topic, p.number): p.read(0, p.end)[0] for p in places}
+            self._ends[name] = {place: found[-1].offset() + 1 for place, found in records.items() if found}
+            return None
+        read = self.world.outside.read_to
+        reached = all(read.get(place, 0) >= end for place, end in self._ends[name].items() if place[0] != SILENT)
+        return Passing(reached, [target for target in targets if target == SILENT])
 
     def clock_ms(self) -> int:
         """Its wall clock."""

@@ -10,9 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.returned_offsets import RETURNED
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.kafka import topics
 from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
@@ -20,7 +19,7 @@ from tests.simulation.actions import is_kept
 from tests.simulation.entry_source import FIRED, HISTORY, SCHEDULES, SOURCE
 from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.operators import Operators
-from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, SESSION_MS, SHARDS, drawn
+from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, PATIENT, SESSION_MS, SHARDS, drawn
 from tests.simulation.worker import Crashed, Host, Process
 
 if TYPE_CHECKING:
@@ -101,6 +100,9 @@ class World:
         self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
         self.outside: Outside
         self.operators = Operators(self, seed)
+        if self.operators.patient:
+            # Letters still wait when something is asked of them.
+            self.delay = PATIENT
 
     # The clock of whoever has the step.
     def wall_ms(self) -> int:
@@ -268,8 +270,7 @@ def _one(record: MemoryRecord, changelog: str) -> str:
     place, key = f"{record.topic()}/{record.partition()}/{record.offset()}", record.key() or b""
     if record.topic() != changelog:
         return place
-    if key[:1] in (SLICE, RETURNED):
-        kind = "slice" if key[:1] == SLICE else "returned"
-        return f"{place} {'-' if record.value() is None else '+'}{kind} {key[1:].hex()}"
+    if key[:1] in OF_ACTIONS:
+        return f"{place} {'-' if record.value() is None else '+'}row {key.hex()}"
     named = key[1:].decode() if key[:1] == CONTROL else f"{entry_keys.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
     return f"{place} {'-' if record.value() is None else '+'}{named}"

@@ -106,7 +106,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "topics", "acls", "policies", "broker"),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
-    "commands_letters": lambda: command_docs.section("act", "actions", "audit"),
+    "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase"),
     "commands_attach": lambda: command_docs.section("discover", "try", "size"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retry import format_versions
-from retry.delay_queue import action_records, control_records, returned_offsets
+from retry.delay_queue import action_records, control_records, ramp_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, with_lane
 from retry.delay_queue.envelopes import check_version
+from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow
 from retry.errors import EntryNewer, EntryUnreadable
@@ -22,6 +23,11 @@ _SINCE_1970 = 0x80
 _VERSION = format_versions.ENVELOPE.writes.to_bytes(1, "big")
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
 _KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
+# Of single letters that operators act on, beside entries and controls, and how long these keys are.
+OF_ACTIONS = {
+    SLICE: action_records.SLICE_BYTES, RETURNED: returned_offsets.BLOCK_BYTES, SENDING: ramp_records.SENDING_BYTES,
+    FAILED: ramp_records.FAILED_BYTES,
+}  # fmt: skip
 
 
 def checked(rows: Sequence[ChangelogRow]) -> list[ChangelogRow]:
@@ -80,13 +86,15 @@ def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
 
 
 def _is_of_action(key: bytes) -> bool:
-    return len(key) == {SLICE: action_records.SLICE_BYTES, RETURNED: returned_offsets.BLOCK_BYTES}.get(key[:1])
+    return len(key) == OF_ACTIONS.get(key[:1])
 
 
 def _check_asked(key: bytes, value: bytes) -> None:
     if key[:1] == CONTROL:
         control_records.check(key, value)
-    elif key[:1] == SLICE:
+    elif key[:1] in (SLICE, SENDING):
         action_records.check_slice(value)
+    elif key[:1] == FAILED:
+        ramp_records.check_failed(value)
     else:
         returned_offsets.check(value)

@@ -125,7 +125,7 @@ class Table(Protocol):
 
     @property
     def has_slices(self) -> bool:
-        """Whether there is a slice of an action; costs nothing."""
+        """Whether there is a slice of an action, or letters that a ramp waits for; costs nothing."""
         ...
 
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from retry import format_versions
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
-from retry.delay_queue.returned_offsets import RETURNED
+from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import checked
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, checked
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, Identity
@@ -51,7 +51,7 @@ class RocksTable:
             self._plain = PlainEntries(self._db, self._watermarks)
             self._ordered = OrderedEntries(self._db, self._watermarks, unfolded)
             self._named = NamedEntries(self._db, self._watermarks, unfolded)
-            self._has_slices = bool(self.slices(SLICE, 1))
+            self._has_slices = self._find_slices()
             self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
         except BaseException:
             self._db.close()
@@ -119,12 +119,12 @@ class RocksTable:
             change, others = self._plain.fold(records, batch)
             if others:
                 self._fold_controls([row for row in others if row[0][:1] == CONTROL], batch)
-                _fold_rows(slices := [row for row in others if row[0][:1] in (SLICE, RETURNED)], batch)
+                _fold_rows(slices := [row for row in others if row[0][:1] in OF_ACTIONS], batch)
                 self._ordered.fold([row for row in others if row[0][0] == ORDERED], self._write_change)
                 change += self._named.fold([row for row in others if row[0][0] == NAMED], batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             if others and slices:
-                self._has_slices = bool(self.slices(SLICE, 1))
+                self._has_slices = self._find_slices()
         if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
             self._flushed_at_ms = now_ms
             self._db.flush()
@@ -201,6 +201,9 @@ class RocksTable:
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """See `Table.slices`."""
         return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
+
+    def _find_slices(self) -> bool:
+        return bool(self.slices(SLICE, 1) or self.slices(SENDING, 1))
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

@@ -12,6 +12,7 @@ does not change on the way: dead-letter topic, key and value.
 | `ring_buffer` | the newest rows, found by lineage and by fingerprint |
 | `equal_letters` | sends of equal letters, counted |
 | `recent_lineages` | all of it together |
+| `ramped_lineages` | which step of which ramp put a lineage |
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from retry.intake.attempts.lineage_id import (
     silent,
     to_header,
 )
+from retry.intake.attempts.ramped_lineages import RampedLineages
 from retry.intake.attempts.recent_lineages import KnownLineage, RecentLineages
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "SECOND_MAX",
     "KnownLineage",
     "LineageFields",
+    "RampedLineages",
     "RecentLineages",
     "counted",
     "fingerprint",

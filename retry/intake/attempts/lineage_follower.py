@@ -11,7 +11,7 @@ from collections import deque
 
 from retry import clock
 from retry.errors import LineageNewer, LineageUnreadable
-from retry.intake.attempts import RecentLineages
+from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.kafka.interface import KafkaException, Log, Message
 from retry.telemetry.health import HealthProbe
 
@@ -28,11 +28,15 @@ class LineageFollower:
     """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
 
     Attributes:
+      ramped: is told which of them a ramp has put.
       trouble: why no letter may be taken in any more; empty where all is well.
     """
 
-    def __init__(self, log: Log, topic: str, partitions: int, lineages: RecentLineages) -> None:
+    def __init__(
+        self, log: Log, topic: str, partitions: int, lineages: RecentLineages, ramped: RampedLineages | None = None
+    ) -> None:
         self.lineages, self.trouble = lineages, ""
+        self.ramped = ramped
         self._read: deque[Message] = deque()
         self._log, self._follower = log, log.follower()
         self._topic, self._turns, self._closing = topic, 0, False
@@ -89,6 +93,8 @@ class LineageFollower:
         if message.error() is None:
             try:
                 self.lineages.fold(message.value() or b"")
+                if self.ramped is not None and (key := message.key()):
+                    self.ramped.fold(key, message.value() or b"")
             except LineageNewer as error:
                 # What was sent is not known here any more. Letters can wait for a worker that knows.
                 self.trouble = f"{message.topic()}/{partition}/{offset}: {error}"

@@ -62,6 +62,8 @@ def _result(
     letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int
 ) -> ReturnedLetter | Refusal | None:
     record = letter.record
+    if state.action.kind == action_records.ERASE:
+        return None
     if (refused := returns.refused(record)) is not None:
         return refused
     if returned_letter.is_reference(record):

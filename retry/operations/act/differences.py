@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import orjson
 
 from retry.delay_queue.envelopes import Entry
 
 
-def differences(before: Entry, after: Entry) -> list[str]:
-    """Lines of headers and of the value that differ, with two around them; JSON is laid out, so that a field is a line."""
-    return list(difflib.unified_diff(list(_lines(before)), list(_lines(after)), "before", "after", lineterm="", n=2))
+def differences(before: Entry, after: Entry, shown: Callable[[bytes], bytes | None] | None = None) -> list[str]:
+    """Lines of headers and of the value that differ, with two around them; JSON is laid out, so that a field is a line.
+
+    Args:
+      shown: tells the JSON of values that are framed for a schema registry.
+    """
+    former, new = (list(_lines(each, shown)) for each in (before, after))
+    return list(difflib.unified_diff(former, new, "before", "after", lineterm="", n=2))
 
 
-def _lines(entry: Entry) -> Iterator[str]:
+def _lines(entry: Entry, shown: Callable[[bytes], bytes | None] | None) -> Iterator[str]:
     for name, value in entry.headers:
         yield f"{name}: {_text(value)}"
     if entry.value is None:
         yield "no value"
         return
+    value = (shown(entry.value) if shown else None) or entry.value
     try:
-        yield from orjson.dumps(orjson.loads(entry.value), option=orjson.OPT_INDENT_2).decode().splitlines()
+        yield from orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2).decode().splitlines()
     except orjson.JSONDecodeError:
-        yield from _text(entry.value).splitlines()
+        yield from _text(value).splitlines()
 
 
 def _text(raw: bytes | None) -> str:

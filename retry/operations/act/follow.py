@@ -8,8 +8,9 @@ from types import TracebackType
 
 import msgspec
 
-from retry.delay_queue import action_records
+from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Action, Order, Tally
+from retry.delay_queue.ramp_records import Step
 from retry.operations.control_requests import ShardNumbers
 
 _RECORDS_MAX = 5_000
@@ -22,6 +23,7 @@ class Following:
     Attributes:
       tallies: of the shards that have begun.
       held: the order by which one of them waits; None where none does.
+      step: how far a ramp has come.
     """
 
     def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
@@ -30,7 +32,9 @@ class Following:
             self._follower.begin(shards.topic, partition, offset)
         self._tally, self._held = action_records.tally_key(action_id), action_records.held_key(action_id)
         self._resumed = action_records.resumed_key(action_id)
+        self._step = ramp_records.step_key(action_id)
         self.tallies: dict[int, Tally] = {}
+        self.step = 0
         self.held: Order | None = None
 
     def __enter__(self) -> Following:
@@ -46,23 +50,29 @@ class Following:
 
     def look(self) -> bool:
         """Read on, for a moment; whether a shard has come further."""
-        before = self.tally.members
+        before = self.tally.members, self.step
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             key, value = message.key(), message.value()
             if message.error() is not None or value is None:
                 continue
             if key == self._tally:
                 self.tallies[message.partition() or 0] = msgspec.json.decode(value, type=Tally)
+            elif key == self._step:
+                self.step = msgspec.json.decode(value, type=Step).step
             elif key == self._held:
                 self.held = msgspec.json.decode(value, type=Order)
             elif key == self._resumed and self.held and msgspec.json.decode(value, type=Order).hold >= self.held.at_ms:
                 self.held = None
-        return self.tally.members > before
+        return (self.tally.members, self.step) > before
 
     def left(self, action: Action) -> list[int]:
         """Shards that are not done yet."""
         done = {shard: tally.slices for shard, tally in self.tallies.items()}
-        return [shard for shard, slices in enumerate(action.slices) if done.get(shard, 0) < slices]
+        climbs = action.ramp is not None and self.step < len(action.ramp.steps)
+        return [
+            shard for shard, slices in enumerate(action.slices)
+            if done.get(shard, 0) < slices or (climbs and shard == ramp_records.HOME)
+        ]  # fmt: skip
 
 
 def summed(tallies: Iterable[Tally]) -> Tally:

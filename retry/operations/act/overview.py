@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from retry.delay_queue import action_records
+from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Action, ActionState, Order, Tally
+from retry.delay_queue.ramp_records import Step
+from retry.delivery import ramp
+from retry.delivery.ramp import StepCounts
 from retry.errors import ActionRefused
 from retry.operations.act.follow import summed
 from retry.operations.control_requests import ShardNumbers
@@ -20,6 +24,8 @@ class ActionOverview(NamedTuple):
     Attributes:
       held: the latest order by which a shard waits; None where none does.
       left: shards that are not done yet.
+      step: how far a ramp has come.
+      steps: what all shards together have done of each of its steps; no letter that failed again is counted.
       ended_hold_ms: when the last hold was made that an order to go on has ended, in whichever shard; 0 where none was.
     """
 
@@ -30,6 +36,8 @@ class ActionOverview(NamedTuple):
     tally: Tally
     left: list[int]
     ended_hold_ms: int
+    step: Step = Step()
+    steps: Sequence[StepCounts] = ()
 
     @property
     def status(self) -> str:
@@ -97,6 +105,19 @@ def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) ->
     shards.ask(action_records.cancelled_key(about.id), action_records.encode(Order(by, shards.now_ms(), reason)))
 
 
+def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
+    """The same, with the letters that failed again after a ramp had sent them; reads the changelog once more."""
+    marks = shards.standing(ramp_records.failed_of(about.id))[ramp_records.HOME]
+    failed = Counter(map(ramp_records.step_of, marks))
+    return about._replace(steps=[each._replace(failed=failed[n]) for n, each in enumerate(about.steps)])
+
+
+def _steps(action: Action, states: dict[int, ActionState]) -> list[StepCounts]:
+    if action.ramp is None:
+        return []
+    return ramp.counted(action.ramp, [state.tally for state in states.values()], [0] * len(action.ramp.steps))
+
+
 def _overview(states: dict[int, ActionState]) -> ActionOverview:
     some = next(iter(states.values()))
     held = [state.held for shard, state in states.items() if state.held is not None and not state.has_ended(shard)]
@@ -106,6 +127,8 @@ def _overview(states: dict[int, ActionState]) -> ActionOverview:
         summed(state.tally for state in states.values()),
         sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
         max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
+        states[ramp_records.HOME].step if ramp_records.HOME in states else Step(),
+        _steps(some.action, states),
     )  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
+from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
@@ -34,6 +35,7 @@ _WORDS = {
     "too_large": "they would be too large for their topic",
     "returned": "they were returned before",
     "parked": "they are parked, and cannot be parked or edited there",
+    "erased": "they were erased, and nothing is left of them",
     "superseded": "they are former versions of letters that were changed",
     "not_a_letter": "they are parked schedules, tasks or timers",
     "no_source": "they were parked by a version that did not write down where they failed",
@@ -67,12 +69,25 @@ class Preview(NamedTuple):
 
     Attributes:
       at_ms: when the members were chosen.
+      silent: of a ramp, the targets for which the policy file names no consumer group.
     """
 
     request: Request
     chosen: Chosen
     at_ms: int
     examples: list[ExampleChange]
+    silent: Sequence[str] = ()
+
+    def ramped(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
+        """The same, in steps.
+
+        Args:
+          groups: which consumer groups read which topics.
+        """
+        targets = {self.request.action.target or ""} if self.request.action.target else set(self.chosen.groups["target"])
+        silent = sorted(targets.difference(*groups.values()))
+        request = self.request._replace(action=msgspec.structs.replace(self.request.action, ramp=ramp))
+        return self._replace(request=request, silent=silent)
 
     def resting(self) -> Iterator[Member]:
         """Members that are parked or discarded."""
@@ -134,12 +149,13 @@ def _change(actions: EntryActions, request: Request, key: bytes, envelope: bytes
     if isinstance(acted, Refusal):
         raise ActionRefused(f"nothing can be done for these letters: {told(acted.reason)}")
     packed = acted.move.packed
-    diff = _diff(acted) if request.action.kind in (action_records.EDIT, action_records.PATCH) else []
+    diff = _diff(acted, request) if request.action.kind in (action_records.EDIT, action_records.PATCH) else []
     return ExampleChange(str(entry_keys.source(key)), entry_keys.due_at_ms(packed.key), packed.destination, diff)
 
 
-def _diff(acted: ActedEntry) -> list[str]:
-    return differences(acted.move.entry, envelopes.decode(acted.move.packed.envelope))
+def _diff(acted: ActedEntry, request: Request) -> list[str]:
+    framing = request.edit.framing if request.edit else None
+    return differences(acted.move.entry, acted.entry, framing.shown if framing else None)
 
 
 def told(reason: str) -> str:

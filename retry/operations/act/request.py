@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -42,16 +42,33 @@ class DueTimes(NamedTuple):
         return min(due_at_ms, now_ms) if self.at_ms is None else self.at_ms
 
 
+class Framing(Protocol):
+    """Knows the schemas of a registry; see `retry.cli.framed_values`."""
+
+    def encoded(self, former: bytes, value: bytes) -> bytes:
+        """JSON as a value with the frame of the former one, encoded by its schema.
+
+        Raises:
+          ActionRefused: the schema does not take it.
+        """
+        ...
+
+    def shown(self, value: bytes) -> bytes | None:
+        """The JSON of a framed value; None of any other, and where its schema is not known."""
+        ...
+
+
 class Edit(NamedTuple):
     """What becomes of exactly one letter.
 
     Attributes:
-      value: its new one; None where that stays.
+      value: its new one; None where that stays. JSON is encoded for a letter whose value is framed.
       headers: set to a text, or removed where that is None.
     """
 
     value: bytes | None = None
     headers: dict[str, str | None] = {}  # noqa: RUF012
+    framing: Framing | None = None
 
     def applied(self, entry: Entry) -> Entry:
         """The letter, edited.
@@ -62,7 +79,7 @@ class Edit(NamedTuple):
         if own := sorted(names.OURS & self.headers.keys()):
             raise ActionRefused(f"the header {own[0]} is this service's own and cannot be changed")
         changes = ((name, None if text is None else text.encode()) for name, text in self.headers.items())
-        value = entry.value if self.value is None else _checked(entry.value, self.value)
+        value = entry.value if self.value is None else _checked(entry.value, self.value, self.framing)
         edited = msgspec.structs.replace(entry, value=value, headers=names.set_in(entry.headers, *changes))
         if edited == entry:
             raise ActionRefused("the letter would stay as it is: give another value, or headers")
@@ -120,10 +137,12 @@ def new(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) ->
     return Request(action_records.new_id(), action, due, edit)
 
 
-def _checked(former: bytes | None, value: bytes) -> bytes:
+def _checked(former: bytes | None, value: bytes, framing: Framing | None) -> bytes:
     if former and former[0] == 0 and len(former) > _FRAME_BYTES and value[:_FRAME_BYTES] != former[:_FRAME_BYTES]:
+        if framing is not None and _is_json(value):
+            return framing.encoded(former, value)
         schema = int.from_bytes(former[1:_FRAME_BYTES], "big")
-        raise ActionRefused(f"its value is framed for schema {schema} of a registry, and the new one is not: begin it alike")
+        raise ActionRefused(f"its value is framed for schema {schema} of a registry: give JSON, or a value that begins alike")
     if _is_json(former) and not _is_json(value):
         raise ActionRefused("its value is JSON, and the new one is not; nothing was done")
     return value

@@ -6,12 +6,14 @@ written once the preview is 50 minutes old, by the brokers' time.
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import msgspec
 
-from retry.delay_queue import action_records, returned_offsets
+from retry.delay_queue import action_records, ramp_records, returned_offsets
 from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
 from retry.errors import ActionRefused
 from retry.operations.act.request import Request
@@ -26,13 +28,14 @@ _Row = tuple[int, bytes, bytes]
 
 def start(
     shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int,
-    resting: Iterable[Member] = (), parking: dict[str, str] | None = None,
+    resting: Iterable[Member] = (), parking: dict[str, str] | None = None, members_in_all: int = 0,
 ) -> Action:
     """Ask the workers to do it.
 
     Args:
       members: by shard.
       resting: members that are parked or discarded, and `parking` the names of their topics, by the hash of their ids.
+      members_in_all: of a ramp, how many there are.
       previewed_at_ms: when they were chosen, by the brokers' time.
 
     Returns:
@@ -46,9 +49,12 @@ def start(
     if len(members) != shards.count:
         raise ActionRefused(f"the changelog has {shards.count} partitions, and had {len(members)}; ask again")
     _demand_recent(shards.now_ms(), previewed_at_ms)
-    counts, total = [0] * shards.count, 0
+    counts, total, ramp = [0] * shards.count, 0, request.action.ramp
+    steps: Iterator[int] = repeat(0)
+    if ramp is not None:
+        ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.steps(members_in_all)), drawn(members_in_all)
     with shards.writing() as writer:
-        rows = _slices(request.id, members, resting, previewed_at_ms)
+        rows = _slices(request.id, members, resting, previewed_at_ms, steps)
         while some := list(islice(rows, _SLICES_AT_ONCE)):
             writer.begin()
             for (shard, key, value), size in some:
@@ -61,21 +67,43 @@ def start(
             writer.commit()
         now_ms = shards.now_ms()
         _demand_recent(now_ms, previewed_at_ms)
-        action = msgspec.structs.replace(request.action, asked_at_ms=now_ms, slices=counts, members=total, parking=parking or {})
+        action = msgspec.structs.replace(
+            request.action, asked_at_ms=now_ms, slices=counts, members=total, parking=parking or {}, ramp=ramp
+        )
         shards.ask_by(writer, action_records.head_key(request.id), action_records.encode(action))
     return action
 
 
 def _slices(
-    action: bytes, members: list[Iterable[Member]], resting: Iterable[Member], written_at_ms: int
+    action: bytes, members: list[Iterable[Member]], resting: Iterable[Member], written_at_ms: int, steps: Iterator[int]
 ) -> Iterator[tuple[_Row, int]]:
-    """Shard, key and value of each slice, and how many members it has; a slice has members of one kind only."""
+    """Shard, key and value of each slice, and how many members it has; a slice has members of one kind and step only."""
     numbers = [count() for _ in members]
     for shard, some_members in [*enumerate(members), (returned_offsets.SHARD, resting)]:
-        left = iter(some_members)
-        while some := list(islice(left, MEMBERS_MAX)):
-            key = action_records.slice_key(action, 0, next(numbers[shard]))
+        for step, some in _by_step(some_members, steps):
+            key = action_records.slice_key(action, step, next(numbers[shard]))
             yield (shard, key, action_records.encode_slice(some, written_at_ms)), len(some)
+
+
+def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[int, list[Member]]]:
+    """Members of one step, at most as many as a slice has."""
+    left: defaultdict[int, list[Member]] = defaultdict(list)
+    for member in members:
+        step = next(steps)
+        left[step].append(member)
+        if len(left[step]) == MEMBERS_MAX:
+            yield step, left.pop(step)
+    yield from left.items()
+
+
+def drawn(count: int) -> Iterator[int]:
+    """The step of each member of a ramp: the first steps are drawn at random, the others go by the order of members."""
+    sizes = ramp_records.steps(count)
+    few = sum(sizes[: len(ramp_records.DRAWN_STEPS)])
+    at_random = (step for step, size in enumerate(sizes[: len(ramp_records.DRAWN_STEPS)]) for _ in range(size))
+    early = dict(zip(random.sample(range(count), few), at_random, strict=True))
+    in_order = (step for step, size in enumerate(sizes) if step >= len(ramp_records.DRAWN_STEPS) for _ in range(size))
+    return (early[n] if n in early else next(in_order) for n in range(count))
 
 
 def _demand_recent(now_ms: int, previewed_at_ms: int) -> None:

@@ -22,6 +22,7 @@ _INSTEAD = {
     action_records.PARK: "its letters lie on their parking topics; return them with `retry act retry state:parked`",
     action_records.EDIT: "the letter as it was lies in the topic of discarded letters, marked superseded; edit it again",
     action_records.PATCH: "the letters as they were lie in the topic of discarded letters, marked superseded; patch them again",
+    action_records.ERASE: "nothing is left of its letters",
     action_records.UNDO: "discard the letters again",
 }
 

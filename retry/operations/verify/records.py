@@ -13,6 +13,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.lane import Lane
+from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryUnreadable
@@ -137,7 +138,7 @@ class RecordReader:
         if key[:1] == CONTROL:
             self.controls[partition, key] = value or b""
             return
-        if key[:1] == SLICE:
+        if key[:1] in (SLICE, SENDING, FAILED):
             # Letters that an action is about; what it did to them is told by their entries.
             return
         in_scope = self.in_scope(topic, partition, offset)

@@ -7,11 +7,12 @@ import logging
 
 from retry.delay_queue.table.interface import Table
 from retry.delivery import migrate_v1_keys
-from retry.delivery.act import ActContext, Acting
+from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
 from retry.delivery.redecide import Redecider
 from retry.delivery.reschedule import Rescheduling
+from retry.delivery.slice_work import ActContext
 from retry.delivery.sweep import ChangelogPartition
 from retry.kafka.interface import TransactionalProducer
 from retry.worker.shards.restore import ShardContext
@@ -45,7 +46,8 @@ class RequestedMoves:
         topic, partition = self._changelog
         end = lambda: around.log.bounds(topic, [partition])[partition].end  # noqa: E731
         actions = EntryActions(around.judge, around.discarded)
-        context = ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end, around.ask_parked)
+        context = ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end, around.ask_parked,
+                             around.ask_passed)  # fmt: skip
         if acted := self._acting.step(context):
             # What was looked at for nulls may be elsewhere now.
             self._cancelling.restart()

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.delay_queue.table.interface import Table, TableDirectory
-from retry.delivery import return_slice
+from retry.delivery import return_slice, slice_work
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.return_slice import AskParked
+from retry.delivery.slice_work import AskPassed
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
 from retry.kafka.interface import Log, OffsetBounds
@@ -37,6 +38,7 @@ class ShardContext(NamedTuple):
     Attributes:
       discarded, audit: topics: of letters that operators discard, and of what operators did.
       ask_parked: reads letters that rest.
+      ask_passed: asks what consumers have read.
     """
 
     log: Log
@@ -50,6 +52,7 @@ class ShardContext(NamedTuple):
     discarded: str = ""
     audit: str = ""
     ask_parked: AskParked = return_slice.nobody
+    ask_passed: AskPassed = slice_work.silence
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

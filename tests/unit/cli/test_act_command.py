@@ -12,14 +12,15 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import operator
-from retry.cli.act import _typed
-from retry.cli.act_options import request
+from retry.cli.act import typed
+from retry.cli.act_options import ramp, request
 from retry.delay_queue.action_records import Patch
+from retry.delay_queue.ramp_records import Ramp
 from retry.errors import ActionRefused
 
 OPTIONS = {
     "at": None, "spread": None, "postpone": None, "to": None, "value_file": None, "set_headers": (), "removed": (),
-    "merge_patch": None,
+    "merge_patch": None, "ramp": None, "keep": None, "settle": None, "silence": None,
 }  # fmt: skip
 
 
@@ -33,6 +34,11 @@ OPTIONS = {
         ("discard team:a --at 10m", 2, "--at does not go with discard"),
         ("park team:a --set-header a=b --merge-patch {}", 2, "--merge-patch, --set-header does not go with park"),
         ("retry team:a --at 10m --spread 1h", 2, "give one of --at, --spread and --postpone"),
+        ("retry team:a --at 10m --ramp", 2, "a ramp sends letters now"),
+        ("redirect team:a --to x --spread 1h --keep 0.8", 2, "a ramp sends letters now"),
+        ("retry team:a --no-ramp --silence 1m", 2, "do not go with --no-ramp"),
+        ("park team:a --ramp", 2, "--ramp does not go with park"),
+        ("retry team:a --keep 1", 2, "0.0<x<1.0"),
         ("redirect team:a", 2, "redirect needs --to TOPIC"),
         ("edit team:a", 2, "edit needs --value-file"),
         ("edit team:a --value-file /no/such/file", 2, "does not exist"),
@@ -54,11 +60,21 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     value.write_bytes(b"\0new")
     about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
     edited = request("edit", {**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)}, **about)
-    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"})
+    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None)
     assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
     patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
     assert request("redirect", {**OPTIONS, "to": "slow", "spread": 5}, **about).due == (None, 5, 0)
+
+
+def test_many_letters_that_are_due_now_go_in_steps_unless_somebody_says_otherwise() -> None:
+    assert ramp("retry", OPTIONS, 1_000) is None
+    assert ramp("retry", OPTIONS, 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)
+    assert ramp("redirect", {**OPTIONS, "ramp": True, "keep": 0.5, "settle": 1, "silence": 2}, 4) == Ramp(0.5, [1, 2, 1], 1, 2)
+    assert ramp("retry", {**OPTIONS, "keep": 0.5}, 3) == Ramp(0.5, [1, 2], 10_000, 120_000)
+    for others in ({"ramp": False}, {"at": 5}, {"spread": 5}, {"postpone": 5}):
+        assert ramp("retry", {**OPTIONS, **others}, 1_000_000) is None
+    assert ramp("discard", OPTIONS, 1_000_000) is None
 
 
 def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +84,15 @@ def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.M
 
     monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
     with pytest.raises(ActionRefused, match="that is another number"):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("all\n"))
     with pytest.raises(click.Abort):
-        _typed(1_001)
+        typed(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
-    _typed(1_001)
+    typed(1_001)
     monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
     with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
-        _typed(1_001)
+        typed(1_001)
 
 
 def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def standing(*scopes: tuple[str, str], reason: str = "") -> dict[bytes, bytes]:
 
 
 def test_where_nothing_is_asked_everything_goes() -> None:
-    assert control_records.paused({}, *LETTER) is None
+    assert control_records.paused({}, *LETTER, NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_where_nothing_is_asked_everything_goes() -> None:
     ],
 )
 def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str) -> None:
-    assert control_records.paused(standing((scope, name)), *LETTER) == said
-    assert control_records.paused(standing((scope, name), reason="bad deploy"), *LETTER) == f"{said}: bad deploy"
+    assert control_records.paused(standing((scope, name)), *LETTER, NOW_MS) == said
+    assert control_records.paused(standing((scope, name), reason="bad deploy"), *LETTER, NOW_MS) == f"{said}: bad deploy"
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,46 @@ def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str
     [("team", "order"), ("team", "orders.DLT"), ("topic", "orders"), ("target", "orders.DLT"), ("topic", ""), ("all", "orders")],
 )
 def test_a_pause_of_something_else_stops_nothing(scope: tuple[str, str]) -> None:
-    assert control_records.paused(standing(scope), *LETTER) is None
+    assert control_records.paused(standing(scope), *LETTER, NOW_MS) is None
 
 
 def test_the_widest_of_several_pauses_is_told() -> None:
     both = standing(("target", "orders.retry"), ("all", ""))
-    assert control_records.paused(both, *LETTER) == "paused by all"
+    assert control_records.paused(both, *LETTER, NOW_MS) == "paused by all"
+
+
+def test_a_pause_ends_by_itself_at_its_time_and_not_before() -> None:
+    pause = Pause(NOW_MS - 9, "r", until_ms=NOW_MS, by="ann@desk")
+    records = {control_records.pause_key("all", ""): control_records.encode(pause)}
+    said = "paused by all until 2023-11-14T22:13:20.000+00:00: r (ann@desk)"
+    assert control_records.paused(records, *LETTER, NOW_MS - 1) == said
+    assert control_records.pauses(records, NOW_MS - 1) == {("all", ""): pause}
+    assert control_records.paused(records, *LETTER, NOW_MS) is None
+    assert control_records.pauses(records, NOW_MS) == {}
+
+
+def test_behind_a_pause_that_has_ended_a_narrower_one_still_stands() -> None:
+    records = standing(("target", "orders.retry"))
+    records[control_records.pause_key("all", "")] = control_records.encode(Pause(1, until_ms=NOW_MS))
+    assert control_records.paused(records, *LETTER, NOW_MS) == "paused by target orders.retry"
+
+
+def test_what_a_pause_does_not_say_is_not_written() -> None:
+    # As workers of the version before wrote it, and read it.
+    assert control_records.encode(Pause(1, "r")) == b'{"since_ms":1,"reason":"r"}'
 
 
 def test_pauses_are_told_by_scope_and_name() -> None:
     asked = {("all", ""), ("team", "a/b"), ("topic", "ü.DLT")}
     request = {control_records.reschedule_key(5): control_records.encode(Reschedule(5))}
-    assert control_records.pauses(standing(*asked, reason="r") | request) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
+    assert control_records.pauses(standing(*asked, reason="r") | request, NOW_MS) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
 
 
 def test_requests_to_reschedule_are_told_and_stop_nothing() -> None:
     asked = [Reschedule(NOW_MS + n, team, topic) for n, (team, topic) in enumerate([("a", None), (None, "b"), (None, None)])]
     records = {control_records.reschedule_key(each.since_ms): control_records.encode(each) for each in reversed(asked)}
     assert list(control_records.reschedules(records | standing(("all", ""))).values()) == asked
-    assert control_records.paused(records, *LETTER) is None
+    assert control_records.paused(records, *LETTER, NOW_MS) is None
 
 
 def test_keys_are_those_of_controls() -> None:
@@ -71,11 +92,11 @@ def test_keys_are_those_of_controls() -> None:
 def test_a_pause_that_cannot_be_read_is_never_taken_for_none(value: bytes) -> None:
     records = {control_records.pause_key("all", ""): value}
     with pytest.raises(EntryUnreadable):
-        control_records.paused(records, *LETTER)
+        control_records.paused(records, *LETTER, NOW_MS)
     with pytest.raises(EntryUnreadable):
-        control_records.pauses(records)
+        control_records.pauses(records, NOW_MS)
 
 
 def test_fields_that_a_later_version_adds_are_no_trouble() -> None:
-    record = {control_records.pause_key("all", ""): b'{"since_ms":1,"reason":"r","until_ms":9}'}
-    assert control_records.pauses(record) == {("all", ""): Pause(1, "r")}
+    record = {control_records.pause_key("all", ""): b'{"since_ms":1,"reason":"r","later":9}'}
+    assert control_records.pauses(record, NOW_MS) == {("all", ""): Pause(1, "r")}

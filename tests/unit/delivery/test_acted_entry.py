@@ -12,23 +12,27 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, Refusal, digest
+from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, Refusal, digest
 from retry.delivery.move_entries import replaced
+from retry.delivery.redecide import Redecider
+from retry.intake.build_entry import EntryBuilder
 from tests.support.acted import (
     ACTION,
     DISCARDED,
     HEADER_PATCH,
     HOUR_MS,
     NOW_MS,
+    POLICIES,
     entry_actions,
     letter,
     member,
     packed,
     state,
 )  # fmt: skip
+from tests.support.plans import registry_of
 
 OTHER = b"\x0b" * action_records.ACTION_BYTES
-KINDS = [kind for kind in action_records.KINDS if kind != action_records.UNDO]
+KINDS = [kind for kind in action_records.KINDS if kind not in (action_records.UNDO, action_records.ERASE)]
 TOPICS = st.sampled_from(["orders.DLT", "keyed.DLT"])
 DUE_MS = st.one_of(st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), st.sampled_from([-1, 0, DUE_MS_MAX - 1, DUE_MS_MAX]))
 ACTIONS = entry_actions()
@@ -126,7 +130,7 @@ def test_undoing_a_discard_restores_key_target_and_headers_but_for_the_mark(
     assert headers(anew)[names.ACTION] == OTHER.hex().encode()
 
 
-@given(st.sampled_from(KINDS), TOPICS, DUE_MS, DUE_MS, st.booleans())
+@given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS, DUE_MS, DUE_MS, st.booleans())
 def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_at_ms: int, wanted_ms: int, same: bool) -> None:
     key, entry = letter(topic, due_at_ms=due_at_ms)
     more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
@@ -216,3 +220,22 @@ def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
     member_ = Member(key, NOW_MS, digest(packed(entry)), packed(edit))
     made = actions.acted(state(kind, **of(kind)), member_, packed(entry), NOW_MS)
     assert made == Refusal("too_large")
+
+
+def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
+    # What is fetched from where it failed is not what an edit made of it.
+    key, entry = letter(value=b"x" * 10_000)
+    packer = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
+    actions = EntryActions(Redecider(registry_of(POLICIES), packer, []), DISCARDED)
+    parked = actions.acted(state(action_records.PARK), member(key), packed(entry), NOW_MS)
+    assert isinstance(parked, ActedEntry)
+    assert parked.entry.value is None
+    edited = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, OTHER.hex().encode())))
+    assert actions.acted(state(action_records.PARK), member(key), packed(edited), NOW_MS) == Refusal("too_large")
+
+
+@given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS)
+def test_what_is_told_of_an_entry_is_what_is_put(kind: str, topic: str) -> None:
+    key, entry = letter(topic)
+    made = acted(kind, key, entry, **({"target": entry.destination} if kind == "redirect" else of(kind)))
+    assert made.entry == envelopes.decode(made.move.packed.envelope)

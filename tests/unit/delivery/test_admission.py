@@ -83,6 +83,13 @@ def test_a_pause_stops_what_it_names_and_nothing_else(around: Around, scope: str
     assert around.gate.blocked(NOW_MS) == {}
 
 
+def test_a_pause_with_an_end_lets_go_at_that_time(around: Around) -> None:
+    ends = {control_records.pause_key("all", ""): control_records.encode(Pause(NOW_MS, until_ms=NOW_MS + 5_000))}
+    assert (around.gate.take(FREE, 1, NOW_MS + 4_999, ends), around.gate.why_not(FREE, ends, NOW_MS + 5_000)) == (0, None)
+    assert "until" in (around.why(FREE) or "")
+    assert (around.gate.take(FREE, 1, NOW_MS + 5_000, ends), around.why(FREE)) == (1, None)
+
+
 def test_what_is_paused_counts_for_no_limit(around: Around) -> None:
     assert around.take(ORDERS, team="orders") == 0
     assert around.take(ORDERS) == 20

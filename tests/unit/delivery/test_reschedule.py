@@ -388,7 +388,7 @@ def test_a_pause_that_stands_is_not_touched(bench: Bench) -> None:
     bench.take()
     bench.ask(QUICK)
     bench.finish(QUICK)
-    assert control_records.pauses(bench.table.controls) == {("all", ""): Pause(NOW_MS)}
+    assert control_records.pauses(bench.table.controls, NOW_MS) == {("all", ""): Pause(NOW_MS)}
     assert bench.sweep(NOW_MS + HOUR_MS) == []
     bench.write((control_records.pause_key("all", ""), None))
     assert bench.sweep(NOW_MS + HOUR_MS) == [b"1"]

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry import format_versions
+from retry.cli.ramp_output import ramp_object
 from retry.dead_letters import retry_headers
-from retry.delay_queue import action_records, entry_keys, envelopes
-from retry.delay_queue.action_records import Action, Member, Order, Tally
+from retry.delay_queue import action_records, entry_keys, envelopes, ramp_records
+from retry.delay_queue.action_records import Action, ActionState, Member, Order, Tally
 from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery.acted_entry import EntryActions, digest
 from retry.delivery.redecide import Redecider
 from retry.errors import ActionRefused
@@ -205,6 +207,31 @@ def test_slices_are_written_in_short_transactions_and_the_head_is_last() -> None
         assert all(len(part.members) <= action_records.MEMBERS_MAX for part in read)
 
 
+def test_of_a_ramp_each_slice_has_members_of_one_step_and_the_first_steps_are_drawn() -> None:
+    sizes, ramp = [3_000, 0, 7_000], Ramp(0.9, [], 1, 2)
+    members = [[Member(letter(n)[0], NOW_MS + shard) for n in range(size)] for shard, size in enumerate(sizes)]
+    drawn = []
+    for _ in range(2):
+        shards, asked = Shards(3), request.new(msgspec.structs.replace(ASKED, ramp=ramp))
+        action = start.start(shards, asked, [iter(some) for some in members], NOW_MS, members_in_all=10_000)  # type: ignore[arg-type]
+        assert action.ramp == Ramp(0.9, [1, 2, 5, 20, 50, 200, 1_000, 5_000, 3_722], 1, 2)
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for record in shards.log.read("changelog"):
+            key = record.key() or b""
+            if key.startswith(action_records.slices_of(asked.id)):
+                part = action_records.decode_slice(record.value() or b"").members
+                assert 0 < len(part) <= action_records.MEMBERS_MAX
+                found.setdefault(ramp_records.step_of(key), []).extend((record.partition(), member.key) for member in part)
+        assert [len(found[step]) for step in sorted(found)] == action.ramp.steps
+        assert {each for some in found.values() for each in some} == {
+            (shard, member.key) for shard, some in enumerate(members) for member in some
+        }  # fmt: skip
+        # The last steps go by the order of members, shard by shard.
+        assert max(shard for shard, _ in found[8]) == min(shard for shard, _ in found[8]) == 2
+        drawn.append(sorted(found[6]))
+    assert drawn[0] != drawn[1]
+
+
 @pytest.mark.parametrize(("elapses_ms", "records"), [(start.PREVIEW_MS_MAX + 1, 0), (start.PREVIEW_MS_MAX // 2 + 1, 1)])
 def test_an_old_preview_is_not_started_and_has_no_head(elapses_ms: int, records: int) -> None:
     shards = Shards(1, elapses_ms)
@@ -249,6 +276,32 @@ def test_members_of_a_group_tell_what_they_read() -> None:
     name = format_versions.announced("worker-a.b_c")
     assert all(format_versions.reads(name, of) for of in (format_versions.KEY, format_versions.ACTION))
     assert not format_versions.reads("worker-a.b_c", format_versions.ACTION)
-    newer = format_versions.ACTION._replace(writes=2)
+    newer = format_versions.ACTION._replace(writes=3)
     assert not format_versions.reads(name, newer)
     assert len(name) - len("worker-a.b_c") < 149, "an instance has up to 100 characters, and brokers take 249"
+
+
+def ramped(step: Step, *tallies: Tally) -> overview.ActionOverview:
+    head = Action("retry", "ann", NOW_MS, [1, 1], 8, ramp=Ramp(0.9, [1, 2, 5], 1, 2))
+    states = {n: ActionState(b"12345678", head, None, None, tally, None, step) for n, tally in enumerate(tallies)}
+    return overview._overview(states)
+
+
+def test_steps_of_a_ramp_are_told_over_all_shards() -> None:
+    first = Tally(1, 2, steps=[StepTally(1, 1, 1), StepTally(1, 1, 1)])
+    about = ramped(Step(1, held_ms=9, silent=["orders.retry"]), first, Tally(1, 1, steps=[StepTally(), StepTally(1, 1, 0)]))
+    about = about._replace(steps=[each._replace(failed=failed) for each, failed in zip(about.steps, (0, 2, 0), strict=True)])
+    told = ramp_object(about)
+    assert told is not None
+    assert (told["keep"], told["counts_from"], told["passed_in_silence"]) == (0.9, 1, ["orders.retry"])
+    columns = ("step", "status", "letters", "worked", "put", "sent", "failed", "passed", "bound")
+    assert [tuple(step[name] for name in columns) for step in told["steps"]] == [
+        (1, "passed", 1, 1, 1, 1, 0, 1, 1.0), (2, "held", 2, 2, 2, 1, 2, 0, 0.8646), (3, "waits", 5, 0, 0, 0, 0, 0, None),
+    ]  # fmt: skip
+
+
+def test_a_ramp_is_done_when_its_last_step_is_judged() -> None:
+    done = Tally(1, 8, steps=[StepTally(1, 1, 1), StepTally(2, 2, 2), StepTally(5, 5, 5)])
+    assert (ramped(Step(2), done, done).status, ramped(Step(2), done, done).left) == ("running", [0])
+    assert (ramped(Step(3), done, done).status, ramped(Step(3), done, done).left) == ("done", [])
+    assert ramp_object(ramped(Step(3), done)._replace(action=ASKED)) is None

@@ -71,7 +71,7 @@ def test_only_the_newest_of_them_tell_of_the_failure() -> None:
 def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
     standing = dict(checked(rows))
-    assert control_records.pauses(standing) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
+    assert control_records.pauses(standing, DUE_MS) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
     for asked in control_records.reschedules(standing).values():
         assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
 

@@ -1,0 +1,154 @@
+"""`retry erase`: a person's right that nothing is kept of a record key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from retry.cli import operator
+from retry.cli.act import NOT_YET, REFUSED, started, typed
+from retry.cli.act_options import UNASKED_MAX
+from retry.cli.output import say, say_json
+from retry.cli.policies import Duration
+from retry.clock import iso
+
+if TYPE_CHECKING:
+    from retry.operations.act.erase import Erasing
+    from retry.operations.act.preview import Preview
+    from retry.operations.act.remnants import Remnant
+    from retry.operations.control_requests import ShardNumbers
+
+# All of them: it is a person's right, and takes as long as it takes.
+_NEWEST = 1 << 60
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+@click.command()
+@click.option("--key", metavar="K", help="The record key, as text.")
+@click.option("--key-file", type=_FILE, metavar="FILE", help="The record key, byte by byte; - reads standard input.")
+@click.option("--topic", metavar="T", help="Only letters from this dead-letter topic.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
+@click.option("--yes", is_flag=True, help="Have the workers do it.")
+@click.option("--expect", type=click.IntRange(0), metavar="N", help="How many letters it must be; else nothing is done.")
+@click.option("--reason", default="", help="Why, without the key: the audit keeps it.")
+@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: what would be erased and what stays, then what was done.")
+def erase(
+    key: str | None, key_file: Path | None, topic: str | None, dry_run: bool, yes: bool, expect: int | None, reason: str, by: str,
+    wait_ms: int, policies: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Erase all letters with one record key: those that wait are never sent, those that rest are never returned.
+
+    Of a letter that waits, key, value and headers are gone once the changelog is compacted. Records of parking topics and of the
+    topic of discarded letters are Kafka's to remove: they are listed with the newest time in each partition and the end of its
+    retention. Without --yes it only says what there is. What comes later is not erased: ask again until nothing is found.
+
+    This cannot be undone. Ends with 0 where all that was found is erased (or shown), with 3 where nothing was done, and with 1
+    where workers were not done in time, or letters with this key were found again.
+    """
+    if (key is None) == (key_file is None):
+        raise click.UsageError("give one of --key and --key-file")
+    if dry_run and yes:
+        raise click.UsageError("give --dry-run or --yes")
+    wanted = _read(key_file) if key_file is not None else (key or "").encode()
+    from retry import settings as environment
+    from retry.errors import ActionRefused
+    from retry.operations.act import readiness
+    from retry.operations.act.erase import Erasing
+    from retry.operations.act.remnants import remnants
+    from retry.operations.control_requests import ShardNumbers
+
+    settings, erasing = environment.from_environment(), Erasing(wanted, topic)
+    try:
+        shards = ShardNumbers(settings)
+        readiness.demand(shards.admin, settings.app_id)
+        found = _preview(shards, erasing, by, reason, policies, asked=yes)
+        _show(found, remnants(settings, shards, erasing, found.at_ms), as_json=as_json)
+        _demand_expected(found.chosen.count, expect, asked=yes)
+        sys.exit(_do(shards, erasing, found, wait_ms, policies, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
+    except ActionRefused as refused:
+        say(str(refused), err=True)
+        sys.exit(REFUSED)
+
+
+def _preview(
+    shards: ShardNumbers, erasing: Erasing, by: str, reason: str, policies: str | None, *, asked: bool
+) -> Preview:
+    """What is found now; a dry run writes nothing, and brokers tell their time where something is written."""
+    from retry import clock
+    from retry.operations.act.preview import preview
+    from retry.operations.cluster import Cluster
+    from retry.operations.letters.listing import Listing
+    from retry.policies.policy_file import load
+    from retry.policies.registry import Registry
+
+    registry = load(policies) if policies else Registry()
+    now_ms = shards.now_ms() if asked else clock.wall_ms()
+    where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))
+    request = erasing.request(by, reason, registry.digest)
+    return preview(shards.settings, registry, request, erasing.meant, now_ms, (where, shards))
+
+
+def _do(
+    shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, policies: str | None, *, as_json: bool
+) -> int:
+    from retry.operations.act.erase import Erasing, compacted, write_nulls
+
+    code = started(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED
+    if code not in (0, REFUSED):
+        return code
+    if places := compacted(shards, erasing):
+        write_nulls(shards, erasing, places)
+        say(f"a null with this key in {len(places)} partitions of compacted topics", err=True)
+        code = 0
+    # What was sent or moved before its turn came may be here again.
+    again = _preview(shards, Erasing(erasing.key, erasing.topic), "", "", policies, asked=True).chosen.count
+    if again:
+        say(f"{again:,} letters have this key by now; ask again", err=True)
+    return NOT_YET if again else code
+
+
+def _demand_expected(count: int, expect: int | None, *, asked: bool) -> None:
+    from retry.errors import ActionRefused
+
+    if expect is not None and count != expect:
+        raise ActionRefused(f"{count:,} letters have this key, not {expect:,}; nothing was done")
+    if asked and expect is None and count > UNASKED_MAX:
+        typed(count)
+
+
+def _show(found: Preview, remains: list[Remnant], *, as_json: bool) -> None:
+    chosen = found.chosen
+    waits, rests = sum(map(len, chosen.keys)), len(chosen.resting)
+    named, before = chosen.refused["named"], chosen.refused["returned"]
+    if as_json:
+        rows = [
+            {"where": each.where, "what": each.what, "newest": _time(each.newest_ms), "until": _time(each.until_ms)}
+            for each in remains
+        ]  # fmt: skip
+        counts = {"letters": chosen.count, "wait": waits, "rest": rests, "erased": before, "named": named}
+        say_json(orjson.dumps({**counts, "remains": rows}))
+        return
+    say(f"{chosen.count:,} letters to erase: {waits:,} wait, {rests:,} rest")
+    if before:
+        say(f"{before:,} more rest and are never returned: they were erased, or returned, before")
+    if named:
+        say(f"{named:,} schedules, tasks or timers have this key, too: cancel them where they came in")
+    say("what stays, until when:")
+    for each in remains:
+        newest = "" if each.newest_ms is None else f", newest of {iso(each.newest_ms)}"
+        say(f"  {each.where}: {each.what}{newest}" + ("" if each.until_ms is None else f": until {iso(each.until_ms)}"))
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def _read(file: Path) -> bytes:
+    return click.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()

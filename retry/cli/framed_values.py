@@ -1,0 +1,83 @@
+"""Values that are framed for a schema registry, as an operator sees and writes them: JSON, by the schema that the frame names.
+
+Avro has a JSON of its own, as `kafka-avro-console-producer` takes it: a value of a union is told with its type, as
+`{"string": "x"}`, unless it is null, and bytes are a text of as many characters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from retry.errors import ActionRefused, SchemaUnavailable, TaskInvalid
+from retry.kafka.schema_registry import Schemas
+from retry.scheduling.tasks import avro
+
+_FRAME_BYTES = 5
+
+
+class FramedValues:
+    """Encodes and decodes; see `retry.operations.act.request.Framing`.
+
+    Args:
+      config: properties of the registry's client.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._schemas = Schemas(config)
+
+    def encoded(self, former: bytes, value: bytes) -> bytes:
+        """JSON as a value with the frame of the former one, encoded by its schema.
+
+        Raises:
+          ActionRefused: the schema does not take it, or is of a kind that has no JSON.
+          SchemaUnavailable: there is no registry, or it does not answer.
+        """
+        number, frame = _number(former), former[:_FRAME_BYTES]
+        kind, texts = self._schemas(number)
+        if kind == "JSON":
+            return frame + value
+        if kind != "AVRO":
+            raise ActionRefused(f"schema {number} is {kind}, which has no JSON here: give the whole value, its frame included")
+        given = json.loads(value)
+        try:
+            schema = avro.parse_schemas(texts)
+            datum = avro.from_json(given, schema)
+        except TaskInvalid as error:
+            union = '; a value of a union is written with its type, as {"string": "x"}'
+            raise ActionRefused(f"schema {number} does not take this value: {error.args[-1]}{union}") from error
+        if strange := _strange(given, avro.to_json(datum, schema)):
+            raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
+        return frame + datum
+
+    def shown(self, value: bytes) -> bytes | None:
+        """The JSON of a framed value; None of any other, and where its schema is not known."""
+        if len(value) <= _FRAME_BYTES or value[0]:
+            return None
+        try:
+            kind, texts = self._schemas(_number(value))
+            if kind == "JSON":
+                return value[_FRAME_BYTES:]
+            return orjson.dumps(avro.to_json(value[_FRAME_BYTES:], avro.parse_schemas(texts))) if kind == "AVRO" else None
+        except (SchemaUnavailable, TaskInvalid):
+            return None
+
+
+def _number(value: bytes) -> int:
+    return int.from_bytes(value[1:_FRAME_BYTES], "big")
+
+
+def _strange(given: Any, made: Any, path: str = "") -> list[str]:
+    """Paths of fields that were given and that nothing was made of."""
+    if isinstance(given, list) and isinstance(made, list):
+        pairs = zip(given, made, strict=False)
+        return [name for n, (one, other) in enumerate(pairs) for name in _strange(one, other, f"{path}[{n}]")]
+    if not isinstance(given, dict) or not isinstance(made, dict):
+        return []
+    found: list[str] = []
+    for name, value in given.items():
+        found += _strange(value, made[name], f"{path}.{name}") if name in made else [f"{path}.{name}".lstrip(".")]
+    return found

@@ -1,0 +1,174 @@
+"""Ramps: an action that goes on in steps, a few letters first, as changelog records.
+
+| record | key | value |
+| --- | --- | --- |
+| step | 0x10 `action/<id>/step`, in every partition | JSON object, see `Step`: which step may be worked off |
+| tally | 0x10 `action/<id>/tally/<shard>`, in shard 0 | what that shard has done, as in its own partition |
+| sending | 0x13, action, step (2 bytes), shard (2 bytes), number (4 bytes) | as a slice: keys of letters that were put |
+| failed | 0x14, action, step (2 bytes), lineage (8 bytes), in shard 0 | version, 1 byte; when it was written, 8 bytes |
+
+All numbers are big-endian. A letter that was put by a step says so in the header `retry-action`, as `<id>/<step>`. Where it fails
+again, intake marks its lineage in the very transaction that takes it in: being a key, a mark counts once, however often it is
+written, and whoever writes it. What is to be known of all shards lies in shard 0, whichever number of shards there is.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import msgspec
+
+from retry import format_versions
+from retry.errors import EntryNewer, EntryUnreadable
+
+SENDING, FAILED = b"\x13", b"\x14"
+HOME = 0
+# Drawn at random from all letters; the steps behind these go by the order of keys.
+DRAWN_STEPS = (1, 2, 5, 20, 50, 200, 1_000)
+FIRST_IN_ORDER, GROWS = 5_000, 5
+KEEP = 0.9
+_ACTION_BYTES = 8
+_SENDING, _FAILED, _STEP = struct.Struct(">HHI"), struct.Struct(">HQ"), struct.Struct(">H")
+SENDING_BYTES = 1 + _ACTION_BYTES + _SENDING.size
+FAILED_BYTES = 1 + _ACTION_BYTES + _FAILED.size
+_FAILED_AT = struct.Struct(">BQ")
+_MARK = re.compile(rb"([0-9a-f]{16})/([0-9]{1,4})")
+
+
+class Ramp(msgspec.Struct, frozen=True):
+    """How an action goes on in steps.
+
+    Attributes:
+      keep: the part of letters that must recover.
+      steps: how many letters each has.
+      settle_ms: so long after their consumer groups have passed its letters a step is judged.
+      silence_ms: so long after anything was last heard of it, where no group is named.
+    """
+
+    keep: float
+    steps: list[int]
+    settle_ms: int
+    silence_ms: int
+
+
+class Step(msgspec.Struct, frozen=True):
+    """How far a ramp has come.
+
+    Attributes:
+      step: it may be worked off, with those before it; their number where all are judged.
+      since: the first one that counts: those before a hold that an operator ended do not.
+      before: letters of that one that were put by then, and those of them that had failed again, which do not either.
+      held_ms: when it was judged and too few had recovered; 0 where it was not.
+      silent: topics of which nobody says what was read there: the step before has passed in silence.
+    """
+
+    step: int = 0
+    since: int = 0
+    before: tuple[int, int] = (0, 0)
+    held_ms: int = 0
+    silent: list[str] = []
+    v: int = format_versions.ACTION.writes
+
+
+class StepTally(msgspec.Struct, array_like=True, frozen=True):
+    """What one shard has done of one step.
+
+    Attributes:
+      worked: letters that it is done with.
+      put: those of them that were put to be sent, in whichever shard.
+      sent: letters that have left this shard since.
+    """
+
+    worked: int = 0
+    put: int = 0
+    sent: int = 0
+
+
+def steps(members: int) -> list[int]:
+    """The sizes of the steps of so many letters.
+
+    >>> steps(4), steps(10_000)
+    ([1, 2, 1], [1, 2, 5, 20, 50, 200, 1000, 5000, 3722])
+    """
+    sizes, left, in_order = [], members, FIRST_IN_ORDER
+    for size in DRAWN_STEPS:
+        if left:
+            sizes.append(min(size, left))
+            left -= sizes[-1]
+    while left:
+        sizes.append(min(in_order, left))
+        left, in_order = left - sizes[-1], in_order * GROWS
+    return sizes
+
+
+def step_key(action: bytes) -> bytes:
+    """The key of how far it has come."""
+    return b"\x10action/" + action.hex().encode() + b"/step"
+
+
+def tally_copy_key(action: bytes, shard: int) -> bytes:
+    """The key, in shard 0, of what another shard has done."""
+    return b"\x10action/" + action.hex().encode() + b"/tally/%d" % shard
+
+
+def sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
+    """The key of letters that one transaction of a shard has put; no other one of it has this number."""
+    return SENDING + action + _SENDING.pack(step, shard, number)
+
+
+def sending_of(action: bytes) -> bytes:
+    """What the keys of all of those begin with."""
+    return SENDING + action
+
+
+def failed_of(action: bytes, step: int | None = None) -> bytes:
+    """What the keys of all marks of an action begin with, or of one step of it."""
+    return FAILED + action + (b"" if step is None else _STEP.pack(step))
+
+
+def step_of(key: bytes) -> int:
+    """The step in the key of a slice, of letters that are sent, or of a mark."""
+    step: int = _STEP.unpack_from(key, 1 + _ACTION_BYTES)[0]
+    return step
+
+
+def mark(action: bytes, step: int) -> bytes:
+    """What a letter says that was put by this step."""
+    return b"%b/%d" % (action.hex().encode(), step)
+
+
+def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
+    """Action and step of such a letter; None where the text says nothing of a step.
+
+    >>> read_mark(mark(b"12345678", 3)), read_mark(b"3132333435363738"), read_mark(None)
+    ((b'12345678', 3), None, None)
+    """
+    found = _MARK.fullmatch(text) if text else None
+    return None if found is None else (bytes.fromhex(found[1].decode()), int(found[2]))
+
+
+def failed_row(action: bytes, step: int, lineage: int, now_ms: int) -> dict[str, Any]:
+    """The record that marks a lineage as failed again."""
+    value = _FAILED_AT.pack(format_versions.ACTION.writes, now_ms)
+    return {"key": FAILED + action + _FAILED.pack(step, lineage), "value": value}
+
+
+def failed_at_ms(value: bytes) -> int:
+    """When a mark was written."""
+    at_ms: int = _FAILED_AT.unpack(value)[1]
+    return at_ms
+
+
+def check_failed(value: bytes) -> None:
+    """Look at a mark's version and length.
+
+    Raises:
+      EntryNewer: it was written by a newer version.
+      EntryUnreadable: it is no mark.
+    """
+    if value and format_versions.ACTION.newer(value[0]):
+        raise EntryNewer(format_versions.ACTION.told(value[0]))
+    if len(value) != _FAILED_AT.size:
+        raise EntryUnreadable(f"{len(value)} bytes are no mark of a letter that failed again")

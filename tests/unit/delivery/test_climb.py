@@ -1,0 +1,260 @@
+"""The owner's side of a ramp: a step is opened when the one before was sent, passed and judged; one that fails holds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, envelopes, ramp_records
+from retry.delay_queue.action_records import Action, Member, Order
+from retry.delay_queue.ramp_records import Ramp, Step, StepTally
+from retry.delivery import ramp
+from retry.delivery.act import ORPHAN_MS, ActContext
+from retry.delivery.slice_work import Passing
+from retry.intake import attempts
+from retry.intake.attempts import RampedLineages
+from tests.support.acted import ACTION, HOUR_MS, NOW_MS, entry_actions
+from tests.unit.delivery.test_act import AUDIT, Bench, Gate
+
+SETTLE_MS, SILENCE_MS = 5_000, 20_000
+OTHERS = b"\x0c" * action_records.ACTION_BYTES
+
+
+class Tripping(Gate):
+    """Knows targets whose breaker is open."""
+
+    open: tuple[str, ...] = ()
+
+    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+        return [target for target in self.open if target in destinations]
+
+
+class Ramped(Bench):
+    """A shard in which a ramp is asked for, and what its consumers say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate: Tripping = Tripping()  # type: ignore[mutable-override]
+        self.says: Passing | None = Passing(reached=True, silent=[])
+        self.asked: list[bytes] = []
+
+    def climb(self, *steps: list[Member], keep: float = 0.9) -> None:
+        for n, members in enumerate(steps):
+            row = action_records.slice_key(ACTION, n, n), action_records.encode_slice(members, self.now_ms)
+            self.write(row)
+        ramp = Ramp(keep, [len(members) for members in steps], SETTLE_MS, SILENCE_MS)
+        head = Action("retry", "anna", self.now_ms, [len(steps)], sum(map(len, steps)), ramp=ramp)
+        self.write((action_records.head_key(ACTION), action_records.encode(head)))
+
+    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
+        end = self.log.bounds("changelog", [0])[0].end
+
+        def passed(name: bytes, _targets: object) -> Passing | None:
+            self.asked.append(name)
+            return self.says
+
+        context = ActContext(
+            self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end, passed=passed
+        )
+        done = self.work.step(context)
+        if fold:
+            self.fold()
+        return done
+
+    def send(self) -> list[bytes]:
+        """Whatever this action has put is sent; the headers that say so."""
+        live = self.live()
+        marks = {key: dict(envelopes.decode_as(key, envelope).headers).get(names.ACTION) for key, envelope in live.items()}
+        put = [key for key, mark in marks.items() if mark]
+        self.write(*((key, None) for key in put))
+        return sorted(marks[key] or b"" for key in put)
+
+    def fail(self, step: int, *lineages: int) -> None:
+        rows = [ramp_records.failed_row(ACTION, step, lineage, self.now_ms) for lineage in lineages]
+        self.write(*((row["key"], row["value"]) for row in rows))
+
+    def opened(self) -> Step:
+        return self.state().step
+
+    def later(self, ms: int) -> None:
+        self.now_ms += ms
+        self.finish()
+
+
+@pytest.fixture
+def ramped() -> Ramped:
+    return Ramped()
+
+
+def at_once(keys: list[bytes]) -> list[Member]:
+    return [Member(key, NOW_MS) for key in keys]
+
+
+def climb(ramped: Ramped, *sizes: int, keep: float = 0.9) -> None:
+    keys = ramped.wait(sum(sizes))
+    ramped.climb(*(at_once(keys[sum(sizes[:n]) : sum(sizes[: n + 1])]) for n in range(len(sizes))), keep=keep)
+
+
+def test_the_next_step_waits_until_the_one_before_was_sent_and_passed(ramped: Ramped) -> None:
+    climb(ramped, 1, 2)
+    assert ramped.finish() == [1]
+    assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)
+    ramped.later(HOUR_MS)
+    assert (ramped.asked, ramped.opened().step) == ([], 0), "it still waits to be sent"
+    assert ramped.send() == [ACTION.hex().encode() + b"/0"]
+    ramped.says = Passing(reached=False, silent=[])
+    ramped.later(HOUR_MS)
+    assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 1)], 0), "nobody has read it"
+    ramped.says = Passing(reached=True, silent=[])
+    ramped.later(1)
+    ramped.later(SETTLE_MS - 1)
+    assert ramped.opened().step == 0
+    ramped.later(1)
+    assert (ramped.opened(), ramped.tally.done) == (Step(1), 3)
+    assert ramped.send() == [ACTION.hex().encode() + b"/1"] * 2
+    ramped.later(1)
+    ramped.later(SETTLE_MS)
+    assert ramped.opened() == Step(2)
+    assert (ramped.state().climbs, ramped.state().has_ended(0), ramped.table.has_slices) == (False, True, False)
+
+
+def test_without_a_consumer_group_silence_is_waited_for_from_the_last_failure_on(ramped: Ramped) -> None:
+    climb(ramped, 2, 1, keep=0.1)
+    ramped.finish()
+    ramped.send()
+    ramped.says = Passing(reached=True, silent=["orders.retry"])
+    ramped.later(1)
+    ramped.later(SILENCE_MS - 1)
+    ramped.fail(0, 7)
+    ramped.later(1_000)
+    ramped.later(SILENCE_MS - 1)
+    assert ramped.opened().step == 0
+    ramped.later(1)
+    assert ramped.opened() == Step(1, silent=["orders.retry"])
+
+
+def test_a_ramp_is_held_where_too_few_recover_and_goes_on_from_there_once_it_is_resumed(ramped: Ramped) -> None:
+    climb(ramped, 3, 2, 1)
+    ramped.finish()
+    ramped.send()
+    ramped.fail(0, 1, 2)
+    # The same lineage once more is the same letter.
+    ramped.fail(0, 2)
+    ramped.later(1_000)
+    held = ramped.state().held
+    assert held is not None
+    assert held.by == "worker"
+    assert held.reason == "step 1 of 3: 2 of 3 letters failed again, so at most 86.5% recover, and 90.0% are to"
+    ramped.later(HOUR_MS)
+    assert (ramped.opened(), ramped.tally.done) == (Step(held_ms=held.at_ms), 3)
+    ramped.open()
+    ramped.later(1)
+    assert ramped.tally.done == 3
+    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.later(1)
+    assert (ramped.opened(), ramped.tally.done) == (Step(1, since=1), 5)
+    ramped.send()
+    ramped.later(1)
+    ramped.later(SETTLE_MS)
+    assert (ramped.opened(), ramped.state().held) == (Step(2, since=1), None)
+
+
+def test_a_large_step_that_was_held_in_its_midst_goes_on_with_the_rest_of_it(
+    ramped: Ramped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ramp, "_ENOUGH", 2)
+    climb(ramped, 4)
+    for _ in range(2):
+        ramped.step(bytes_max=1)
+    ramped.fail(0, 1, 2)
+    ramped.now_ms += 1_000
+    ramped.step(bytes_max=1)
+    held = ramped.state().held
+    assert held is not None
+    ramped.finish(bytes_max=1)
+    assert ramped.tally.done == 2
+    ramped.later(1)
+    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.finish()
+    assert (ramped.opened(), ramped.tally.done) == (Step(0, 0, (2, 2)), 4)
+    ramped.send()
+    ramped.later(1)
+    ramped.later(SETTLE_MS)
+    assert (ramped.opened(), ramped.tally.steps) == (Step(1, 0, (2, 2)), [StepTally(4, 4, 4)])
+
+
+def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_is_resumed(ramped: Ramped) -> None:
+    climb(ramped, 1, 1)
+    ramped.finish()
+    ramped.gate.open = ("orders.slow", "orders.retry")
+    ramped.later(1)
+    held = ramped.state().held
+    assert held is not None
+    assert held.reason == "the breaker of orders.retry is open"
+    ramped.gate.open = ()
+    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.send()
+    ramped.later(1)
+    assert ramped.opened() == Step()
+    ramped.later(SETTLE_MS)
+    assert ramped.opened() == Step(1)
+
+
+def test_while_an_operator_holds_it_nothing_is_judged(ramped: Ramped) -> None:
+    climb(ramped, 1, 1)
+    ramped.finish()
+    ramped.send()
+    ramped.write((action_records.held_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
+    ramped.later(HOUR_MS)
+    assert (ramped.opened().step, ramped.tally.steps) == (0, [StepTally(1, 1, 1)])
+
+
+def test_of_a_ramp_that_is_cancelled_nothing_is_waited_for(ramped: Ramped) -> None:
+    climb(ramped, 1, 2)
+    ramped.finish()
+    ramped.write((action_records.cancelled_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
+    ramped.finish()
+    assert (ramped.tally.done, ramped.tally.refused, ramped.table.has_slices) == (1, {"cancelled": 2}, False)
+    assert ramped.state().has_ended(0)
+
+
+def test_a_step_of_which_nothing_was_put_is_passed_at_once(ramped: Ramped) -> None:
+    keys = ramped.wait(2)
+    ramped.climb(at_once(keys[:1]), at_once(keys[1:]))
+    ramped.write((keys[0], None))
+    ramped.finish()
+    assert (ramped.opened().step, ramped.asked) == (1, [])
+    assert (ramped.tally.gone, ramped.tally.done) == (1, 1)
+
+
+def test_the_last_step_is_counted_and_never_held(ramped: Ramped) -> None:
+    climb(ramped, 3)
+    ramped.finish()
+    ramped.send()
+    ramped.fail(0, 1, 2, 3)
+    ramped.later(1_000)
+    ramped.later(SETTLE_MS)
+    assert (ramped.opened(), ramped.state().held) == (Step(1), None)
+
+
+def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None:
+    row = ramp_records.failed_row(OTHERS, 0, 1, ramped.now_ms)
+    ramped.write((row["key"], row["value"]))
+    ramped.finish()
+    assert len(ramped.table.slices(ramp_records.FAILED, 10)) == 1
+    ramped.later(ORPHAN_MS + 60_001)
+    assert ramped.table.slices(ramp_records.FAILED, 10) == []
+
+
+def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramped) -> None:
+    climb(ramped, 1, 1)
+    ramped.finish()
+    record, *_ = ramped.log.read("lineage")
+    known, (number, *_) = RampedLineages(10), next(iter(attempts.unpack(record.value() or b"")))
+    known.fold(record.key() or b"", record.value() or b"")
+    assert (known.step(number), len(known)) == ((ACTION, 0), 1)
+    known.fold(OTHERS.hex().encode(), record.value() or b"")
+    assert known.step(number) is None
+    for n in range(20):
+        known.fold(record.key() or b"", attempts.pack([attempts.row(n + 1, 0, 1_000, 0, 1)]))
+    assert (len(known), known.step(10), known.step(11)) == (10, None, (ACTION, 0))

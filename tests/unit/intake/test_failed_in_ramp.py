@@ -1,0 +1,81 @@
+"""A letter that a step of a ramp had put, and that fails again, is marked in the batch that takes it in; no other is."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import ramp_records
+from retry.delay_queue.envelopes import Entry
+from retry.intake import attempts
+from retry.intake.attempts import RampedLineages, RecentLineages
+from retry.intake.attempts.attempt_counter import AttemptCounter
+from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.build_entry import EntryBuilder
+from retry.intake.intake import Intake
+from retry.record import Headers
+from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryRecord
+from tests.support.plans import registry_of
+from tests.unit.intake.test_intake import NAMES, NOW_MS, nothing
+
+ACTION, LINEAGE, STEP = b"\x0a" * 8, 0xDEAD, 3
+MARK = ramp_records.mark(ACTION, STEP)
+POLICIES = "teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}"
+RETRIED: Headers = [(names.ID, attempts.to_header(LINEAGE)), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/0/1")]
+
+
+def marks(headers: Headers, recent: RecentLineages | None = None, ramped: RampedLineages | None = None) -> list[bytes]:
+    """Keys of marks in the batch of one letter."""
+    registry = registry_of(POLICIES)
+    counter = AttemptCounter(recent or RecentLineages(100), "cluster", registry.retry_targets())
+    builder = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
+    partitions = {"changelog": 4, "outcomes": 1, "lineage": 1}
+    intake = Intake(registry, counter, builder, nothing, NAMES, partitions, ramped=ramped)
+    letter = MemoryRecord(Entry("orders.DLT", b"key", b"value", headers, None, ""), 0, 7, NOW_MS)
+    result = intake.prepare([letter], NOW_MS)
+    entries = {shard: [row["key"] for row in rows] for shard, rows in result.entries.items()}
+    found = [key for key in entries.get(ramp_records.HOME, []) if key[:1] == ramp_records.FAILED]
+    assert sum(map(len, entries.values())) == 1 + len(found)
+    return found
+
+
+def marked() -> list[bytes]:
+    lineage = attempts.counted(LINEAGE, "orders.DLT")
+    return [ramp_records.failed_row(ACTION, STEP, lineage, NOW_MS)["key"]]
+
+
+def test_a_letter_that_says_which_step_put_it_is_marked() -> None:
+    assert marks([*RETRIED, (names.ACTION, MARK)]) == marked()
+
+
+@pytest.mark.parametrize("text", [ACTION.hex().encode(), b"", None, b"x/3", MARK + b"0000", MARK + b" "])
+def test_a_letter_that_says_nothing_of_a_step_is_not(text: bytes | None) -> None:
+    assert marks([*RETRIED, (names.ACTION, text)]) == []
+
+
+def test_what_fails_for_the_first_time_is_not_marked_whatever_it_says() -> None:
+    assert marks([(names.ACTION, MARK)]) == []
+    assert marks([]) == []
+
+
+def known() -> tuple[RecentLineages, RampedLineages]:
+    """A ramp has put the letter, and a worker has read so."""
+    print_ = attempts.fingerprint("orders.DLT", attempts.payload(b"key", b"value"))
+    number = attempts.counted(LINEAGE, "orders.DLT")
+    row = attempts.row(number, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
+    log = MemoryLog()
+    log.create("lineage")
+    log.put("lineage", MARK, attempts.pack([row]))
+    follower = LineageFollower(MemoryCluster(log, "app", "a"), "lineage", 1, RecentLineages(100), RampedLineages(100))
+    follower.read()
+    follower.catch_up()
+    assert follower.ramped is not None
+    return follower.lineages, follower.ramped
+
+
+def test_a_letter_without_headers_is_known_by_its_lineage() -> None:
+    assert marks([], *known()) == marked()
+
+
+def test_one_that_was_retried_since_says_so_and_is_not_marked_again() -> None:
+    assert marks(RETRIED, *known()) == []
