@@ -42,11 +42,9 @@ def test_parked_letters_are_returned_once_whoever_is_killed_meanwhile(deploy: De
     deployment = deploy({"orders": 4}, shards=4, defaults=POLICY, environ=SMALL)
     _park(deployment)
     for by in ("ann", "bob"):
-        asked = deployment.command("act", "retry", "state:parked", "--yes", "--expect", str(LETTERS), "--wait", "1ms", "--by", by)
+        asked = deployment.command("act", "retry", "state:parked", "--no-ramp", "--yes", "--expect", str(LETTERS), "--wait", "1ms", "--by", by)
         assert asked.returncode == 1, asked.stderr
     _kill(deployment, runs)
-    for name in NAMES:
-        deployment.worker(name).start()
     await_that("both are done", lambda: [each["status"] for each in _actions(deployment)] == ["done"] * 2, ENDED_S)
     actions = _actions(deployment)
     assert sum(each["done"] for each in actions) == LETTERS
