@@ -1,4 +1,4 @@
-"""A hundred thousand parked letters are returned while workers are killed, and two operators ask for the same."""
+"""A hundred thousand parked letters are returned in steps while workers are killed, and two operators ask for the same."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ PASSAGES = 5
 # A transaction has few letters, so that the action lasts for as long as workers are killed.
 SMALL = {"RETRY_BATCH_BYTES": "65536"}
 POLICY = "{backoff: {kind: constant, delay: 1s}, jitter: none, max_attempts: 2}"
+# No group is named, so what says nothing for a second has recovered.
+RAMP = ("--ramp", "--silence", "1s", "--yes")
 REACHED_S, ENDED_S = 180.0, 600.0
 
 
-@pytest.mark.fault("workers killed while 100,000 parked letters are returned, asked for twice")
+@pytest.mark.fault("workers killed while 100,000 parked letters are returned in steps, asked for twice")
 def test_parked_letters_are_returned_once_whoever_is_killed_meanwhile(deploy: Deploy, runs: Runs) -> None:
     deployment = deploy({"orders": 4}, shards=4, defaults=POLICY, environ=SMALL)
     _park(deployment)
     for by in ("ann", "bob"):
-        asked = deployment.command("act", "retry", "state:parked", "--no-ramp", "--yes", "--expect", str(LETTERS), "--wait", "1ms", "--by", by)
+        asked = deployment.command("act", "retry", "state:parked", *RAMP, "--expect", str(LETTERS), "--wait", "1ms", "--by", by)
         assert asked.returncode == 1, asked.stderr
     _kill(deployment, runs)
     await_that("both are done", lambda: [each["status"] for each in _actions(deployment)] == ["done"] * 2, ENDED_S)
