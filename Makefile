@@ -24,14 +24,21 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 # that promtool would look for targets in; what is not optimised is there a third sooner.
 TOOLS := build/tools
 NODE  := build/node
-tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS, where npm is
-tools: $(if $(shell command -v npm),$(NODE)/.installed)
+SCHEMA := build/grafana
+tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS and Grafana's schema, where npm is
+tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed)
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
 $(NODE)/.installed: tests/consumers/package.json tests/consumers/package-lock.json
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	touch $@
+
+$(SCHEMA)/.installed: tests/chart/grafana/package.json tests/chart/grafana/package-lock.json
 	mkdir -p $(@D)
 	cp $^ $(@D)
 	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
@@ -99,4 +106,4 @@ lock:  ## renew requirements.lock
 	  --no-header --extra analytics --extra otel --extra dev -o requirements.lock pyproject.toml
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
 from retry.analytics import decode, folder_names, kafka_source
-from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, UNTIL
+from retry.analytics.schemas import ASIDE, DAY, HORIZON_ROW, LETTER, POSITION, SENT
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positions", "aside", "horizon"
@@ -113,6 +113,18 @@ def targets(letters: DataFrame) -> list[str]:
     return sorted(row["target"] for row in rows)
 
 
+def first_failed_ms(sets: Datasets, since_ms: int) -> int:
+    """The first failure of all letters that failed first since a time, or the end of observation where none did."""
+    first = sets.letters.where(F.col("first_failed_ms") >= since_ms).agg(F.min("first_failed_ms")).collect()[0][0]
+    return sets.until_ms if first is None else int(first)
+
+
+def noted_targets(spark: SparkSession, data: str) -> tuple[list[str] | None, int | None]:
+    """What the last pass has noted: where retries of all letters went, and the last batch of letters that it knew."""
+    (row,) = _written(spark, f"{data}/{HORIZON}", HORIZON_ROW).agg(F.max("targets"), F.max("letters_batch")).collect()
+    return row[0], row[1]
+
+
 def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     try:
         # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
@@ -125,7 +137,7 @@ def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
 
 
 def _until_ms(spark: SparkSession, data: str) -> int:
-    horizon = _written(spark, f"{data}/{HORIZON}", UNTIL).agg(F.max("until_ms")).collect()[0][0]
+    horizon = _written(spark, f"{data}/{HORIZON}", HORIZON_ROW).agg(F.max("until_ms")).collect()[0][0]
     if horizon is None:
         # No pass has ended yet: nothing was observed after the newest letter.
         horizon = read_set(spark, data, LETTERS).agg(F.max("taken_ms")).collect()[0][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics import curves
 from retry.analytics.decisions import Decisions
-from retry.analytics.questions import fingerprints, incidence, policies, retention, storms
+from retry.analytics.questions import changes, fingerprints, incidence, policies, retention, storms
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100
@@ -28,11 +29,14 @@ _TIMES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 Rows = list[dict[str, Any]]
 
 
-def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None = None) -> dict[str, Any]:
+def findings(
+    spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None = None, before: Decisions | None = None
+) -> dict[str, Any]:
     """Every answer by name, each a list of rows, the largest first; see `retry.analytics.questions` for their columns.
 
     Args:
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
+      before: the period before, as it was known at its end.
     """
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
     settled_ms = decisions.settled_ms
@@ -52,7 +56,8 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
             curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams), "team"), teams
         ),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
-        "fingerprints": lambda: _rows(top),
+        "changed": lambda: [] if before is None else _changed(decisions, before),
+        "fingerprints": lambda: _explained(_rows(top)),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
         "storms": lambda: _largest(storms.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"),
@@ -63,6 +68,7 @@ def findings(spark: SparkSession, decisions: Decisions, retentions: Mapping[str,
         answers = {name: pool.submit(question) for name, question in questions.items()}
         return {
             "period": {"since_ms": decisions.since_ms, "until_ms": decisions.until_ms},
+            "before": before and {"since_ms": before.since_ms, "until_ms": before.until_ms},
             **_of_letters(letters),
             **{name: answer.result() for name, answer in answers.items()},
             "retention_known": bool(retentions),
@@ -125,6 +131,17 @@ def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows
         .select("team", "minute_ms", "sent")
     )
     return _rows(busiest.orderBy("team", "minute_ms"), _CURVES_MAX * (_STEPS + 2))
+
+
+def _changed(decisions: Decisions, before: Decisions) -> Rows:
+    both = decisions, before
+    sums = (changes.by_policy(each.histories, _ROWS_MAX) for each in both)
+    return changes.changed(*sums, *(changes.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
+
+
+def _explained(rows: Rows) -> Rows:
+    """With the commands that tell of the letters. A topic's name may come from a record that a stranger wrote."""
+    return [{**row, "explain": [f"retry explain {shlex.quote(each)}" for each in row["samples"]]} for row in rows]
 
 
 def _near_retention(spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int]) -> Rows:

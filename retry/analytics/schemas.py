@@ -70,7 +70,9 @@ ASIDE = StructType([
     *_columns(timestamp_ms="number", why="text", key="bytes?", value="bytes?", headers="headers?").fields,
 ])  # fmt: skip
 DAY = _columns(day="date")
-UNTIL = _columns(until_ms="number")
+HORIZON_ROW = StructType([
+    *_columns(until_ms="number", letters_batch="number?").fields, StructField("targets", ArrayType(StringType())),
+])  # fmt: skip
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`.
 ATTEMPT = _columns(
@@ -81,5 +83,5 @@ ATTEMPT = _columns(
 )  # fmt: skip
 PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
-    id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?",
+    id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?", source="text",
 )  # fmt: skip

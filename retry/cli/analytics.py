@@ -61,7 +61,8 @@ def analytics() -> None:
 def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry_topic: tuple[str, ...], memory: str) -> None:
     """Write what is new on Kafka to Parquet files in DIR: letters, retries and committed offsets, each record once.
 
-    It can be ended at any time, and goes on where it stopped. DIR may be a URL of any file system that Spark knows.
+    Each pass prints how many records it has added. It can be ended at any time, and goes on where it stopped. DIR may be a URL
+    of any file system that Spark knows.
     """
     stop = threading.Event()
     with spark("retry-ingest", memory, quick=False) as (session, settings):
@@ -88,6 +89,25 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
             if not continuous:
                 break
             stop.wait(next_pass.remaining_s())
+
+
+@analytics.command()
+@click.argument("data", metavar="DIR")
+@click.option(
+    "--keep", "keep_ms", type=Duration(), default="6h", show_default=True,
+    help="How long files stay that were merged, for whoever reads them.",
+)  # fmt: skip
+@_MEMORY
+def compact(data: str, keep_ms: int, memory: str) -> None:
+    """Merge the small files that passes of `ingest` left in DIR, into one for each day and team. Works without a broker.
+
+    It can be ended at any time, and `ingest` and `report` may run beside it. What was merged is deleted by a later run.
+    """
+    with spark("retry-compact", memory, quick=False) as (session, _):
+        from retry.analytics.compact import Compaction
+
+        done = Compaction(session, absolute(data), keep_ms=keep_ms).run()
+        say_json(json.dumps({name: each._asdict() for name, each in done.items()}))
 
 
 @contextmanager

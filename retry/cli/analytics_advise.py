@@ -11,7 +11,19 @@ from typing import Any
 import click
 
 from backoff import duration_text
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period, starts, write
+from retry.cli.analytics_options import (
+    JSON,
+    PeriodOptions,
+    causes,
+    cells_of,
+    count_by_kind,
+    count_each,
+    decisions_of,
+    older_and_newer,
+    period,
+    starts,
+    write,
+)  # fmt: skip
 from retry.cli.output import say, say_json
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
@@ -34,14 +46,26 @@ _WRITE = click.option(
 @click.option(
     "--enough", type=click.IntRange(30), default=100, show_default=True, help="Letters of a kind needed for advice on it."
 )
+@click.option(
+    "--backtest", "as_backtest", is_flag=True,
+    help="Advise from the older two thirds of the period, and show what that would have kept in the newest third.",
+)  # fmt: skip
 @JSON
-def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, **options: Any) -> None:
+def advise(
+    now: str, new: Path | None, keep: float, enough: int, as_backtest: bool, as_json: bool, **options: Any
+) -> None:  # fmt: skip
     """Say for each team and exception how many attempts are worth making, and after which delays.
 
-    With --write the advice is written as a policy file.
+    The rules that this makes are shown as a difference of the policy file, or written to another one with --write.
     """
+    if as_backtest:
+        if new is not None:
+            raise click.UsageError("--backtest writes nothing: leave out --write")
+        found = _backtested(_read(now), now, keep, enough, PeriodOptions(**options))
+        _say(found, _backtest_lines(found), as_json)
+        return
     from retry.analytics.advice.plan import planned
-    from retry.analytics.advice.policy_rewrite import advised, amended
+    from retry.analytics.advice.policy_rewrite import advised, amended, difference
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
     from retry.policies.policy_file import parse
 
@@ -50,9 +74,11 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_json: bool, 
         cells = cells_of(decisions)
         kinds, is_cause = count_by_kind(cells), causes(cells)
         advice = advice_by_kind(kinds, planned(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
-        changed, rules = amended(text, now, advised(advice, is_cause))
-    result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": rules}
-    _say(result, _lines(result), as_json)
+        rules = advised(advice, is_cause)
+        changed, added = amended(text, now, rules)
+    diff = difference(text, now, rules)
+    result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": added, "diff": diff}
+    _say(result, (*_lines(result), *(["", *diff] if diff and new is None else [])), as_json)
     if new is not None:
         write(new, changed)
         say(str(new.absolute()), err=as_json)
@@ -83,6 +109,31 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
     if new is not None:
         write(new, "".join(f"# {line}\n" for line in table) + text)
         say(str(new.absolute()), err=as_json)
+
+
+def _backtested(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
+    from retry.analytics.advice.backtest import backtest
+    from retry.analytics.advice.plan import planned
+    from retry.analytics.advice.summary import advice_by_kind
+    from retry.policies.policy_file import parse
+
+    with older_and_newer("retry-backtest", options) as (older, newer):
+        cells = cells_of(older)
+        kinds = count_by_kind(cells)
+        advice = advice_by_kind(kinds, planned(parse(text, now), kinds, causes(cells)), keep=keep, enough=enough)
+        found = backtest(advice, count_each(cells_of(newer)))
+    fitted = sum(each.letters for each in kinds.values())
+    period = {"since_ms": older.since_ms, "cut_ms": older.until_ms, "until_ms": newer.until_ms}
+    return {"period": period, "fitted": fitted, "keep": keep, **found}
+
+
+def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
+    from retry.analytics.advice.backtest import lines
+    from retry.clock import iso
+
+    cut = iso(found["period"]["cut_ms"])
+    yield f"advice of {found['fitted']:,} letters until {cut}, tried on those that failed first since then:"
+    yield from lines(found)
 
 
 def _say(result: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:

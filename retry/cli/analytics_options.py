@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from retry import clock
 from retry.cli.analytics import dataset_options, open_datasets
 from retry.cli.moment import Moment
 
@@ -52,13 +53,58 @@ def period(command: _Command) -> _Command:
 @contextmanager
 def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
     """A Spark session and the frames of the period."""
-    if options.until_ms is not None and options.until_ms <= options.since_ms:
-        raise click.UsageError("--until is not after --since")
+    _demand_order(options)
     period = options.since_ms, options.until_ms
     with open_datasets(name, options.data, options.retry_topic, options.memory, *period) as (spark, datasets):
         from retry.analytics.decisions import decisions
 
         yield spark, decisions(datasets, settle_ms=options.settle_ms, since_ms=options.since_ms)
+
+
+@contextmanager
+def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions, Decisions | None]]:
+    """As `decisions_of`, and where `--since` says when the period begins those of the period before, as known at its end.
+
+    It is as long; None where nothing failed in it.
+    """
+    if not options.since_ms:
+        with decisions_of(name, options) as (spark, alone):
+            yield spark, alone, None
+        return
+    _demand_order(options)
+    length_ms = (options.until_ms or clock.wall_ms()) - options.since_ms
+    first_ms = max(0, options.since_ms - length_ms)
+    with open_datasets(name, options.data, options.retry_topic, options.memory, first_ms, options.until_ms) as (spark, sets):
+        from retry.analytics.datasets import first_failed_ms, recorded_until
+        from retry.analytics.decisions import decisions
+
+        earlier = recorded_until(sets, options.since_ms)
+        is_known = first_failed_ms(earlier, first_ms) < earlier.until_ms
+        before = decisions(earlier, settle_ms=options.settle_ms, since_ms=first_ms) if is_known else None
+        yield spark, decisions(sets, settle_ms=options.settle_ms, since_ms=options.since_ms), before
+
+
+def _demand_order(options: PeriodOptions) -> None:
+    if options.until_ms is not None and options.until_ms <= options.since_ms:
+        raise click.UsageError("--until is not after --since")
+
+
+@contextmanager
+def older_and_newer(name: str, options: PeriodOptions) -> Iterator[tuple[Decisions, Decisions]]:
+    """The older two thirds of the period, as far as they were known at their end, and the rest.
+
+    Raises:
+      RetryError: nothing failed in one of them.
+    """
+    _demand_order(options)
+    with open_datasets(name, options.data, options.retry_topic, options.memory, options.since_ms, options.until_ms) as (_, sets):
+        from retry.analytics.datasets import first_failed_ms, recorded_until
+        from retry.analytics.decisions import decisions
+
+        first_ms = first_failed_ms(sets, options.since_ms)
+        cut_ms = first_ms + (sets.until_ms - first_ms) * 2 // 3
+        older = decisions(recorded_until(sets, cut_ms), settle_ms=options.settle_ms, since_ms=options.since_ms)
+        yield older, decisions(sets, settle_ms=options.settle_ms, since_ms=cut_ms)
 
 
 def cells_of(decisions: Decisions) -> list[Row]:
@@ -70,14 +116,20 @@ def cells_of(decisions: Decisions) -> list[Row]:
 
 def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
     """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
-    from retry.analytics.advice.evidence import Cell, Evidence, Kind
     from retry.analytics.advice.pooling import pooled
+
+    return pooled(count_each(cells))
+
+
+def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
+    """As `count_by_kind`, each topic and policy by itself."""
+    from retry.analytics.advice.evidence import Cell, Evidence, Kind
 
     by_kind: dict[Kind, list[Cell]] = {}
     for row in cells:
         cell = Cell(*(row[name] for name in Cell._fields))
         by_kind.setdefault(Kind(row["team"], row["exception"], (row["topic"],), (row["policy"],)), []).append(cell)
-    return pooled({kind: Evidence.of(each) for kind, each in by_kind.items()})
+    return {kind: Evidence.of(each) for kind, each in by_kind.items()}
 
 
 def causes(cells: Iterable[Row]) -> dict[tuple[str, str, str | None], bool]:

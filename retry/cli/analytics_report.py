@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period, write
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period, write
 from retry.cli.output import say, say_json
 from retry.errors import RetryError
 
@@ -59,7 +59,8 @@ def report(
         raise click.UsageError("give --text or --json, not both")
     retentions = _parse_retentions(retention)
     registry = None if now is None else load(now)
-    with decisions_of("retry-report", PeriodOptions(**options)) as (spark, decisions):
+    text = None if now is None else Path(now).read_text(encoding="utf-8-sig")
+    with decisions_and_before("retry-report", PeriodOptions(**options)) as (spark, decisions, before):
         from retry.analytics.findings import findings
 
         cells = cells_of(decisions)
@@ -67,12 +68,19 @@ def report(
         advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, is_cause))
         if options["data"] is None:
             retentions = _retentions_on_kafka(decisions) | retentions
-        answers = findings(spark, decisions, retentions)
+        answers = findings(spark, decisions, retentions, before)
     totals = answers["totals"]
     bytes_per_retry = totals["bytes"] / totals["retries"] if totals["retries"] else 0.0
     answers |= {
         "about": _about(PeriodOptions(**options)),
-        "actions": actions(advised(advice, is_cause), bytes_per_retry=bytes_per_retry, cost_per_retry=cost_per_retry),
+        "cost": None if cost_per_retry is None else {
+            "per_retry": cost_per_retry,
+            **{name: totals[name] * cost_per_retry for name in ("retries", "wasted")},
+        },
+        "actions": actions(
+            advised(advice, is_cause), bytes_per_retry=bytes_per_retry, cost_per_retry=cost_per_retry,
+            file=None if text is None or now is None else (text, now),
+        ),
         "worth": worth(kinds, advice),
         "saving": saving(advice),
     }

@@ -49,8 +49,8 @@ def erase(
     topic of discarded letters are Kafka's to remove: they are listed with the newest time in each partition and the end of its
     retention. Without --yes it only says what there is. What comes later is not erased: ask again until nothing is found.
 
-    This cannot be undone. Ends with 0 where all that was found is erased (or shown), with 3 where nothing was done, and with 1
-    where workers were not done in time, or letters with this key were found again.
+    This cannot be undone. Ends with 0 where all that was found is erased (or shown), with 3 where nothing was done, with 4 where
+    the action is held, and with 1 where workers were not done in time, or letters with this key were found again.
     """
     if (key is None) == (key_file is None):
         raise click.UsageError("give one of --key and --key-file")

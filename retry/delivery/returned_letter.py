@@ -20,7 +20,7 @@ from retry.delay_queue.action_records import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.erased_letter import redacted
-from retry.delivery.patch import patched
+from retry.delivery.patch import fault, patched
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder
@@ -58,12 +58,21 @@ def source(record: Any) -> RecordLocation | None:
     return (topic, int(partition), int(offset)) if topic and partition.isdecimal() and offset.isdecimal() else None
 
 
+def copyable(record: Any) -> bool:
+    """Whether the client can tell its headers."""
+    try:
+        record.headers()
+    except SystemError:
+        return False
+    return True
+
+
 def is_reference(record: Any) -> bool:
     """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
 
     A null that came without headers looks the same, and is read from there, too.
     """
-    return record.value() is None and all(name in names.OURS for name, _ in record.headers() or ())
+    return record.value() is None and copyable(record) and all(name in names.OURS for name, _ in record.headers() or ())
 
 
 class LetterReturns:
@@ -79,6 +88,9 @@ class LetterReturns:
 
     def refused(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
+        if not copyable(record):
+            # The service cannot have written it.
+            return Refusal("unreadable_headers")
         ours = _ours(record)
         before = ours.get(names.ACTION_BEFORE) or b""
         if before in (names.SUPERSEDED, names.ERASED):
@@ -119,8 +131,10 @@ class LetterReturns:
         where, ours = source(record), _ours(record)
         if where is None:
             raise AssertionError("asked before")
-        letter = read(_dead_letter(where, whole), self._registry.route(where[0]).aliases)
         route, made = self._registry.route(where[0]), integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
+        letter = _letter(where, route, record, whole)
+        if isinstance(letter, Refusal):
+            return letter
         first_ms = moment(ours.get(names.FIRST_FAILED_MS)) or letter.stamped_ms or now_ms
         headers, null = letter.original_headers, letter.value is None
         plan = route.plan(letter.failure, attempt=made + 1, age_ms=max(0, now_ms - first_ms), headers=headers, null_value=null)
@@ -129,11 +143,12 @@ class LetterReturns:
             return target
         if null and plan.null_cancels:
             return Refusal("null_value")
-        made = max(made, plan.policy.max_attempts)
+        # Of all rules, since it may fail in another way then.
+        made = max(made, *(each.policy.max_attempts for each in route.plans()))
         number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
         trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
-        mark: tuple[str, bytes] = (names.ACTION, state.mark)
-        if state.action.kind == action_records.DISCARD:
+        is_discarded = state.action.kind == action_records.DISCARD
+        if is_discarded:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
             due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
         case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
@@ -144,17 +159,15 @@ class LetterReturns:
         if all(name != names.SOURCE for name, _ in entry.headers):
             # It fits only without: nobody could tell then which letter was sent.
             return Refusal("too_large")
-        entry = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, mark))
-        if state.action.patch is not None:
-            changed = patched(entry, state.action.patch)
-            if isinstance(changed, str):
-                return Refusal(changed)
-            entry = changed
+        changed = _marked(state, entry)
+        if isinstance(changed, str):
+            return Refusal(changed)
+        entry = changed
         envelope = envelopes.encode(entry)
         if not self._builder.fits(envelope, entry.headers, entry.destination):
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
-        lineage = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
+        lineage = None if is_discarded else attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
         shard = self._shard(where, letter.key)
         return ReturnedLetter(where, shard, packed.key, envelope, entry.team, entry.destination, lineage)
 
@@ -171,13 +184,37 @@ class LetterReturns:
         if kind == action_records.REDIRECT:
             target = state.action.target or ""
             allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
-            return target if target in allowed else Refusal("not_allowed")
+            return target if target in allowed and target not in self._registry.parking() else Refusal("not_allowed")
         if kind not in (action_records.RETRY, action_records.PATCH):
             return Refusal("parked")
-        if not letter.copyable():
-            return Refusal("unreadable_headers")
         to = plan.target(letter.failure, letter.topic)
         return Refusal("no_target") if to is None or (plan.template is not None and not route.completes(to)) else to
+
+
+def _letter(where: RecordLocation, route: Route, record: Any, whole: Any) -> Letter | Refusal:
+    """The letter that rests; never one without the value that it had."""
+    if whole is not record and not _may_be_of(record, whole):
+        return Refusal("source_gone")
+    if not copyable(whole):
+        return Refusal("unreadable_headers")
+    letter = read(_dead_letter(where, whole), route.aliases)
+    return Refusal("pointer") if letter.is_pointer() else letter
+
+
+def _marked(state: ActionState, entry: Entry) -> Entry | str:
+    """The entry, marked and patched; or why it cannot be."""
+    marked = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, state.mark)))
+    patch = state.action.patch
+    if state.action.kind != action_records.PATCH:
+        return marked
+    return "no_patch" if patch is None or fault(patch) is not None else patched(marked, patch)
+
+
+def _may_be_of(record: Any, whole: Any) -> bool:
+    """Whether a record can be the dead letter of which the other is a reference: a topic that was made anew has others."""
+    key, parked_ms = record.key(), record.timestamp()[1]
+    is_later = 0 < parked_ms < whole.timestamp()[1] - action_records.CLOCKS_MS
+    return not is_later and (key is None or key == whole.key())
 
 
 def _dead_letter(where: RecordLocation, whole: Any) -> Record:
@@ -188,4 +225,5 @@ def _dead_letter(where: RecordLocation, whole: Any) -> Record:
 
 
 def _ours(record: Any) -> dict[str, bytes | None]:
-    return {name: value for name, value in record.headers() or [] if name in names.OURS}
+    headers = record.headers() or [] if copyable(record) else []
+    return {name: value for name, value in headers if name in names.OURS}

@@ -84,6 +84,7 @@ WORKER = (
     Metric("retry_lineages", GAUGE, (), "lineages that are remembered"),
     Metric("retry_policy_file_valid", GAUGE, (), "0 while a changed policy file is refused and the former one stays in use"),
     Metric("retry_policy_file_refused", GAUGE, (), "how often a changed policy file was refused since the start"),
+    Metric("retry_policy_file_used_since_seconds", GAUGE, (), "when the policy file in use was read, in seconds since 1970"),
     Metric("retry_retention_left_seconds", GAUGE, ("topic",),
            "time until Kafka may delete the oldest letter of a dead-letter topic among those that wait here; negative "
            "where it may be deleted already. Updated every minute, from up to 100 letters of each lane"),

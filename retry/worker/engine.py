@@ -271,13 +271,12 @@ class Engine:
         return {str(n): float(n not in troubled) for n in sorted(numbers)}
 
     def _watch(self) -> None:
-        shards, watch, each = self._shards.shards, self.metrics.watch, self.metrics.watch_each
+        shards, copies, watch, each = self._shards.shards, self._shards.standing_by, self.metrics.watch, self.metrics.watch_each
         each("retry_shard_ready", self._shards_ready)
         each("retry_shard_entries_waiting", lambda: {str(s.changelog.partition): s.waiting() for s in shards()})
         each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.restored() for s in shards()})
         each("retry_blocked", self._tally)
         watch("retry_entries_waiting", lambda: sum(s.waiting() for s in shards()))
-        copies = self._shards.standing_by
         watch("retry_shards_standby", lambda: len(copies()))
         watch("retry_standby_lag_records", lambda: sum(s.lag() for s in copies()))
         watch("retry_shards_owned", self._shards.owned)
@@ -294,6 +293,7 @@ class Engine:
         watch("retry_lineages", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", lambda: policies.trouble is None)
         watch("retry_policy_file_refused", lambda: policies.refusals)
+        watch("retry_policy_file_used_since_seconds", lambda: policies.used_at_ms / 1_000)
 
     def _paused(self) -> dict[str, float]:
         found = {pause for shard in self.shards() for pause in control_records.pauses(shard.table.controls, clock.wall_ms())}

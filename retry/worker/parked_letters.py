@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from retry.clock import monotonic_s
 from retry.delay_queue import returned_offsets
 from retry.delivery import returned_letter
 from retry.delivery.return_slice import FoundRecord
 from retry.intake.pointer_letters import Fetch
+from retry.kafka.interface import KafkaException
+from retry.kafka.record_fetch import UNREADABLE
 from retry.record import RecordLocation
+
+log = logging.getLogger(__name__)
 
 _GONE = "gone"
 # So many at once; more of them only while all that is read stays small, since of large letters few fit into memory.
 _AT_ONCE, _BYTES_MAX = 50, 8 << 20
+# A fetch waits for ten seconds: so this is about a minute, in which most brokers have come back.
+_TRIES, _AGAIN_S = 5, 5.0
 Found = dict[bytes, FoundRecord]
 
 
@@ -24,24 +32,46 @@ class ParkedLetters:
     Args:
       fetch: reads committed records, see `retry.kafka.record_fetch`.
       topic_ids: the ids of those of some topics that exist.
+      again_s: so long brokers are left alone that did not answer.
     """
 
-    def __init__(self, fetch: Fetch, topic_ids: Callable[[list[str]], Mapping[str, str]]) -> None:
-        self._fetch, self._topic_ids = fetch, topic_ids
+    def __init__(
+        self, fetch: Fetch, topic_ids: Callable[[list[str]], Mapping[str, str]], again_s: float = _AGAIN_S
+    ) -> None:
+        self._fetch, self._topic_ids, self._again_s = fetch, topic_ids, again_s
         self._thread = ThreadPoolExecutor(1, "parked-letters")
         self._asked: list[bytes] = []
         self._answer: Future[Found] | None = None
+        self._tries, self._not_before_s = 0, 0.0
 
     def ask(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
-        """See `retry.delivery.return_slice.AskParked`; what went wrong while reading is raised."""
-        if self._answer is None or self._asked != list(places):
-            self._asked = list(places)
-            self._answer = self._thread.submit(self.look, dict(parking), self._asked)
+        """See `retry.delivery.return_slice.AskParked`.
+
+        Brokers that do not answer are asked again some times, before what they did not tell counts as unreadable.
+        """
+        if self._asked != list(places):
+            self._asked, self._answer, self._tries, self._not_before_s = list(places), None, 0, 0.0
+        if self._answer is None:
+            if monotonic_s() >= self._not_before_s:
+                self._tries += 1
+                self._answer = self._thread.submit(self.look, dict(parking), self._asked)
             return None
         if not self._answer.done():
             return None
         answer, self._answer = self._answer, None
-        return answer.result()
+        found = self._read(answer)
+        if UNREADABLE in found.values() and self._tries < _TRIES:
+            self._not_before_s = monotonic_s() + self._again_s
+            return None
+        self._asked = []
+        return found
+
+    def _read(self, answer: Future[Found]) -> Found:
+        try:
+            return answer.result()
+        except (KafkaException, TimeoutError) as error:
+            log.warning("parked letters cannot be read: %s", error)
+            return dict.fromkeys(self._asked[:_AT_ONCE], UNREADABLE)
 
     def look(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
         """Read the first of them now."""
@@ -50,7 +80,7 @@ class ParkedLetters:
             part = self._look(names, places[n : n + _AT_ONCE])
             read_bytes += sum(_size(each) for each in part.values())
             found |= part
-            if read_bytes > _BYTES_MAX:
+            if read_bytes > _BYTES_MAX or UNREADABLE in part.values():
                 break
         return found
 

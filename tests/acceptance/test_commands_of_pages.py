@@ -33,6 +33,7 @@ ELSEWHERE = {
     "analytics advise": "tests/integration/test_advise_commands.py",
     "analytics what-if": "tests/integration/test_advise_commands.py",
     "analytics ingest": "tests/support/ingesting.py",
+    "analytics compact": "tests/acceptance/test_compact_killed.py",
 }
 POLICIES = """
 teams:

@@ -225,7 +225,9 @@ def test_what_pods_run_is_a_command_with_these_options() -> None:
 
 @pytest.mark.skipif("analytics" not in cli.commands, reason="this tree has no `retry analytics` yet")
 def test_what_the_job_runs_is_a_command_with_these_options() -> None:
-    assert commands_run("analytics") == {"analytics/ingest": "ingest", "analytics/report": "report"}
+    assert commands_run("analytics") == {
+        "analytics/ingest": "ingest", "analytics/compact": "compact", "analytics/report": "report",
+    }  # fmt: skip
 
 
 def test_the_image_is_the_one_that_pods_expect() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -57,6 +58,36 @@ def test_a_dashboard_is_whole(name: str) -> None:
         assert [target["datasource"] for target in panel["targets"]] == [panel["datasource"]] * len(panel["targets"])
         assert all("$app" in target["expr"] for target in panel["targets"])
         assert panel["type"] == "heatmap" or "unit" in panel["fieldConfig"]["defaults"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_links_of_panels_lead_to_dashboards_and_alerts_that_there_are_and_fill_in_variables_that_these_have(name: str) -> None:
+    alerts = {f"${{runbooks}}/alerts.md#{rule['alert'].lower()}" for rule in RULES}
+    variables = {uid: {each["name"] for each in dashboard["templating"]["list"]} for uid, dashboard in DASHBOARDS.items()}
+    for panel in panels(DASHBOARDS[name]):
+        for link in panel.get("links", []):
+            assert link["url"] in alerts
+            assert "runbooks" in variables[name]
+        for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", []):
+            match = re.fullmatch(r"/d/retry-(\w+)/retry-\1\?(.*)", link["url"])
+            assert match, link["url"]
+            given = set(re.findall(r"var-(\w+)=|\$\{(\w+):queryparam\}", match[2]))
+            assert {one or other for one, other in given} <= variables[match[1]]
+            label = re.search(r"__field\.labels\.(\w+)", match[2])
+            assert label
+            assert all(f"by ({label[1]}" in target["expr"] for target in panel["targets"]), panel["title"]
+
+
+def test_dashboards_lead_deeper_and_say_when_workers_and_policy_files_changed() -> None:
+    for dashboard in DASHBOARDS.values():
+        names = [annotation["name"] for annotation in dashboard["annotations"]["list"]]
+        assert names == ["Policy file in use", "Policy file refused", "Worker began"]
+    linked = {
+        name: sum(bool(panel.get("links") or panel.get("fieldConfig", {}).get("defaults", {}).get("links")) for panel in shown)
+        for name, shown in ((name, panels(dashboard)) for name, dashboard in DASHBOARDS.items())
+    }
+    assert linked["operators"] >= 10
+    assert linked["analysts"] >= 4
 
 
 def test_every_alert_says_what_to_do() -> None:

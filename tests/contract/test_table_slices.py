@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from retry.delay_queue import action_records
+from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from tests.support.tables import ALL, NOW_MS, everything, plain_key, rocks
@@ -68,3 +68,17 @@ def test_slices_are_there_when_a_table_is_opened_anew(tmp_path: Path) -> None:
     third = rocks(tmp_path / "table")
     assert not third.has_slices
     third.close()
+
+
+def test_letters_that_are_sent_keep_a_shard_at_work_and_marks_of_those_that_failed_do_not(table: Table) -> None:
+    sending, failed = ramp_records.sending_key(ONE, 1, 0, 0), [ramp_records.failed_row(ONE, 1, n, 5) for n in (2, 1)]
+    marks = [(row["key"], row["value"]) for row in failed]
+    fold(table, *marks, (sending, VALUE))
+    assert table.has_slices
+    assert keys(table, ramp_records.sending_of(ONE)) == [sending]
+    assert table.slices(ramp_records.failed_of(ONE), ALL) == sorted(marks)
+    assert keys(table, ramp_records.failed_of(ONE, 1)) == sorted(key for key, _ in marks)
+    assert keys(table, ramp_records.failed_of(ONE, 0)) == keys(table, ramp_records.failed_of(TWO)) == []
+    fold(table, (sending, None))
+    assert not table.has_slices
+    assert (everything(table), table.waiting, dict(table.controls)) == ({}, 0, {})

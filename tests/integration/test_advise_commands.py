@@ -15,12 +15,12 @@ from retry.__main__ import main
 from retry.analytics.advice.evidence import survival
 from retry.analytics.spark_session import session
 from tests.support import sets
-from tests.support.events import KINDS, Events, Kind, events
+from tests.support.events import KINDS, START_MS, Events, Kind, events
 
 # Each command takes Spark many seconds to plan; tests/acceptance/test_analytics.py has one of each.
 pytestmark = pytest.mark.slow
 
-LETTERS = 4_500
+LETTERS, DAY_MS = 4_500, 86_400_000
 POLICIES = "teams:\n" + "".join(
     f"  {kind.team}:\n    topics:\n      - {{dead_letters: {kind.team}.DLT, retry_to: {kind.team}.retry}}  # {kind.team}\n"
     for kind in KINDS
@@ -67,7 +67,7 @@ def test_the_report_counts_what_is_true(report: dict, truth: Events) -> None:
 
 
 def test_every_question_has_an_answer_and_the_chances_hold_the_truth(report: dict) -> None:
-    known = {"storms", "near_retention", "not_counted"}
+    known = {"storms", "near_retention", "not_counted", "changed"}
     assert {name for name, answer in report.items() if answer == []} <= known
     rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     missed = 0
@@ -97,6 +97,56 @@ def test_curves_cards_and_tables_agree(report: dict) -> None:
     failures = report["totals"]["retries"] + report["totals"]["parked"]
     assert sum(row["failures"] for row in report["fingerprints"]) == failures
     assert sum(row["failures"] for row in report["fingerprints_over_time"]) == failures
+    totals, cost = report["totals"], report["cost"]
+    assert (cost["retries"], cost["wasted"]) == (totals["retries"] / 2, totals["wasted"] / 2)
+
+
+def test_of_each_frequent_failure_there_are_letters_to_look_at_and_the_command_that_does(report: dict, truth: Events) -> None:
+    kinds = {row["source"]: (row["team"], row["exception"], row["fingerprint"], row["failed_ms"]) for row in truth.letters}
+    for row in report["fingerprints"]:
+        assert 1 <= len(row["samples"]) <= 3
+        assert row["explain"] == [f"retry explain {source}" for source in row["samples"]]
+        seen = [kinds[source] for source in row["samples"]]
+        assert {each[:3] for each in seen} == {(row["team"], row["exception"], row["fingerprint"])}
+        assert seen[0][3] == row["last_seen_ms"]
+
+
+def test_what_changed_stands_beside_a_report_of_the_period_before(folder: Path, truth: Events) -> None:
+    since_ms = START_MS + 4 * DAY_MS
+    found = json.loads(_run("analytics", "report", *_of(folder, since_ms, truth.until_ms)).stdout)
+    before_ms = 2 * since_ms - truth.until_ms
+    before = json.loads(_run("analytics", "report", *_of(folder, before_ms, since_ms)).stdout)
+    assert found["before"] == before["period"]
+    assert before["period"]["until_ms"] == since_ms
+    for report, suffix in ((found, ""), (before, "_before")):
+        for name in ("letters", "retries", "recovered", "parked", "expired", "unknown"):
+            assert sum(row[name + suffix] for row in found["changed"]) == report["totals"][name]
+        for row in report["comparison"]:
+            (same,) = [each for each in found["changed"] if each["policy"] == row["policy"]]
+            assert same["recovery" + suffix] == row["recovery"]
+    # Nobody has touched these policies.
+    assert {tuple(row["policy_changes"]) for row in found["changed"]} == {()}
+    assert len(found["changed"]) == len(KINDS)
+    page = folder / "changed.html"
+    _run("analytics", "report", *_of(folder, since_ms, truth.until_ms), "--html", str(page))
+    assert "What changed against the period before?" in page.read_text()
+
+
+def test_advice_of_the_older_letters_is_tried_on_the_newer_ones(folder: Path, truth: Events) -> None:
+    found = json.loads(_run("analytics", "advise", *_asked(folder), "--backtest", "--json").stdout)
+    cut_ms = found["period"]["cut_ms"]
+    newer = [row for row in truth.letters if row["first_failed_ms"] >= cut_ms]
+    tried = found["all"]
+    assert (found["period"]["until_ms"], tried["letters"]) == (truth.until_ms, len({row["id"] for row in newer}))
+    assert found["fitted"] == LETTERS - tried["letters"]
+    assert tried["retries"] == sum(row["decision"] == "retry" for row in newer)
+    assert tried["recovered"] == tried["letters"] - sum(row["decision"] == "park" for row in newer)
+    assert tried["left_out"] > 0.3 * tried["retries"]
+    assert tried["kept_high"] >= 0.99
+    assert {row["team"] for row in found["kinds"]} >= {"billing"}
+    said = _run("analytics", "advise", *_asked(folder), "--backtest").stdout.splitlines()
+    assert said[0].startswith(f"advice of {found['fitted']:,} letters until ")
+    assert len(said) == 2 + len(found["kinds"]) + bool(found["delays"])
 
 
 def test_actions_are_the_largest_of_the_advice_with_their_cost(report: dict, folder: Path) -> None:
@@ -124,6 +174,8 @@ def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised:
 def test_the_file_that_advise_writes_is_accepted_and_does_what_it_says(advised: dict, folder: Path) -> None:
     file = str(advised["file"])
     assert _run("policies", "check", file).stdout == f"{file}: 3 teams, 3 topics: OK\n"
+    added = [line[1:] for line in advised["diff"] if line.startswith("+") and not line.startswith("+++")]
+    assert added == [line for line in advised["file"].read_text().splitlines() if line not in POLICIES.splitlines()]
     assert "# payments" in advised["file"].read_text()
     found = json.loads(_run("analytics", "what-if", file, *_asked(folder), "--json").stdout)
     now, tried = found["now"], found["tried"]
@@ -179,6 +231,10 @@ def test_what_cannot_be_done_is_said_in_a_line(folder: Path, tmp_path: Path) -> 
 
 def _asked(folder: Path) -> tuple[str, ...]:
     return "--data", str(folder), "--file", str(folder / "policies.yaml")
+
+
+def _of(folder: Path, since_ms: int, until_ms: int) -> tuple[str, ...]:
+    return "--data", str(folder), "--since", str(since_ms), "--until", str(until_ms), "--json"
 
 
 def _chances(kind: Kind) -> list[float]:

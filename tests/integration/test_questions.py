@@ -105,6 +105,15 @@ def test_parked_letters_are_counted_by_reason_and_a_missing_one_is_named(spark: 
     assert counts == {("shop/orders.DLT", "rule"): 2, ("shop/other", "rule"): 1, ("shop/orders.DLT", "unknown"): 1}
 
 
+def test_samples_are_the_latest_the_latest_parked_and_the_first_letter_of_the_period(spark: SparkSession) -> None:
+    tried = [attempt(f"{at}", 1, "failed", failed_ms=at, source=f"orders.DLT/0/{at}") for at in (5, 110, 120, 180, 300)]
+    parked = [park(f"p{at}", 2, failed_ms=at, source=f"orders.DLT/1/{at}") for at in (130, 140, 400)]
+    (found,) = _rows(fingerprints.top(frame(spark, tried), frame(spark, parked, PARKED), 100, 200))
+    assert found["samples"] == ["orders.DLT/0/180", "orders.DLT/1/140", "orders.DLT/0/110"]
+    (other,) = _rows(fingerprints.top(frame(spark, tried), frame(spark, parked, PARKED), 100, 135))
+    assert other["samples"] == ["orders.DLT/1/130", "orders.DLT/0/110"]
+
+
 def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spark: SparkSession) -> None:
     tried = [attempt("a", 1, "failed", failed_ms=at, fingerprint="aa") for at in (5, 110, 120, 180)]
     parked = [park("a", 2, failed_ms=190, fingerprint="aa"), park("b", 1, failed_ms=150, fingerprint=None)]
@@ -114,6 +123,7 @@ def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spa
         ("aa", 4, 1, 1), (None, 1, 1, 1)]  # fmt: skip
     assert [(row["first_seen_ms"], row["last_seen_ms"], row["earlier"], row["recent"]) for row in found] == [
         (5, 190, 2, 2), (150, 150, 0, 1)]  # fmt: skip
+    assert [row["samples"] for row in found] == [["orders.DLT/0/2", "orders.DLT/0/1"], ["orders.DLT/0/1"]]
     steps = _rows(fingerprints.over_time(*frames, top, 100, 200, 2).orderBy("fingerprint", "at_ms"))
     assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [
         (None, 100, 1),

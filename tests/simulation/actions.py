@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,7 +27,7 @@ from retry.delivery.acted_entry import SUPERSEDED, digest
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
 from tests.simulation.plan import APP
-from tests.simulation.ramps import Ramps
+from tests.simulation.ramps import Ramps, Row
 from tests.simulation.violation import Violation, want
 
 _CHANGES = (action_records.EDIT, action_records.PATCH)
@@ -86,12 +85,12 @@ class Actions:
         return self.resting[key] if returned_offsets.is_place(key) else _letter(key)
 
     def committed(
-        self, transaction: Transaction, before: dict[bytes, bytes], stands: Callable[[int, bytes], bool]
+        self, transaction: Transaction, before: dict[bytes, bytes], shards: dict[int, list[Row]]
     ) -> set[str]:
         """A transaction was decided; `before` are the entries that waited under the keys that it nulls.
 
         Args:
-          stands: whether an entry waits in a shard under a key.
+          shards: committed rows of each.
 
         Returns:
           letters that it has returned.
@@ -105,7 +104,7 @@ class Actions:
         self._orders(changelog)
         if not of_worker:
             return set()
-        self.ramps.committed(changelog, stands)
+        self.ramps.committed(changelog, shards)
         if not tallies:
             known = [r for r in slices if action_records.action_of(r.key() or b"") in self.started]
             want(not known, "torn", "a slice ended and nothing was counted")

@@ -32,19 +32,18 @@ from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.actions import Actions, is_kept
 from tests.simulation.names import Schedules
 from tests.simulation.plan import APP, MAX_ATTEMPTS
+from tests.simulation.ramps import Row
 from tests.simulation.violation import Violation, want
 
-__all__ = ["Ledger", "Letter", "Violation", "header", "retry_of"]
-
-Row = tuple[int, bytes, bytes | None]
+__all__ = ["Ledger", "Letter", "Row", "Violation", "header", "retry_of"]
 
 
 @dataclass(slots=True)
 class Letter:
     """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent.
 
-    `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it.
-    `ramped` says, of one that failed again, by which action and step it was put, and its lineage.
+    `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it;
+    `ramped` is the action and the step that had put one that failed again, and its lineage.
     """
 
     record: MemoryRecord
@@ -117,7 +116,7 @@ class Ledger:
         self._in_order(transaction)
         named = [record for record in transaction.records if self.schedules.takes(record, self.own.changelog)]
         self.schedules.committed(transaction, named)
-        back = self.actions.committed(transaction, self._nulled(transaction), self._stands)
+        back = self.actions.committed(transaction, self._nulled(transaction), self.changelog)
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
             if topic == self.own.changelog:
@@ -163,11 +162,6 @@ class Ledger:
             if rows and rows[-1] is not None:
                 found[key] = rows[-1]
         return found
-
-    def _stands(self, shard: int, key: bytes) -> bool:
-        """Whether an entry waits under this key."""
-        rows = [row for row in self.changelog.get(shard, []) if row[1] == key]
-        return bool(rows) and max(rows)[2] is not None
 
     def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
         """Whose key this is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTrans
 from tests.simulation.entry_source import SCHEDULES
 from tests.simulation.ledger import header, retry_of
 from tests.simulation.names import runs_of
-from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES, MAX_ATTEMPTS
+from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES, MAX_ATTEMPTS, SILENT
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -114,6 +115,16 @@ class Outside:
                 at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 300 if soon else 10_000)
                 dead_letters = record.topic().removesuffix(".retry") + ".DLT"
                 self.returns.append((at_ms, dead_letters, record, [] if bare else list(record.headers() or [])))
+
+    def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """Behind the last record of each partition of these topics, where there is one, that consumers may read."""
+        partitions = [partition for topic in topics for partition in self._world.log.topics[topic]]
+        records = {(p.topic, p.number): p.read(0, p.end)[0] for p in partitions}
+        return {place: found[-1].offset() + 1 for place, found in records.items() if found}
+
+    def has_passed(self, ends: dict[tuple[str, int], int]) -> bool:
+        """Whether consumers have come so far, as far as anybody knows."""
+        return all(self.read_to.get(place, 0) >= end for place, end in ends.items() if place[0] != SILENT)
 
     def fail(self) -> None:
         """Write the letters of retries that failed again."""

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +25,7 @@ from tests.simulation.plan import APP
 from tests.simulation.violation import want
 
 _Count = tuple[bytes, int]
+Row = tuple[int, bytes, bytes | None]
 
 
 @dataclass
@@ -67,9 +68,9 @@ class Ramps:
         ramp = self.heads[action].ramp if action in self.heads else None
         return ramp is not None and self.opened.get(action, Step()).step < len(ramp.steps)
 
-    def committed(self, changelog: list[MemoryRecord], stands: Callable[[int, bytes], bool]) -> None:
+    def committed(self, changelog: list[MemoryRecord], shards: dict[int, list[Row]]) -> None:
         """A worker's transaction was decided."""
-        put, sent = self._put(changelog), self._sent(changelog, stands)
+        put, sent = self._put(changelog), self._sent(changelog, shards)
         counted = Counter[_Count](), Counter[_Count]()
         for record in changelog:
             if (record.key() or b"").endswith(b"/tally") and record.value() is not None:
@@ -104,7 +105,7 @@ class Ramps:
         self.sending |= {(r.partition(), r.key() or b""): _keys(r) for r in rows}
         return found
 
-    def _sent(self, changelog: list[MemoryRecord], stands: Callable[[int, bytes], bool]) -> Counter[_Count]:
+    def _sent(self, changelog: list[MemoryRecord], shards: dict[int, list[Row]]) -> Counter[_Count]:
         """Letters of which it is said that they do not wait any more."""
         found = Counter[_Count]()
         for record in changelog:
@@ -112,7 +113,7 @@ class Ramps:
             if key[:1] == SENDING and record.value() is None:
                 keys, action = self.sending.pop((record.partition(), key)), action_records.action_of(key)
                 if any((r.key() or b"") == action_records.tally_key(action) for r in changelog):
-                    waits = [each.hex() for each in keys if stands(record.partition(), each)]
+                    waits = [each.hex() for each in keys if _stands(shards, record.partition(), each)]
                     want(not waits, "torn", f"{waits} still wait, and are said to be sent")
                     found[action, ramp_records.step_of(key)] += len(keys)
         return found
@@ -172,3 +173,9 @@ class Ramps:
 
 def _keys(record: MemoryRecord) -> list[bytes]:
     return [member.key for member in action_records.decode_slice(record.value() or b"").members]
+
+
+def _stands(shards: dict[int, list[Row]], shard: int, key: bytes) -> bool:
+    """Whether an entry waits under this key."""
+    rows = [row for row in shards.get(shard, []) if row[1] == key]
+    return bool(rows) and max(rows)[2] is not None

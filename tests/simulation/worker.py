@@ -108,15 +108,14 @@ class Process:
         self.policies = _Policies(world)
         registry = self.policies.registry
         through = [SimulatedSource()]
-        ramped = RampedLineages(_LINEAGES)
-        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), ramped)
+        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), RampedLineages(_LINEAGES))
 
         def packer() -> EntryBuilder:
             return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
 
         def intake(registry: Registry) -> Intake:
             tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets())
-            return Intake(registry, tracer, packer(), None, own, partitions, through, ramped)
+            return Intake(registry, tracer, packer(), None, own, partitions, through, recent.ramped)
 
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
@@ -165,14 +164,8 @@ class Process:
         """See `retry.worker.passed_letters`; of one topic nobody says what is read there."""
         if self.world.chance(self.world.plan.hiccup):
             return None
-        if name not in self._ends:
-            places = [partition for target in targets for partition in self.world.log.topics[target]]
-            records = {(p.topic, p.number): p.read(0, p.end)[0] for p in places}
-            self._ends[name] = {place: found[-1].offset() + 1 for place, found in records.items() if found}
-            return None
-        read = self.world.outside.read_to
-        reached = all(read.get(place, 0) >= end for place, end in self._ends[name].items() if place[0] != SILENT)
-        return Passing(reached, [target for target in targets if target == SILENT])
+        ends = self._ends.setdefault(name, self.world.outside.ends(targets))
+        return Passing(self.world.outside.has_passed(ends), [target for target in targets if target == SILENT])
 
     def clock_ms(self) -> int:
         """Its wall clock."""
@@ -277,7 +270,7 @@ _DO: dict[str, Callable[[Process], None]] = {
 class _Policies:
     """A policy file that needs no disk; see `retry.worker.policy_reload.PolicyFile`."""
 
-    trouble, refusals = None, 0
+    trouble, refusals, used_at_ms = None, 0, 0
 
     def __init__(self, world: World) -> None:
         self._world, self.registry = world, policies(world.delay)

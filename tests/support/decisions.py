@@ -35,7 +35,7 @@ def park(lineage: str, number: int, reason: str | None = "max_attempts", **other
     usual = {
         "team": "shop", "policy": "shop/orders.DLT", "topic": "orders.DLT", "target": "orders.parked", "exception": "Timeout",
         "cause": None, "fingerprint": "f" * 16, "id": lineage, "attempt": number, "first_failed_ms": 0, "failed_ms": failed_ms,
-        "parked_ms": failed_ms, "reason": reason,
+        "parked_ms": failed_ms, "reason": reason, "source": f"orders.DLT/0/{number}",
     }  # fmt: skip
     return usual | other
 

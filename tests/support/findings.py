@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     evidence = {Kind(*kind): _evidence(chance, *made) for kind, made in kinds.items()}
     advice = advice_by_kind(evidence)
     policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
-    top, topic = _fingerprints(list(kinds)), called.get("topic", "x.DLT")
+    topic = called.get("topic", "x.DLT")
+    top = _fingerprints(list(kinds), topic)
     return {
         "about": {"app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3"},
         "actions": actions(
@@ -41,6 +43,15 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
             bytes_per_retry=900, cost_per_retry=0.002,
         ),
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
+        "before": {"since_ms": 2 * SINCE_MS - UNTIL_MS, "until_ms": SINCE_MS},
+        "cost": {"per_retry": 0.002, "retries": 29.48, "wasted": 9.1},
+        "changed": [
+            {"team": t, "policy": p, "letters": 900, "letters_before": 850, "retries": 2_000, "retries_before": 3_100,
+             "recovered": 700, "recovered_before": 660, "parked": 180, "parked_before": 170, "expired": 9, "expired_before": 8,
+             "unknown": 11, "unknown_before": 12, "recovery": 0.78, "recovery_before": 0.7, "is_clear": not n,
+             "policy_changes": [] if n else ["max_attempts 8 → 5", "attempt 1 after 10s → 1m"]}
+            for n, (t, p) in enumerate(policies)
+        ],
         "totals": _totals(),
         "assumed": 0,
         "not_counted": [{"why": "unreadable", "records": 4}, {"why": "version 3", "records": 1}],
@@ -129,9 +140,10 @@ def _times(policies: list[tuple[str, str]], base_ms: int) -> Rows:
     ]
 
 
-def _fingerprints(kinds: list[tuple[str, str]]) -> Rows:
+def _fingerprints(kinds: list[tuple[str, str]], topic: str) -> Rows:
     return [
         {"team": t, "exception": e, "fingerprint": f"{n:016x}", "failures": 900, "lineages": 800, "parked": 10,
-         "first_seen_ms": SINCE_MS, "last_seen_ms": UNTIL_MS, "earlier": (0, 300, 600, 450, 1)[n % 5], "recent": 450}
+         "first_seen_ms": SINCE_MS, "last_seen_ms": UNTIL_MS, "earlier": (0, 300, 600, 450, 1)[n % 5], "recent": 450,
+         "samples": [f"{topic}/0/{n}"], "explain": [f"retry explain {shlex.quote(f'{topic}/0/{n}')}"]}
         for n, (t, e) in enumerate(kinds)
     ]  # fmt: skip

@@ -23,7 +23,7 @@ RULES = [
 # What Prometheus, the ServiceMonitor and `retry worker --processes` add to every series.
 TARGET_LABELS = {"app", "instance", "job", "namespace", "pod", "process"}
 # As Grafana fills them in.
-_VARIABLES = {"$__rate_interval": "1m", "$__range": "10m", "$app": ".*", "$team": ".*"}
+_VARIABLES = {"$__rate_interval": "1m", "$__range": "10m", "$app": ".*", "$team": ".*", "$instance": ".*"}
 _LABEL_VALUES = re.compile(r"label_values\((?P<expression>.*), (?P<label>\w+)\)")
 
 
@@ -72,6 +72,13 @@ def of_variables() -> Iterator[Asked]:
                 yield Asked(f"{name}: ${variable['name']}", f"sum by ({asked['label']}) ({filled(asked['expression'])})")
 
 
+def of_annotations() -> Iterator[Asked]:
+    """What annotations ask."""
+    for name, dashboard in DASHBOARDS.items():
+        for annotation in dashboard["annotations"]["list"]:
+            yield Asked(f"{name}: {annotation['name']}", filled(annotation["expr"]))
+
+
 def of_rules() -> Iterator[Asked]:
     """What rules ask."""
     for rule in RULES:
@@ -80,7 +87,7 @@ def of_rules() -> Iterator[Asked]:
 
 def everything() -> list[Asked]:
     """All expressions of the chart."""
-    return [*of_panels(), *of_variables(), *of_rules()]
+    return [*of_panels(), *of_variables(), *of_annotations(), *of_rules()]
 
 
 def read(expression: str) -> list[Read]:

@@ -17,6 +17,7 @@ import pytest
 from tests.support.chart import ROOT
 
 _FOLDER, NODE_MODULES = ROOT / "build" / "tools", ROOT / "build" / "node" / "node_modules"
+SCHEMA_MODULES = ROOT / "build" / "grafana" / "node_modules"
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -37,6 +38,14 @@ def node() -> str:
     """Path of Node.js, where KafkaJS is in `NODE_MODULES`."""
     path = _first(["node"]) if NODE_MODULES.exists() else None
     return path or _missing("no KafkaJS; `make tools` installs it where npm is")
+
+
+def typescript() -> tuple[str, Path]:
+    """The command that runs TypeScript's compiler, and the packages that `make tools` put beside it: Grafana's schema."""
+    path = _first(["node"])
+    if path is None or not (SCHEMA_MODULES / "typescript").exists():
+        _missing("no schema of Grafana; `make tools` installs it where npm is")
+    return path, SCHEMA_MODULES
 
 
 def chromium() -> str:

@@ -6,6 +6,9 @@
 | `pooling` | which topics and policies may be counted together |
 | `prospect` | what attempts bring at least, and later ones at most |
 | `choose_attempts` | how many attempts and which delays are worth it; or how much is missing to say so |
+| `delays` | delays as people write them |
+| `backtest` | what older letters advise, tried on newer ones |
+| `actions` | the advice that saves most |
 | `policy_rewrite` | the policy file with a rule for each advice |
 | `observed` | the chance of a retry, and whether such a retry was ever made |
 | `plan` | what a policy file has for letters of one kind |

@@ -19,9 +19,10 @@ Letters are taken to recover independently of each other. Those of one long outa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from retry.analytics.advice.delays import rounded
 from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
 from retry.analytics.advice.prospect import Prospect
 from retry.analytics.statistics.homogeneity import more_often
@@ -41,7 +42,7 @@ class Advice:
     Attributes:
       verdict: "fewer" attempts, other "delays" alone, "keep" as it is, or "unknown": there is too little data.
       attempts_now, attempts: that were made at most, or are to be made, and that are worth making.
-      delays_ms: by attempt, where another delay is better.
+      delays_ms: by attempt, where another delay is better; as people write them, within the step of 41 % or a few per cent of it.
       letters: that were to be retried.
       recoveries_now, recoveries: expected of so many letters.
       kept_low: which part of the recoveries of now is kept at least, with 95 % confidence; delays aside.
@@ -93,13 +94,15 @@ def choose(
     while attempts > 1 and prospect.kept_low(attempts - 1, keep) >= keep:
         attempts -= 1
     level = DELAYS_LEVEL / max(1, delays_tried(evidence) if comparisons is None else comparisons)
-    delays_ms = {n: cell.delay_ms for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells.get(n, ()), level))}
+    better = {n: cell for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells.get(n, ()), level))}
+    if planned is not None:
+        better = {n: cell for n, cell in better.items() if set(planned[n - 1]) != {rounded(cell.delay_ms)}}
     if attempts < made:
-        return _advice(prospect, "fewer", attempts, delays_ms, prospect.kept_low(attempts, keep))
-    verdict = "delays" if delays_ms else "keep"
+        return _advice(prospect, "fewer", attempts, better, prospect.kept_low(attempts, keep))
+    verdict = "delays" if better else "keep"
     # A last attempt that never brought anything may be worthless; how many it takes to say so is a number.
     idle = made > 1 and prospect.hazards[-1] == 0
-    return _advice(prospect, verdict, made, delays_ms, 1.0, missing=prospect.missing(keep) if idle else 0)
+    return _advice(prospect, verdict, made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
 
 
 def delays_tried(evidence: Evidence) -> int:
@@ -126,17 +129,16 @@ def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
 
 
 def _advice(
-    prospect: Prospect, verdict: str, attempts: int, delays_ms: dict[int, int], kept_low: float, missing: int = 0
+    prospect: Prospect, verdict: str, attempts: int, better: Mapping[int, Cell], kept_low: float, missing: int = 0
 ) -> Advice:
     letters, left_now = prospect.evidence.letters, prospect.reach
-    left = survival(_hazard_at(prospect.evidence, n, delays_ms.get(n)) for n in range(1, attempts + 1))
+    left = survival(_hazard_at(prospect.evidence, n, better.get(n)) for n in range(1, attempts + 1))
     return Advice(
-        verdict, prospect.attempts, attempts, delays_ms, letters,
+        verdict, prospect.attempts, attempts, {n: rounded(cell.delay_ms) for n, cell in better.items()}, letters,
         letters * (1 - left_now[-1]), letters * (1 - left[-1]), kept_low,
         letters * sum(left_now[:-1]), letters * sum(left[:-1]), missing,
     )  # fmt: skip
 
 
-def _hazard_at(evidence: Evidence, attempt: int, delay_ms: int | None) -> float:
-    cell = next((each for each in evidence.cells.get(attempt, ()) if each.delay_ms == delay_ms), None)
+def _hazard_at(evidence: Evidence, attempt: int, cell: Cell | None) -> float:
     return evidence.hazard(attempt).likely if cell is None else cell.recovered / cell.ended

@@ -74,7 +74,7 @@ class Evidence:
         every = tuple(sorted(cells))
         by_delay: dict[tuple[int, int], list[Cell]] = {}
         for cell in every:
-            by_delay.setdefault((cell.attempt, _bin(cell.delay_ms)), []).append(cell)
+            by_delay.setdefault((cell.attempt, bin_of(cell.delay_ms)), []).append(cell)
         by_attempt: dict[int, list[Cell]] = {}
         for (attempt, _), alike in sorted(by_delay.items()):
             by_attempt.setdefault(attempt, []).append(_merged(alike))
@@ -121,7 +121,8 @@ def survival(hazards: Iterable[float]) -> list[float]:
     return left
 
 
-def _bin(delay_ms: int) -> int:
+def bin_of(delay_ms: int) -> int:
+    """Which step of 41 % a delay, or an age, lies in."""
     return math.floor(BINS_PER_DOUBLING * math.log2(max(1, delay_ms)))
 
 

@@ -1,7 +1,8 @@
 """What is known of a retry that was not made: its chance where such retries were made, and what time alone tells elsewhere.
 
 A retry was *observed* where others of the same attempt waited about as long, and were made about as long after the first failure:
-within 20 % of some, and counted with all that are within 41 %. The chance of anything else is not known: it lies between 0 and 1.
+in the same step of 41 %, in which they are counted, or within 20 % of some. It is counted with all that are within 41 %. The
+chance of anything else is not known: it lies between 0 and 1.
 
 The likely chance of a retry that was not observed is that of an outage, which ends when it ends, whatever the attempt: of the
 letters that still failed at the age of the retry before, as many recover as were seen to recover from that age up to this one.
@@ -14,7 +15,7 @@ import math
 from bisect import bisect_right
 from typing import NamedTuple
 
-from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.evidence import Cell, Evidence, bin_of, survival
 from retry.analytics.statistics.proportions import Chance, chance
 
 # Half of a step of 41 %: wherever in its step a delay lies, the median of the step is as near as this.
@@ -92,7 +93,9 @@ def _distance(one_ms: float, other_ms: float) -> float:
 
 
 def _within(time_ms: int, seen_ms: list[int]) -> bool:
-    return min(seen_ms) / _SAME <= max(1, time_ms) <= max(*seen_ms, 1) * _SAME
+    if min(seen_ms) / _SAME <= max(1, time_ms) <= max(*seen_ms, 1) * _SAME:
+        return True
+    return any(bin_of(time_ms) == bin_of(each) for each in seen_ms)
 
 
 def _middle(cells: list[Cell], times_ms: list[int]) -> float:

@@ -2,13 +2,14 @@
 
 The rules of a topic are gone through as a worker does. Before each that such a letter may match, and at the end where none
 takes all of them, comes the same rule narrowed to the exception, with `max_attempts`, and for each better delay one with
-`attempt` and `backoff`. So whatever else decided on these letters goes on doing so, and other letters see the rules that they
-saw. `max_attempts` is never raised.
+`attempt` and `backoff`; attempts in a row that have one delay share it. So whatever else decided on these letters goes on doing
+so, and other letters see the rules that they saw. `max_attempts` is never raised.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import glob
 import io
 import re
@@ -22,6 +23,7 @@ from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
 from retry.analytics.advice.choose_attempts import Advice
+from retry.analytics.advice.delays import merged
 from retry.analytics.advice.evidence import Kind
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
@@ -96,6 +98,16 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
     yaml.dump(document, out)
     parse(out.getvalue(), name)
     return out.getvalue(), added
+
+
+def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
+    """What `amended` changes, as the lines of a unified diff; none where it changes nothing.
+
+    Raises:
+      PolicyFileInvalid: as `amended`.
+    """
+    changed, _ = amended(text, name, advised)
+    return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
 
 
 def is_writable(advised: Advised) -> bool:
@@ -185,12 +197,13 @@ def _narrowed(written: Mapping[str, Any], conditions: list[Condition], policy: P
     attempts = min(advice.attempts, policy.max_attempts)
     fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}
     on_attempt = next((each for each in conditions if each.key == "attempt"), None)
+    here = {n: ms for n, ms in advice.delays_ms.items() if n <= attempts and (on_attempt is None or on_attempt.test(n))}
     rules = []
-    for attempt, delay_ms in sorted(advice.delays_ms.items()):
-        if attempt <= attempts and (on_attempt is None or on_attempt.test(attempt)):
-            # Full jitter would draw anything from 0 on, and that is not what was observed.
-            timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
-            rules.append(_rule(written, advised, {"attempt": attempt}, timing | fewer))
+    for first, last, delay_ms in merged(here):
+        # Full jitter would draw anything from 0 on, and that is not what was observed.
+        timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
+        of = {"attempt": first if first == last else f"{first}..{last}"}
+        rules.append(_rule(written, advised, of, timing | fewer))
     if fewer:
         rules.append(_rule(written, advised, {}, fewer))
     return rules

@@ -12,13 +12,17 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
     """The most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
 
     Every letter is a failure, whether it was retried or parked. Reads of both `team`, `exception`, `fingerprint`, `id`,
-    `failed_ms`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`, `first_seen_ms` (of all that there
-    is, also before the period), `last_seen_ms`, and for the trend `earlier` and `recent`: failures in the first and in the
-    second half of the period.
+    `failed_ms`, `source`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`, `first_seen_ms` (of all
+    that there is, also before the period), `last_seen_ms`, and for the trend `earlier` and `recent`: failures in the first and
+    in the second half of the period; `samples`: where letters of the period lie, the latest, the latest that was parked, the
+    first.
     """
     middle_ms = (since_ms + until_ms) // 2
     rows = _failures(attempts, parked)
     is_within = (F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms)
+    place = F.struct("failed_ms", "source")
+    seen, rests = F.when(is_within, place), F.when(is_within & F.col("is_parked"), place)
+    samples = F.max(seen), F.max(rests), F.min(seen)
     return (
         rows.groupBy(*_KEYS)
         .agg(
@@ -29,6 +33,7 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
             F.max(F.when(is_within, F.col("failed_ms"))).alias("last_seen_ms"),
             F.count_if(is_within & (F.col("failed_ms") < middle_ms)).alias("earlier"),
             F.count_if(is_within & (F.col("failed_ms") >= middle_ms)).alias("recent"),
+            F.array_distinct(F.array_compact(F.array(*(each["source"] for each in samples)))).alias("samples"),
         )
         .where(F.col("failures") > 0)
         .orderBy(F.desc("failures"), *_KEYS)
@@ -60,7 +65,7 @@ def over_time(
 
 
 def _failures(attempts: DataFrame, parked: DataFrame) -> DataFrame:
-    columns = (*_KEYS, "id", "failed_ms")
+    columns = (*_KEYS, "id", "failed_ms", "source")
     return attempts.select(*columns, F.lit(False).alias("is_parked")).unionByName(
         parked.select(*columns, F.lit(True).alias("is_parked"))
     )

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retry import format_versions
-from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
-from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import ordered_entries, table_state
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL, Identity
 from retry.delay_queue.table.rocksdb import Database, Memory
 from retry.delay_queue.table.table_state import STATE_KEY
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
 # The state, entries, the two rows of queues and those of names, and what operators asked for.
-_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7)), CONTROL, SLICE, RETURNED)
+_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7)), CONTROL, *OF_ACTIONS)
 
 
 class Stored(NamedTuple):

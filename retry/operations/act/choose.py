@@ -110,6 +110,15 @@ def choose(
                 chosen.refused[result.reason] += 1
             else:
                 chosen.add(key, envelope, letter)
-        if chosen.count > MEMBERS_MAX:
-            raise ActionRefused(f"more than {MEMBERS_MAX:,} letters are meant; ask for fewer at a time, by topic or team")
+        refuse_too_many(chosen)
     return chosen
+
+
+def refuse_too_many(chosen: Chosen) -> None:
+    """Look at how many members there are.
+
+    Raises:
+      ActionRefused: they are too many for one action.
+    """
+    if chosen.count > MEMBERS_MAX:
+        raise ActionRefused(f"more than {MEMBERS_MAX:,} letters are meant; ask for fewer at a time, by topic or team")

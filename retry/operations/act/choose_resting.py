@@ -14,7 +14,7 @@ from retry.delay_queue.action_records import ActionState
 from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
-from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant
+from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, refuse_too_many
 from retry.operations.letters.found_letter import FoundLetter
 from retry.operations.letters.listing import Cursor, Listing
 from retry.operations.letters.returned_records import ReturnedRecords
@@ -38,6 +38,7 @@ def choose_resting(
 
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
+      ActionRefused: they are too many for one action.
     """
     gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
     for letter in _resting(listing, meant):
@@ -49,6 +50,7 @@ def choose_resting(
             continue
         chosen.resting.append(place.encode())
         chosen.count_in(letter)
+        refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
             examples.append(RestingExample(letter.name, result))
     return examples

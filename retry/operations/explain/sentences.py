@@ -171,7 +171,9 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
 
 def _acted_on(action: str | None) -> Iterator[str]:
     if action is not None:
-        yield f"An operator acted on it, with the action {action}."
+        id_, _, step = action.partition("/")
+        of_ramp = f"step {int(step) + 1} of " if step.isdecimal() else ""
+        yield f"An operator acted on it, with {of_ramp}the action {id_}."
 
 
 def _of_name(waiting: WaitingEntry) -> Iterator[str]:

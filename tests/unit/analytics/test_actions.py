@@ -41,3 +41,29 @@ def test_the_rule_of_an_action_is_yaml_that_names_the_exception_the_attempts_and
     assert delay["backoff"] == {"kind": "constant", "delay": "2m"}
     assert (delay["attempt"], fewer["max_attempts"], fewer.keys()) == (1, 3, {"exception", "max_attempts"})
     assert fewer["exception"].replace("[*]", "*").replace("[[]", "[").replace("[?]", "?") == name
+
+
+FILE = """\
+teams:
+  shop:
+    topics:
+      - dead_letters: orders.DLT   # ours
+        retry_to: orders.retry
+        rules:
+          - {exception: '*Timeout', max_attempts: 6}
+          - {message: 'no stock', park: true}
+"""
+
+
+def test_with_the_policy_file_an_action_is_a_difference_of_it() -> None:
+    (action,) = actions([advised(1_000, "a.Timeout", a1=120_000, a2=120_000)], file=(FILE, "policies.yaml"))
+    delays = "max_attempts: 3, attempt: 1..2, backoff: {kind: constant, delay: 2m}"
+    assert action["diff"] == [
+        "--- policies.yaml", "+++ policies.yaml", "@@ -5,4 +5,6 @@", "         retry_to: orders.retry", "         rules:",
+        f"+          - {{exception: 'a.Timeout', {delays}, jitter: proportional}}",
+        "+          - {exception: 'a.Timeout', max_attempts: 3}",
+        "           - {exception: '*Timeout', max_attempts: 6}", "           - {message: 'no stock', park: true}",
+    ]  # fmt: skip
+    others = advised(1_000)._replace(topics=("others.DLT",))
+    assert [each["diff"] for each in actions([others], file=(FILE, "p"))] == [[]]
+    assert [each["diff"] for each in actions([others])] == [[]]

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.analytics.advice.choose_attempts import KEEP, choose
+from retry.analytics.advice.delays import rounded
 from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.observed import Observed
 from retry.analytics.advice.prospect import Prospect
 
 
@@ -160,3 +162,20 @@ def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: 
     assert 1 <= found.attempts <= found.attempts_now
     assert found.retries <= found.retries_now + 1e-6
     assert found.verdict != "fewer" or found.recoveries >= KEEP * found.recoveries_now - 1e-6
+
+
+def test_a_better_delay_is_advised_as_people_write_it_and_one_that_the_policy_has_is_not() -> None:
+    cells = [Cell(1, 10_000, 100, 900), Cell(1, 108_229, 900, 100)]
+    assert choose(Evidence.of(cells)).delays_ms == {1: 120_000}
+    assert choose(Evidence.of(cells)).recoveries == pytest.approx(1_800)
+    assert choose(Evidence.of(cells), planned=[[120_000, 120_000]]).verdict == "keep"
+    assert choose(Evidence.of(cells), planned=[[10_000, 120_000]]).delays_ms == {1: 120_000}
+
+
+@given(st.integers(1, 3 * 86_400_000))
+def test_a_rounded_delay_counts_as_observed_where_the_delay_was(delay_ms: int) -> None:
+    seen = Observed(Evidence.of([Cell(1, delay_ms, 50, 50, 0, delay_ms)]))
+    near = rounded(delay_ms)
+    assert 1 / 1.16 <= near / delay_ms <= 1.16
+    assert seen.retry(1, near, near, 0).is_observed
+    assert rounded(near) == near

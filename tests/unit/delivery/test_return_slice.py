@@ -10,12 +10,13 @@ import pytest
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member, Tally
 from retry.delivery import return_slice
+from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record
 from retry.testing.kafka import Fault
-from tests.support.acted import HOUR_MS, NOW_MS
-from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place
+from tests.support.acted import HOUR_MS, NOW_MS, state
+from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, returns, with_headers
 from tests.unit.delivery.test_act import OTHER, Bench, sources
 
 
@@ -158,6 +159,50 @@ def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Be
     ask(bench, 1, action=OTHER)
     bench.finish()
     assert (bench.state(OTHER).tally, bitmap(bench)) == (Tally(1, 1, 0, {}), {0, 1})
+
+
+def test_what_must_not_be_returned_is_refused_whoever_asks(bench: Bench) -> None:
+    former = with_headers(parked(dead(offset=0)), action_before=b"superseded")
+    bench.ask_parked = Parking(former, parked(dead(offset=1)))
+    ask(bench, 0, 1)
+    bench.finish()
+    assert (bench.tally, sources(bench.live()), bitmap(bench)) == (Tally(1, 1, 0, {"superseded": 1}), [1], {1})
+
+
+def test_what_is_discarded_is_told_to_nobody_as_a_send(bench: Bench) -> None:
+    rest(bench, 1)
+    ask(bench, 0, kind="discard")
+    bench.finish()
+    assert [record.value()[1:] for record in bench.log.read("lineage")] == []
+
+
+def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: Bench) -> None:
+    far = returned_offsets.OFFSETS_A_BLOCK + 3
+    places = [place(3), place(4), place(far), place(3, 1)]
+    parking = Parking()
+    parking.records = {key: (parked(dead(offset=n)),) * 2 for n, key in enumerate(places)}
+    bench.ask_parked = parking
+    for n, key in enumerate(places):
+        bench.now_ms += 1
+        bench.ask("retry", [Member(key, NOW_MS)], parking=PARKING, action=bytes([n + 1]) * len(OTHER))
+        bench.finish()
+    assert sources(bench.live()) == [0, 1, 2, 3]
+    for key in places:
+        where = returned_offsets.place(key)
+        assert returned_offsets.has(bench.table.get(where.block()), where.offset)
+
+
+def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
+    letters = [returns().returned(state("retry"), record, record, NOW_MS, NOW_MS)
+               for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
+    back = [letter for letter in letters if isinstance(letter, ReturnedLetter)]
+    entries, shards = return_slice.puts(back, "changelog")
+    assert len(set(shards)) > 1
+    assert shards == [letter.shard for letter in back]
+    # Whatever is old by its own time would be taken away, or refused, by brokers.
+    assert [(e.destination, e.key, e.value, e.headers, e.timestamp_ms) for e in entries] == [
+        ("changelog", letter.key, letter.envelope, [], None) for letter in back
+    ]
 
 
 def test_a_worker_without_parking_topics_finds_nothing(bench: Bench) -> None:

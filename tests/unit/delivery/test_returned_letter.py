@@ -81,6 +81,24 @@ def test_it_goes_where_the_policies_of_now_say() -> None:
 def test_a_redirect_goes_where_its_policy_lets_it() -> None:
     assert done(parked(), "redirect", target="orders.slow").destination == "orders.slow"
     assert returned(parked(), "redirect", target="elsewhere") == Refusal("not_allowed")
+    # Its policy names it, and letters are parked there.
+    assert returned(parked(), "redirect", target="orders.parked") == Refusal("not_allowed")
+
+
+def test_when_it_failed_is_not_when_it_would_have_been_sent() -> None:
+    discarded = with_headers(parked(), due_ms=b"%d" % (NOW_MS + 9 * HOUR_MS))
+    assert envelopes.decode(done(discarded).envelope).failed_at_ms == NOW_MS
+
+
+def test_no_header_of_a_letter_chooses_a_topic_that_its_policy_does_not_allow() -> None:
+    policies = POLICIES.replace("retry_to: orders.retry", "retry_to: origin")
+
+    def from_topic(origin: bytes) -> Record:
+        return parked(dead(headers=[("kafka_dlt-original-topic", origin)]))
+
+    assert done(from_topic(b"orders.slow"), policies=policies).destination == "orders.slow"
+    for origin in (b"elsewhere", b"keyed.retry", b"orders.parked", b""):
+        assert returned(from_topic(origin), policies=policies) == Refusal("no_target")
 
 
 def test_one_that_is_discarded_goes_there_at_once() -> None:
@@ -157,3 +175,91 @@ def test_a_parked_record_has_its_coordinates_also_where_there_is_little_room() -
     tight = parked(dead(value=b"v" * 600), bytes_max=760)
     assert len(tight.headers()) < len(full.headers())
     assert ours(tight.headers())[names.SOURCE] == b"orders.DLT/0/7"
+
+
+WHOLE = dead(value=b"v" * 5_000)
+
+
+@pytest.mark.parametrize("made", [0, 3])
+def test_a_reference_is_one_whatever_it_was_parked_for(made: int) -> None:
+    record = parked(WHOLE, made=made, bytes_max=1_000)
+    assert ours(record.headers())[names.PARKED_REASON] == (b"max_attempts" if made else b"too_large")
+    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
+    assert envelopes.decode(done(record, whole=WHOLE).envelope).value == WHOLE.value()
+
+
+def test_what_has_a_header_of_its_own_is_whole_without_a_value() -> None:
+    assert not returned_letter.is_reference(parked(dead(value=None)))
+    assert returned_letter.is_reference(parked(dead(value=None, headers=[])))
+
+
+@pytest.mark.parametrize("other", [
+    dead(key=b"another", value=b"v"),
+    dead(key=None, value=b"v"),
+    Record(("orders.DLT", 0, 7), b"k", b"v", [], (1, NOW_MS + HOUR_MS + 1)),
+])  # fmt: skip
+def test_a_reference_is_not_taken_for_a_letter_of_a_topic_that_was_made_anew(other: Record) -> None:
+    record = parked(WHOLE, bytes_max=1_000)
+    assert returned(record, whole=other) == Refusal("source_gone")
+
+
+def test_a_reference_whose_key_was_left_out_or_whose_topic_has_no_times_is_returned() -> None:
+    whole = dead(key=b"k" * 2_000, value=b"v" * 5_000)
+    record = parked(whole, bytes_max=1_000)
+    assert record.key() is None
+    assert envelopes.decode(done(record, whole=whole).envelope).key == whole.key()
+    timeless = Record(("orders.parked", 0, 4), b"k", None, record.headers(), (0, -1))
+    assert envelopes.decode(done(timeless, whole=WHOLE).envelope).value == WHOLE.value()
+
+
+class Unreadable(Record):
+    """A record whose headers the client cannot tell."""
+
+    def headers(self) -> Any:
+        raise SystemError("too many")
+
+
+def unreadable(record: Record) -> Record:
+    location = record.topic(), record.partition(), record.offset()
+    return Unreadable(location, record.key(), record.value(), record.headers(), record.timestamp())
+
+
+@pytest.mark.parametrize("kind", ["retry", "redirect", "discard", "patch"])
+def test_what_has_headers_that_cannot_be_read_is_refused_and_ends_nothing(kind: str) -> None:
+    whole = unreadable(dead())
+    record = parked(whole)
+    assert returned_letter.is_reference(record)
+    assert returned(record, kind, whole=whole, target="orders.slow", patch=Patch({"a": "b"})) == Refusal("unreadable_headers")
+    stranger = unreadable(parked())
+    assert returns().refused(stranger) == Refusal("unreadable_headers")
+    assert not returned_letter.is_reference(unreadable(dead(value=None)))
+
+
+POINTER = dead(key=None, value=None, headers=[
+    ("__streams.errors.topic", b"orders"), ("__streams.errors.partition", b"0"), ("__streams.errors.offset", b"5"),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["retry", "redirect", "discard"])
+def test_a_pointer_that_has_no_payload_is_never_sent_as_a_null(kind: str) -> None:
+    assert returned(parked(POINTER), kind, target="orders.slow") == Refusal("pointer")
+    # Its payload was fetched, and was too large: its dead letter has none.
+    reference = Record(("orders.parked", 0, 4), None, None, parked(WHOLE, bytes_max=1_000).headers(), (1, NOW_MS))
+    assert returned(reference, kind, whole=POINTER, target="orders.slow") == Refusal("pointer")
+
+
+def test_it_parks_at_once_also_where_it_fails_in_another_way_that_is_tried_more_often() -> None:
+    rule = "rules: [{exception: a.Timeout, max_attempts: 20}]"
+    policies = POLICIES.replace("retry_to: orders.retry,", f"retry_to: orders.retry, {rule},")
+    entry = envelopes.decode(done(parked(), policies=policies).envelope)
+    assert ours(entry.headers)[names.ATTEMPT] == b"21"
+
+
+@pytest.mark.parametrize("patch", [None, Patch(), Patch({names.ID: "x"})])
+def test_a_patch_that_is_none_changes_nothing(patch: Patch | None) -> None:
+    assert returned(parked(), "patch", patch=patch) == Refusal("no_patch")
+
+
+def test_one_that_is_discarded_is_no_send() -> None:
+    assert done(parked(), "discard").lineage is None
+    assert done(parked()).lineage is not None

@@ -166,6 +166,8 @@ DECIDED = DecisionRecord("ab", "t", "t/a#1", 2, NOW_MS, NOW_MS, NOW_MS, "retry",
         ({"position": 6, "decision": DECIDED._replace(decision="discard", due_ms=None),
           "delivery": Delivery(LetterLocation("d", 1, 2), None, None, "0a0b")}, LetterState.DISCARDED,
          "It was discarded: it is d/1/2. An operator acted on it, with the action 0a0b."),
+        ({"position": 6, "decision": DECIDED, "delivery": Delivery(LetterLocation("r", 1, 2), None, None, "0a0b/2")},
+         LetterState.RETRIED, "it is r/1/2. An operator acted on it, with step 3 of the action 0a0b."),
     ],
 )  # fmt: skip
 def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: str) -> None:

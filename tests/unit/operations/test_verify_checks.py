@@ -156,6 +156,9 @@ def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     ([*RETURNED[:-1], sent(topic=PARKED), put(2, 2), delete(3, 2), sent(1)], ["duplicate", "wrong_topic"]),  # the same
     ([*RETURNED, put(2, 2), delete(3, 2), sent(1, appended_ms=DUE_MS - 1)], ["early"]),
     ([*RETURNED, put(2, 2), delete(3, 2), sent(1, topic=SLOW)], ["wrong_topic"]),
+    # Parked before its time, and returned from there.
+    ([*RETURNED[:-1], sent(topic=PARKED, returned=Returned.YES, appended_ms=DUE_MS - 1), *RETRIED_AGAIN[-3:]], ["early"]),
+    ([sent(offset=7, topic=PARKED, returned=Returned.YES)], ["phantom"]),
 ])  # fmt: skip
 def test_each_kind_is_found(rows: list[Row], kinds: list[str]) -> None:
     assert kinds_found(rows) == kinds

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from retry.clock import Deadline, pause
 from retry.delay_queue import returned_offsets
@@ -22,7 +23,7 @@ class Topics:
 
     def __init__(self, records: Mapping[RecordLocation, Any], ids: Mapping[str, str] = IDS) -> None:
         self.records, self.ids, self.asked = records, ids, list[set[RecordLocation]]()
-        self.letters = ParkedLetters(self.fetch, lambda topics: {name: ids[name] for name in topics if name in ids})
+        self.letters = ParkedLetters(self.fetch, lambda topics: {name: ids[name] for name in topics if name in ids}, 0.0)
 
     def fetch(self, wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
         self.asked.append(set(wanted))
@@ -102,4 +103,53 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
         answered(letters, place())
     # The next question is a new one.
     assert letters.ask(PARKING, [place()]) is None
+    letters.close()
+
+
+@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), TimeoutError("no answer")])
+@pytest.mark.parametrize("failures", [4, 5])
+def test_brokers_that_do_not_answer_are_asked_again_and_end_no_worker(error: Exception, failures: int) -> None:
+    record, failed = parked(), list[Exception]()
+
+    def ids(_topics: list[str]) -> Mapping[str, str]:
+        if len(failed) < failures:
+            failed.append(error)
+            raise error
+        return IDS
+
+    letters = ParkedLetters(lambda wanted: dict.fromkeys(wanted, record), ids, 0.0)
+    assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
+    letters.close()
+
+
+@pytest.mark.parametrize("failures", [4, 5])
+def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unreadable(failures: int) -> None:
+    record, topics = parked(), Topics({AT: "source_unreadable"})
+
+    def fetch(wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
+        if len(topics.asked) == failures:
+            topics.records = {AT: record}
+        return topics.fetch(wanted)
+
+    letters = ParkedLetters(fetch, lambda _topics: IDS, 0.0)
+    assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
+    # Whoever asks once more is given as many tries.
+    assert answered(letters, place()) == {place(): (record, record)}
+    letters.close()
+
+
+def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> None:
+    topics = Topics({AT: "source_unreadable"})
+    letters = ParkedLetters(topics.fetch, lambda _topics: IDS, 3_600.0)
+    deadline = Deadline(30.0)
+    while not topics.asked:
+        assert letters.ask(PARKING, [place()]) is None
+        assert not deadline.passed()
+    for _ in range(50):
+        assert letters.ask(PARKING, [place()]) is None
+        pause(0.001)
+    assert len(topics.asked) == 1
+    other = place(PARKED_AT + 1)
+    assert answered(letters, other) == {other: "gone"}
+    assert len(topics.asked) == 2
     letters.close()

@@ -1,0 +1,149 @@
+"""Merges the small files of a set into one for each day and team, while others read the set and the ingest writes to it.
+
+A pass of the ingest leaves a file for each day and team that has something new. Merging takes three steps, and whatever is killed
+between two of them, or within one, every record counts once:
+
+1. write: merged files are made in a folder of their own, then moved beside those whose place they take. Nobody knows them yet
+2. switch: the list of the files that count is replaced, see `retry.analytics.file_list`
+3. remove: what counts no longer is deleted, in a later run
+
+**Why later.** Whoever began to read before the switch still reads the files that were merged. And the ingest may have read the
+list before the switch and write a longer one after it, in which they count again: then nothing is merged, and nothing is lost.
+A file is deleted only when the ingest has repeated its list since the last switch, and files are older than that and than the
+time to keep.
+
+What the last few batches wrote is not in the part of the list that can be replaced: up to nine files of a day and team stay
+small.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from retry import clock
+from retry.analytics import datasets
+from retry.analytics.file_list import FileList, Listed, Whole
+from retry.analytics.spark_session import failing_as
+
+KEEP_MS = 6 * 3_600_000
+SMALL_BYTES = 64 << 20
+# A year of passes is merged in steps: what was merged stays so, whenever the rest is ended.
+_FILES_AT_ONCE = 5_000
+_STAGED, _MERGED = "_compacting", "compacted-"
+_AS_TEXT = "spark.sql.sources.partitionColumnTypeInference.enabled"
+SETS = (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
+
+
+class Compacted(NamedTuple):
+    """What was done to a set: how many small files were `merged` into how many `made`, and how many were `removed`."""
+
+    merged: int = 0
+    made: int = 0
+    removed: int = 0
+
+
+class Compaction:
+    """Compacts the sets of one folder, a path or URL of any file system that Spark knows.
+
+    Args:
+      keep_ms: how long files stay that were merged, for whoever reads them.
+      files_at_once: merged before the list is replaced, about.
+    """
+
+    def __init__(
+        self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS, files_at_once: int = _FILES_AT_ONCE
+    ) -> None:
+        self._spark, self._data = spark, data.rstrip("/")
+        self._keep_ms, self._files_at_once = keep_ms, files_at_once
+
+    def run(self) -> dict[str, Compacted]:
+        """Merge and remove what can be; a second run at once finds nothing to do.
+
+        Raises:
+          RetryError: the folder cannot be read or written.
+        """
+        with failing_as(f"{self._data} cannot be compacted"), _folders_as_text(self._spark):
+            return {name: self._compact(name) for name in SETS}
+
+    def _compact(self, name: str) -> Compacted:
+        files = FileList(self._spark, f"{self._data}/{name}")
+        removed, merged, made = self._remove(files), 0, 0
+        while whole := files.whole():
+            chosen = [each for alike in small_by_folder(whole.files, self._files_at_once) for each in alike]
+            if not chosen:
+                break
+            there = files.within({posixpath.dirname(each.name) for each in chosen})
+            old = [each for alike in small_by_folder([x for x in chosen if x.name in there], len(chosen)) for each in alike]
+            new = self._write(files, name, whole.batch, old) if old else []
+            # What somebody has deleted, as whole days may be, need not be listed for ever.
+            gone = {each.name for each in old} | {each.name for each in chosen if each.name not in there}
+            files.replace(whole, [each.line for each in whole.files if each.name not in gone] + new)
+            merged, made = merged + len(old), made + len(new)
+        return Compacted(merged, made, removed)
+
+    def _write(self, files: FileList, name: str, batch: int, small: list[Listed]) -> list[str]:
+        """Merge files into one for each of their folders; the lines that list these."""
+        below, root = f"{_STAGED}/{uuid.uuid4().hex}", f"{self._data}/{name}"
+        columns = [part.partition("=")[0] for part in posixpath.dirname(small[0].name).split("/")]
+        reader = self._spark.read.option("basePath", root).option("mergeSchema", "true")
+        rows = reader.parquet(*(f"{root}/{each.name}" for each in small))
+        rows.repartition(*columns).write.partitionBy(*columns).parquet(f"{root}/{below}")
+        lines = []
+        for made in sorted(files.present(below)):
+            folder, file = posixpath.split(made)
+            lines.append(files.move(below, made, f"{folder}/{_MERGED}{batch}-{file}"))
+        files.delete(below)
+        return lines
+
+    def _remove(self, files: FileList) -> int:
+        """Delete what counts no longer, was killed before it counted, or was left half made."""
+        whole, old_ms = files.whole(), clock.wall_ms() - self._keep_ms
+        for below, modified_ms in files.folders(_STAGED).items():
+            if modified_ms <= old_ms:
+                files.delete(below)
+        if whole is None or not _is_repeated(whole, old_ms):
+            return 0
+        present = files.present()
+        listed = {each.name for each in whole.files} | files.since(whole.batch)
+        gone = [n for n, modified_ms in present.items() if n not in listed and modified_ms <= min(old_ms, whole.modified_ms)]
+        for file in gone:
+            files.delete(file)
+        return len(gone)
+
+
+def small_by_folder(listed: list[Listed], most: int) -> list[list[Listed]]:
+    """Small files of each folder that has several, of some folders: about as many files as are given, or all of one folder."""
+    small = sorted((each for each in listed if each.bytes < SMALL_BYTES), key=lambda each: posixpath.split(each.name))
+    chosen: list[list[Listed]] = []
+    for _, group in groupby(small, key=lambda each: posixpath.dirname(each.name)):
+        alike = list(group)
+        if len(alike) > 1:
+            chosen.append(alike)
+        if sum(map(len, chosen)) >= most:
+            break
+    return chosen
+
+
+def _is_repeated(whole: Whole, old_ms: int) -> bool:
+    """Whether the ingest has repeated the list since files were merged last, and that is long enough ago."""
+    merged = [each for each in whole.files if posixpath.basename(each.name).startswith(_MERGED)]
+    of_this = f"{_MERGED}{whole.batch}-"
+    return all(each.modified_ms <= old_ms and not posixpath.basename(each.name).startswith(of_this) for each in merged)
+
+
+@contextmanager
+def _folders_as_text(spark: SparkSession) -> Iterator[None]:
+    """A team that is called 007 keeps its folder."""
+    usual = spark.conf.get(_AS_TEXT)
+    spark.conf.set(_AS_TEXT, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_AS_TEXT, str(usual))
