@@ -95,7 +95,8 @@ def test_parked_letters_are_returned_once_and_those_that_fail_again_can_be_retur
 
 def test_two_operators_return_the_same_letters_and_a_worker_is_killed_in_the_midst(deploy: Deploy) -> None:
     letters = 400
-    deployment, worker, _ = parking(deploy, letters)
+    # A transaction has few letters, so that there are some to be killed in.
+    deployment, worker, _ = parking(deploy, letters, environ={"RETRY_BATCH_BYTES": "16384"})
     worker.terminate()
     for by in ("ann", "bob"):
         asked = deployment.command("act", "retry", "state:parked", "--yes", "--wait", "1ms", "--by", by)
