@@ -103,7 +103,7 @@ soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry veri
 
 lock:  ## renew requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-header --extra analytics --extra otel --extra dev -o requirements.lock pyproject.toml
+	  --no-header --extra analytics --extra console --extra otel --extra dev -o requirements.lock pyproject.toml
 
 clean:  ## remove what setup and tools made
 	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA)

@@ -17,7 +17,6 @@ from tests.support.pages import PAGES, ROOT, blocks, retry_commands
 
 pytestmark = pytest.mark.check
 
-pytestmark = pytest.mark.check
 # What runs until it is stopped, ends what there was, or waits for Spark has tests of its own, which name the last word.
 ELSEWHERE = {
     "worker": "tests/acceptance/test_worker_command.py",
@@ -28,6 +27,8 @@ ELSEWHERE = {
     # It looks at all topics, and others of this broker come and go.
     "discover": "tests/integration/test_discover_cluster.py",
     "act": "tests/acceptance/test_acted_letters.py",
+    # It ends with 3 where no letter has that key.
+    "erase": "tests/acceptance/test_erased_letters.py",
     **{f"actions {order}": "tests/acceptance/test_acted_letters.py" for order in ("hold", "resume", "cancel", "members")},
     "analytics report": "tests/acceptance/test_analytics.py",
     "analytics advise": "tests/integration/test_advise_commands.py",
