@@ -80,7 +80,7 @@ PEERS ?= ../shared/peers
 bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=folder of it and its harness; Maven), in turn, three times
 	$(BIN)/python -m tests.bench.peers --peers $(PEERS)
 
-bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
+bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd; actions: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale
 
 EVENTS ?= 10000000

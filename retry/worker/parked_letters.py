@@ -19,8 +19,9 @@ from retry.record import RecordLocation
 log = logging.getLogger(__name__)
 
 _GONE = "gone"
-# So many at once; more of them only while all that is read stays small, since of large letters few fit into memory.
-_AT_ONCE, _BYTES_MAX = 50, 8 << 20
+# So many at first, and twice as many each time while all that is read stays small: of large letters few fit into memory, and
+# each question takes brokers some milliseconds.
+_AT_FIRST, _BYTES_MAX = 50, 8 << 20
 # A fetch waits for ten seconds: so this is about a minute, in which most brokers have come back.
 _TRIES, _AGAIN_S = 5, 5.0
 Found = dict[bytes, FoundRecord]
@@ -71,17 +72,16 @@ class ParkedLetters:
             return answer.result()
         except (KafkaException, TimeoutError) as error:
             log.warning("parked letters cannot be read: %s", error)
-            return dict.fromkeys(self._asked[:_AT_ONCE], UNREADABLE)
+            return dict.fromkeys(self._asked[:_AT_FIRST], UNREADABLE)
 
     def look(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
         """Read the first of them now."""
-        names, found, read_bytes = self._names(parking), Found(), 0
-        for n in range(0, len(places), _AT_ONCE):
-            part = self._look(names, places[n : n + _AT_ONCE])
+        names, found, read_bytes, begin, count = self._names(parking), Found(), 0, 0, _AT_FIRST
+        while begin < len(places) and read_bytes <= _BYTES_MAX and UNREADABLE not in found.values():
+            part = self._look(names, places[begin : begin + count])
             read_bytes += sum(_size(each) for each in part.values())
             found |= part
-            if read_bytes > _BYTES_MAX or UNREADABLE in part.values():
-                break
+            begin, count = begin + count, 2 * count
         return found
 
     def _names(self, parking: Mapping[str, str]) -> dict[str, str]:

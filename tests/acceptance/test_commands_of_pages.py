@@ -30,6 +30,7 @@ ELSEWHERE = {
     # It ends with 3 where no letter has that key.
     "erase": "tests/acceptance/test_erased_letters.py",
     **{f"actions {order}": "tests/acceptance/test_acted_letters.py" for order in ("hold", "resume", "cancel", "members")},
+    "actions show": "tests/acceptance/test_ramped_letters.py",
     "analytics report": "tests/acceptance/test_analytics.py",
     "analytics advise": "tests/integration/test_advise_commands.py",
     "analytics what-if": "tests/integration/test_advise_commands.py",

@@ -36,7 +36,7 @@ def herd(service: Service, entries: int) -> list[Figure]:
     service.until_waiting(entries, max(1.0, due_s - _BEFORE_S - time.time()))
     calm = rss_mb(service.worker.pid)
     forget_peak(service.worker.pid)
-    other = _Other(service, due_s)
+    other = Trickle(service, due_s - _BEFORE_S)
     spent_s = cpu_s(service.worker.pid)
     until_s = due_s - time.time() + 30 + entries / _DRAINED_PER_S
     last = _last_of_herd(service, entries, until_s)
@@ -64,13 +64,13 @@ def herd(service: Service, entries: int) -> list[Figure]:
     ]
 
 
-class _Other(threading.Thread):
+class Trickle(threading.Thread):
     """Letters of the other team, at a steady rate until told to end."""
 
-    def __init__(self, service: Service, due_s: float) -> None:
+    def __init__(self, service: Service, from_s: float) -> None:
         super().__init__(daemon=True)
         self._service, self._ending, self._letters = service, threading.Event(), 0
-        time.sleep(max(0.0, due_s - _BEFORE_S - time.time()))
+        time.sleep(max(0.0, from_s - time.time()))
         self.start()
 
     def run(self) -> None:

@@ -1,6 +1,6 @@
 """`python -m tests.bench.scale`: what grows with what waits, with topics and with shards; and a thundering herd.
 
-    python -m tests.bench.scale [--sizes N,...] [--topics N,...] [--shards N,...] [--herd N] [--letter-bytes N]
+    python -m tests.bench.scale [--sizes N,...] [--topics N,...] [--shards N,...] [--herd N] [--acted N] [--letter-bytes N]
         [--only PART,...] [--json FILE]
 
 | part | what is compared |
@@ -9,6 +9,7 @@
 | topics | so many dead-letter topics, of one partition each, which one pattern attaches |
 | shards | so many shards on two workers |
 | herd | entries of one team that are all due within one second, while another team's letters trickle in |
+| actions | letters of one team that an operator has moved, discarded and returned, while another team's trickle in |
 
 Waiting entries are written to the changelog as an intake does it, and wait in 16 lanes. All values have a broker in common, and
 topics and state of their own; the ratios are to the first. RSS and CPU are of all workers together, lateness is by the broker's
@@ -29,6 +30,7 @@ from pathlib import Path
 from retry.kafka.local_broker import LocalBroker
 
 from . import arguments, letters, machine
+from .actions import SETTINGS, actions
 from .curve import TEAMS, curve
 from .figures import Figure, number
 from .herd import TEAM, herd
@@ -36,7 +38,7 @@ from .service import Service
 from .wide import wide
 
 _HEAP_MB = 1_024
-_PARTS = ("curve", "topics", "shards", "herd")
+_PARTS = ("curve", "topics", "shards", "herd", "actions")
 Columns = dict[str, list[Figure]]
 Run = Callable[[], list[Figure]]
 
@@ -91,8 +93,15 @@ def _runs(part: str, asked: argparse.Namespace, broker: LocalBroker, work: Path)
         with Service(broker, work, settings, teams=[TEAM]) as service:
             return herd(service, size)
 
-    values = {"curve": asked.sizes, "topics": asked.topics, "shards": asked.shards, "herd": [asked.herd]}[part]
-    run = {"curve": curved, "topics": attached, "shards": sharded, "herd": herded}[part]
+    def acted(size: int) -> list[Figure]:
+        with Service(broker, work, {**settings, **SETTINGS}, teams=[TEAM]) as service:
+            return actions(service, size)
+
+    parts: dict[str, tuple[list[int], Callable[[int], list[Figure]]]] = {
+        "curve": (asked.sizes, curved), "topics": (asked.topics, attached), "shards": (asked.shards, sharded),
+        "herd": ([asked.herd], herded), "actions": ([asked.acted], acted),
+    }  # fmt: skip
+    values, run = parts[part]
     for value in values:
         yield f"{value:,}", lambda value=value: run(value)  # type: ignore[misc]
 
@@ -132,6 +141,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--topics", type=_numbers, default=[1, 1_000], metavar="N,...", help="dead-letter topics")
     parser.add_argument("--shards", type=_numbers, default=[4, 64], metavar="N,...", help="shards on two workers")
     parser.add_argument("--herd", type=int, default=10**6, help="entries due within one second")
+    parser.add_argument("--acted", type=int, default=50_000, help="letters that an operator acts on, in one shard")
     parser.add_argument("--per-s", type=int, default=1_000, help="letters a second where lateness is measured")
     parser.add_argument("--letter-bytes", type=int, default=letters.SIZE, help="bytes of a letter's value")
     parser.add_argument("--seconds", type=float, default=15.0, help="and for how long")

@@ -66,9 +66,16 @@ def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
 def test_of_large_letters_only_the_first_are_read() -> None:
     small, large = parked(), parked(dead(value=b"v" * 500_000))
     places = [place(n) for n in range(120)]
-    for record, read in ((small, 120), (large, 50)):
+    for record, questions in ((small, [50, 70]), (large, [50])):
         topics = Topics({("orders.parked", 0, n): record for n in range(120)})
-        assert list(topics.letters.look(PARKING, places)) == places[:read]
+        assert list(topics.letters.look(PARKING, places)) == places[: sum(questions)]
+        assert [len(asked) for asked in topics.asked] == questions
+
+
+def test_small_letters_are_asked_for_twice_as_many_at_a_time() -> None:
+    topics = Topics({("orders.parked", 0, n): parked() for n in range(500)})
+    assert len(topics.letters.look(PARKING, [place(n) for n in range(500)])) == 500
+    assert [len(asked) for asked in topics.asked] == [50, 100, 200, 150]
 
 
 def answered(letters: ParkedLetters, *places: bytes) -> Any:
