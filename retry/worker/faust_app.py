@@ -147,6 +147,7 @@ class _Threads:
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
         self._sweeps: set[asyncio.Future[None]] = set()
         self._folds, self._quiet_until_s = 0, 0.0
+        self._folded = asyncio.Event()
 
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
         """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
@@ -176,6 +177,17 @@ class _Threads:
     def folded(self) -> None:
         """Something new is in the tables, and may be due."""
         self._folds, self._quiet_until_s = self._folds + 1, 0.0
+        self._folded.set()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long between two sweeps; longer where nothing can be due before, until something is folded."""
+        quiet_s = self._quiet_until_s - clock.monotonic_s()
+        if quiet_s <= seconds:
+            await asyncio.sleep(seconds)
+            return
+        self._folded.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._folded.wait(), quiet_s)
 
 
 class _Intake:
@@ -236,9 +248,11 @@ def assemble(
             await threads.run(engine.fold, portion)
             threads.folded()
 
-    @app.timer(settings.sweep_interval_ms / 1_000)
+    @app.task
     async def sweep() -> None:
-        threads.sweep()
+        # A timer that can sleep for longer: forty ticks a second are most of what an idle worker takes.
+        async for _ in app.itertimer(settings.sweep_interval_ms / 1_000, name="sweep", sleep=threads.rest):
+            threads.sweep()
 
     @app.timer(_LOOK_S)
     async def look() -> None:

@@ -74,6 +74,30 @@ def test_what_is_folded_during_a_look_is_not_overlooked() -> None:
     assert engine.looks == 3
 
 
+def test_the_timer_rests_until_something_is_folded() -> None:
+    async def resting() -> None:
+        threads = _Threads(FakeApp(), FakeEngine(HOUR_S))  # type: ignore[arg-type]
+        await threads.rest(0.001)
+        await looked(threads, 1)
+        rest = asyncio.ensure_future(threads.rest(0.001))
+        done, _ = await asyncio.wait([rest], timeout=0.1)
+        assert not done
+        threads.folded()
+        await asyncio.wait_for(rest, 30)
+        await asyncio.wait_for(threads.rest(0.001), 30)
+
+    asyncio.run(resting())
+
+
+def test_the_timer_does_not_rest_for_longer_than_nothing_is_due() -> None:
+    async def resting() -> None:
+        threads = _Threads(FakeApp(), FakeEngine(0.05))  # type: ignore[arg-type]
+        await looked(threads, 1)
+        await asyncio.wait_for(threads.rest(0.001), 30)
+
+    asyncio.run(resting())
+
+
 def test_two_sweeps_are_under_way_at_a_time_and_no_more() -> None:
     engine, goes_on = FakeEngine(0.0), threading.Event()
     engine.meanwhile = goes_on.wait
