@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
+from retry.http_server.certificate import Certificate
 from retry.scheduling.timers import openapi
 from retry.scheduling.timers.api_tokens import Tokens
 from retry.scheduling.timers.problem_json import Problem, bad
@@ -56,11 +57,14 @@ class Web:
       tokens: None where everybody may come in: on loopback only.
       quotas: what one team may ask for.
       metrics_open: whether metrics are shown without a token where there are tokens.
+      certificate: with which it is served, so that health tells of it.
     """
 
     def __init__(
-        self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False
+        self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False,
+        certificate: Certificate | None = None,
     ) -> None:
+        self._certificate = certificate
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self._registry = CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_api_requests_total")
@@ -151,7 +155,10 @@ class Web:
     async def _ready(self, _request: Request) -> Response:
         ready = self._view.ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json({"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}, status)
+        told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}
+        # It serves as before, so it is ready.
+        certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
+        return _json({**told, **certificate}, status)
 
     async def _metrics_at(self, request: Request) -> Response:
         if self._tokens is not None and not self._metrics_open:
