@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
       api_timers_per_team: most timers of one team that may wait. 0 is no limit.
       api_metrics_open: 1 shows the API's metrics without a token.
+      api_audit: which calls of the API are logged, each with its team: 0 none, 1 what changes timers and what is refused, 2 all.
       api_tls_cert: path of the API's certificate, PEM, with the chain above it. With it and its key the API speaks HTTPS alone.
       api_tls_key: path of its key, PEM without a passphrase. Both files are read again when they change.
       scheduler_tls_cert: the same for the REST API of `retry scheduler`.
@@ -97,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_requests_per_s: int = 1_000
     api_timers_per_team: int = 1_000_000
     api_metrics_open: int = 0
+    api_audit: int = 1
     api_tls_cert: Path | None = None
     api_tls_key: Path | None = None
     scheduler_tls_cert: Path | None = None
@@ -181,6 +183,7 @@ BOUNDS = (
     ("api_requests_per_s", 0, 1_000_000),
     ("api_timers_per_team", 0, 1_000_000_000),
     ("api_metrics_open", 0, 1),
+    ("api_audit", 0, 2),
 )
 
 

@@ -58,7 +58,8 @@ def run(settings: Settings) -> None:
     try:
         timers = Timers(view, records, guard, changelog, record_bytes_max)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
-        web = Web(timers, view, tokens, quotas, metrics_open=bool(settings.api_metrics_open), certificate=certificate)
+        metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
+        web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
         hosts, share = settings.http_hosts, _SHARE_OF_FILES
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))
     finally:
