@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak check-release lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak release check-release lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -108,8 +108,13 @@ MINUTES ?= 60
 soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/evidence/soak.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
+TAG ?= $(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)
+release: setup tools  ## wheel, chart, list of components and their hashes into dist/, of what is committed under TAG=v1.2.3
+	$(BIN)/python -m release.build --tag=$(TAG) --to dist
+
 # Looks packages up in their registry, so it is not for every run of CI. Jars and images are for the scanner of your registry.
-check-release: setup tools  ## what is known against the packages that are pinned
+check-release: setup tools  ## what is known against the packages that are pinned, and that a release is the same bytes when made again
+	$(BIN)/python -m pytest -q tests/integration/test_release.py
 	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock release/tools.lock
 
 lock:  ## renew requirements.lock, and release/tools.lock
