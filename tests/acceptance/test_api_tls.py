@@ -1,10 +1,11 @@
-"""`retry api` over TLS, a real process with tokens: given a new certificate while it is asked, and telling what is wrong."""
+"""`retry api` and `retry scheduler` over TLS, as real processes: given a new certificate while they are asked."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
 import json
+import re
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Deploy
+from tests.conftest import Deploy, Schedulings
 from tests.integration.test_http_tls import Pair
 from tests.support.process import WorkerProcess, await_that
 
@@ -97,3 +98,38 @@ def test_the_api_does_not_start_with_files_that_cannot_be_used(api: TlsApi) -> N
     assert other.exit_code() == 1
     assert "RETRY_API_TLS_CERT: " in other.log() and "cannot be read" in other.log()
     assert "Traceback" not in other.log()
+
+
+def test_the_scheduler_tells_in_its_health_of_the_certificate_of_its_rest_api(scheduling: Schedulings, tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    scheduler = scheduling(1, **pair.environ()).instance()
+
+    def told() -> Any:
+        return json.loads(scheduler.get("/health/ready")[1]).get("certificates")
+
+    (port,) = re.findall(r"rest on 127\.0\.0\.1:(\d+) with TLS", scheduler.log())
+    connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=60, context=pair.trusting())
+    connection.request("GET", "/schedules")
+    assert connection.getresponse().read() == b"[]"
+    connection.close()
+    assert told() == {"rest": "ok"}
+    pair.key.write_bytes(pair.certificates.sign("other")[0])
+    await_that("health tells", lambda: told()["rest"].startswith("RETRY_SCHEDULER_TLS_KEY: "))
+    # It serves as before, and is ready.
+    assert scheduler.get("/health/ready")[0] == 200
+    pair.renew()
+    await_that("health is well", lambda: told() == {"rest": "ok"})
+
+
+def test_a_scheduler_with_files_that_cannot_be_used_ends_before_it_makes_a_topic(
+    scheduling: Schedulings, tmp_path: Path
+) -> None:
+    pair = Pair(tmp_path)
+    pair.certificate.write_bytes(b"no certificate")
+    made = scheduling(1, **pair.environ())
+    instance = WorkerProcess("refused", tmp_path, made.environ)
+    instance.start("-m", "retry", "scheduler")
+    await_that("it ends", lambda: not instance.running())
+    assert instance.exit_code() == 1
+    assert "RETRY_SCHEDULER_TLS_CERT: " in instance.log() and "Traceback" not in instance.log()
+    assert made.names.changelog not in made.admin.list_topics(timeout=60).topics

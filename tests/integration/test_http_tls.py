@@ -189,6 +189,17 @@ def test_a_handshake_that_does_not_come_is_closed_in_time(pair: Pair, monkeypatc
         await_that("nothing is left of them", lambda: not http._server.server_state.connections)  # type: ignore[union-attr]
 
 
+def test_who_leaves_before_its_handshake_is_counted_no_longer(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody else removes it in time.
+    monkeypatch.setattr(connections, "_HEAD_S", 3_600.0)
+    with serving(pair) as (_, plain, http):
+        assert http._server
+        state, client = http._server.server_state, plain()
+        await_that("it is counted", lambda: len(state.connections) == 1)
+        client.close()
+        await_that("it is no longer", lambda: not state.connections)
+
+
 def test_handshakes_that_do_not_come_keep_nobody_out(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_connections_max", lambda _share: 3)
     with serving(pair) as (connect, plain, http):

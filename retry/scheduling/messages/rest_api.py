@@ -35,7 +35,7 @@ from starlette.routing import Route
 
 from retry.errors import RetryError
 from retry.http_server import HttpServer
-from retry.http_server.certificate import certificate_of
+from retry.http_server.certificate import Certificate, certificate_of
 from retry.scheduling.messages.body_decoder import decode
 from retry.scheduling.messages.info import scheduler_info
 from retry.scheduling.messages.schedule_json import ScheduleJson
@@ -175,17 +175,24 @@ class Rest:
         return Response(status_code=200 if self._alive() else 500)
 
 
-def rest_server(settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str) -> HttpServer:
-    """Serves these pages where the settings say.
+def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
+    """With what these pages are served; to be asked before anything is connected.
 
     Raises:
-      SettingsInvalid: a file of its certificate cannot be used.
+      SettingsInvalid: a file of it cannot be used.
     """
-    own, host = settings.worker, settings.server.host
-    certificate = certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, host, "SERVER_ADDR")
+    own = settings.worker
+    return certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
+
+
+def rest_server(
+    settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str, certificate: Certificate | None
+) -> HttpServer:
+    """Serves these pages where the settings say."""
     decoder = partial(decode, settings.decoder) if settings.decoder else None
     rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
-    return HttpServer(rest.app, "rest", host, settings.server.port, hosts=own.http_hosts, certificate=certificate)
+    host, port = settings.server.host, settings.server.port
+    return HttpServer(rest.app, "rest", host, port, hosts=settings.worker.http_hosts, certificate=certificate)
 
 
 def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:
