@@ -74,6 +74,11 @@ class Certificate:
         """For a new connection."""
         return self._pair.current()
 
+    def left_s(self) -> float:
+        """How long the certificate in use is valid; less than nothing once it has expired."""
+        self.current()
+        return self._leaf.not_valid_after_utc.timestamp() - clock.wall_ms() / _MS
+
     def trouble(self) -> str:
         """Why what the files hold now is not in use, or why clients will refuse what is; empty where all is well."""
         return self._pair.trouble()

@@ -81,6 +81,9 @@ def test_the_api_speaks_tls_with_files_that_are_renewed_while_it_is_asked(api: T
     assert "what was read before stays in use" in api.process.log()
     api.pair.key.write_bytes(good_key)
     await_that("health is well", lambda: api.ask("GET", "/health/ready")[1]["certificate"] == "ok")
+    api.kept.request("GET", "/metrics", headers={"Authorization": f"Bearer {api.token}"})
+    (left_s,) = re.findall(r"^retry_api_certificate_left_seconds (\S+)$", api.kept.getresponse().read().decode(), re.MULTILINE)
+    assert 29 * 86_400 < float(left_s) <= 30 * 86_400
     renewed = api.pair.renew()
     await_that("the new one is shown", lambda: api.shown() == renewed)
     assert api.ask("POST", "/timers", WISH)[0] == 201

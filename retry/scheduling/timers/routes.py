@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
@@ -73,6 +74,8 @@ class Web:
         self._took = prometheus.histogram(self._registry, "retry_api_request_seconds")
         prometheus.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
         prometheus.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
+        left_s = certificate.left_s if certificate else lambda: math.inf
+        prometheus.gauge(self._registry, "retry_api_certificate_left_seconds", left_s)
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
