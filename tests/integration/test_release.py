@@ -36,7 +36,8 @@ class Clone:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes((ROOT / name).read_bytes())
         self._git("init", "--quiet")
-        self.edit("CHANGELOG.md", "## Unreleased", f"## Unreleased\n\n## {VERSION} - 2026-11-24")
+        released = f"## {VERSION}" in (folder / "CHANGELOG.md").read_text()
+        self.edit("CHANGELOG.md", "## Unreleased", "## Unreleased" if released else f"## Unreleased\n\n## {VERSION} - 2026-11-24")
 
     def _git(self, *arguments: str, at: Path | None = None) -> str:
         day = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
@@ -51,7 +52,7 @@ class Clone:
         """Change a file, commit everything, and set the tag there."""
         text = (self.folder / file).read_text()
         assert old in text
-        (self.folder / file).write_text(text.replace(old, new, 1))
+        (self.folder / file).write_text(text.replace(old, new))
         self._git("add", "--all")
         self._git("commit", "--quiet", "--message", "all")
         self._git("tag", "--force", TAG)
