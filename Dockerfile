@@ -3,7 +3,7 @@ FROM python:3.11-slim AS build
 WORKDIR /build
 RUN python -m venv /venv
 COPY requirements.lock ./
-RUN /venv/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+RUN /venv/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY backoff backoff
 COPY retry retry

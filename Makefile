@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak release check-release lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars 
 
 $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m retry.jars
 	touch $@
@@ -25,8 +25,10 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 TOOLS := build/tools
 NODE  := build/node
 SCHEMA := build/grafana
+RELEASE := build/release
 tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS and Grafana's schema, where npm is
 tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed)
+tools: $(RELEASE)/.installed
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
@@ -42,6 +44,11 @@ $(SCHEMA)/.installed: tests/chart/grafana/package.json tests/chart/grafana/packa
 	mkdir -p $(@D)
 	cp $^ $(@D)
 	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	touch $@
+
+$(RELEASE)/.installed: release/tools.lock
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --require-hashes --only-binary=:all: -r release/tools.lock
 	touch $@
 
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
@@ -101,9 +108,20 @@ MINUTES ?= 60
 soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry verify`; adds a line to docs/evidence/soak.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-lock:  ## renew requirements.lock
+TAG ?= $(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)
+release: setup tools  ## wheel, chart, list of components and their hashes into dist/, of what is committed under TAG=v1.2.3
+	$(BIN)/python -m release.build --tag=$(TAG) --to dist
+
+# Looks packages up in their registry, so it is not for every run of CI. Jars and images are for the scanner of your registry.
+check-release: setup tools  ## what is known against the packages that are pinned, and that a release is the same bytes when made again
+	$(BIN)/python -m pytest -q tests/integration/test_release.py
+	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock release/tools.lock
+
+lock:  ## renew requirements.lock, and release/tools.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-header --extra analytics --extra console --extra otel --extra dev -o requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header -o release/tools.lock release/tools.in
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(RELEASE)

@@ -59,6 +59,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
       api_timers_per_team: most timers of one team that may wait. 0 is no limit.
       api_metrics_open: 1 shows the API's metrics without a token.
+      api_audit: which calls of the API are logged, each with its team: 0 none, 1 what changes timers and what is refused, 2 all.
+      api_tls_cert: path of the API's certificate, PEM, with the chain above it. With it and its key the API speaks HTTPS alone.
+      api_tls_key: path of its key, PEM without a passphrase. Both files are read again when they change.
+      scheduler_tls_cert: the same for the REST API of `retry scheduler`.
+      scheduler_tls_key: path of its key.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -93,6 +98,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_requests_per_s: int = 1_000
     api_timers_per_team: int = 1_000_000
     api_metrics_open: int = 0
+    api_audit: int = 1
+    api_tls_cert: Path | None = None
+    api_tls_key: Path | None = None
+    scheduler_tls_cert: Path | None = None
+    scheduler_tls_key: Path | None = None
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -173,6 +183,7 @@ BOUNDS = (
     ("api_requests_per_s", 0, 1_000_000),
     ("api_timers_per_team", 0, 1_000_000_000),
     ("api_metrics_open", 0, 1),
+    ("api_audit", 0, 2),
 )
 
 
@@ -267,6 +278,11 @@ class ReloadedFile(Generic[_Parsed]):
                     self._last_error = str(error)
                     log.warning("%s; what was read before stays in use", error)
         return self._held
+
+    def trouble(self) -> str:
+        """Why what the file holds now is not in use; empty where it is."""
+        self.current()
+        return self._last_error
 
     def _read(self) -> _Parsed:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from email.utils import formatdate
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,10 +38,15 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
         self._head_bytes, self._in_body = 0, False
+        self.accepted(JoinedWrites(transport, self.loop))
+
+    def accepted(self, transport: Any) -> None:
+        """Count it; to be called earlier where something comes before HTTP."""
+        self.transport = transport
         self._unsent_bytes, self._moved_s = 0, self.loop.time()
         self._expect_within(_HEAD_S)
+        self.connections.add(self)
         self.server_state.admit(self)
 
     def _expect_within(self, seconds: float) -> None:
@@ -105,7 +111,7 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """As the server is to end: without waiting for who does not read."""
-        if self.flow.write_paused:
+        if self.flow is None or self.flow.write_paused:
             self.abort()
         else:
             super().shutdown()

@@ -54,6 +54,14 @@ class OwnHosts:
         return name in self._names or name.endswith(self._suffixes) or _is_address(name)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether nobody else can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _host(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
 

@@ -10,14 +10,18 @@ import os
 import resource
 import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from retry.errors import AddressUnusable
 from retry.http_server.connections import KEEP_ALIVE_S, Connection, Connections
+from retry.http_server.handshakes import handshakes
 from retry.http_server.host_names import OwnHosts
+
+if TYPE_CHECKING:
+    from retry.http_server.certificate import Certificate
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +44,18 @@ class HttpServer:
         every name below that one, `*` every name.
       listening: a socket that listens already; it takes the place of host and port.
       share: of the files that this process may have open, one in so many may be a connection.
+      certificate: makes it HTTPS, and nothing else.
+
+    Attributes:
+      name, certificate: as given.
     """
 
     def __init__(
         self, app: ASGIApp, name: str, host: str, port: int, *, hosts: str = "", listening: socket.socket | None = None,
-        share: int = 8,
+        share: int = 8, certificate: Certificate | None = None,
     ) -> None:
-        self._app, self._name, self._host, self._port, self._listening = OwnHosts(app, host, hosts), name, host, port, listening
-        self._share = share
+        self._app, self._host, self._port, self._listening = OwnHosts(app, host, hosts), host, port, listening
+        self.name, self.certificate, self._share = name, certificate, share
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -62,11 +70,11 @@ class HttpServer:
         # asyncio does so for what it connects, not for what it accepts: a part of an answer waited 40 ms for the one before it.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = int(listening.getsockname()[1])
-        self._server = _Server(self._app, listening, _connections_max(self._share))
-        self._thread = threading.Thread(target=self._server.run_here, name=f"{self._name} server", daemon=True)
+        self._server = _Server(self._app, listening, _connections_max(self._share), self.certificate)
+        self._thread = threading.Thread(target=self._server.run_here, name=f"{self.name} server", daemon=True)
         self._thread.start()
         if not self._listening:
-            log.info("%s on %s:%d", self._name, self._host, port)
+            log.info("%s on %s:%d%s", self.name, self._host, port, " with TLS" if self.certificate else "")
         return port
 
     def stop(self) -> None:
@@ -79,12 +87,17 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn without its clock and its signals."""
 
-    def __init__(self, app: ASGIApp, listening: socket.socket, connections_max: int) -> None:
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, connections_max: int, certificate: Certificate | None
+    ) -> None:
         super().__init__(uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None, log_level="error",
             access_log=False, proxy_headers=False, server_header=False, headers=[_NOSNIFF], backlog=_ACCEPTED_AT_ONCE,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=_LEAVE_S,
         ))  # fmt: skip
+        self.config.load()
+        if certificate is not None:
+            self.config.http_protocol_class = handshakes(certificate)
         self.server_state = Connections(connections_max)
         self._listening, self._stopping, self._told_s = listening, asyncio.Event(), -math.inf
         self._loop = asyncio.new_event_loop()

@@ -104,6 +104,7 @@ API = (
     Metric("retry_api_request_seconds", HISTOGRAM, (), "duration of these requests"),
     Metric("retry_api_entries_waiting", GAUGE, (), "named entries that wait: timers, schedules and tasks"),
     Metric("retry_api_ready", GAUGE, (), "1 once the API has read the whole changelog"),
+    Metric("retry_api_certificate_left_seconds", GAUGE, (), "how long the certificate in use is valid; +Inf where there is none"),
 )
 
 DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API)}

@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 import faust
@@ -258,7 +259,8 @@ def assemble(
     async def look() -> None:
         await threads.run(engine.look, None)
 
-    pages, (host, port) = Http(engine.health, engine.metrics.text), settings.http_host_port()
+    beside = list(beside)
+    pages, (host, port) = Http(partial(_health, engine, beside), engine.metrics.text), settings.http_host_port()
     services: list[Any] = [
         _HangUp(engine.ask_for_policies),
         _Endpoint(HttpServer(pages.app, "http", host, port, hosts=settings.http_hosts, listening=listening)),
@@ -270,6 +272,13 @@ def assemble(
     for service in services:
         app.service(service)
     return app
+
+
+def _health(engine: Engine, beside: Iterable[HttpServer]) -> tuple[bool, dict[str, object]]:
+    """What the engine says of itself, and what is to be said of the certificates of what is served beside it."""
+    ready, about = engine.health()
+    certificates = {server.name: server.certificate.trouble() or "ok" for server in beside if server.certificate}
+    return ready, {**about, "certificates": certificates} if certificates else about
 
 
 def run(

@@ -41,7 +41,7 @@ KINDS = (
 # Variables that the chart sets from something else than `settings`.
 ELSEWHERE = {
     "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
-    "api_metrics_open",
+    "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
 }  # fmt: skip
 
 Object = dict[str, Any]
@@ -176,6 +176,26 @@ def test_the_apis_metrics_are_shown_to_prometheus_without_a_token_unless_the_val
         return {each["name"]: each.get("value") for each in container["env"]}["RETRY_API_METRICS_OPEN"]
 
     assert (told(), told("--set", "api.metricsOpen=false")) == ("1", "0")
+
+
+def test_a_secret_makes_the_api_and_the_scheduler_serve_https() -> None:
+    served = {"demo-retry-api": ("api", "RETRY_API"), "demo-retry-scheduler": ("rest", "RETRY_SCHEDULER")}
+    for name, (secret, prefix) in served.items():
+        pod = one("Deployment", name)["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        (volume,) = [each for each in pod["volumes"] if each["name"] == "server-tls"]
+        assert volume["secret"]["secretName"] == f"{secret}-tls"
+        (mount,) = [each for each in container["volumeMounts"] if each["name"] == "server-tls"]
+        environ = environment(container)
+        files = {environ[f"{prefix}_TLS_CERT"], environ[f"{prefix}_TLS_KEY"]}
+        assert files == {f"{mount['mountPath']}/tls.crt", f"{mount['mountPath']}/tls.key"}
+    (container,) = one("Deployment", "demo-retry-api")["spec"]["template"]["spec"]["containers"]
+    assert {container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "liveness", "readiness")} == {"HTTPS"}
+    schemes = {name: one("ServiceMonitor", name)["spec"]["endpoints"][0].get("scheme") for name in (*served, "demo-retry-worker")}
+    assert schemes == {"demo-retry-api": "https", "demo-retry-scheduler": None, "demo-retry-worker": None}
+    without = one("Deployment", "demo-retry-api", FULL, "--set", "api.tlsSecret=")["spec"]["template"]["spec"]["containers"][0]
+    assert without["readinessProbe"]["httpGet"]["scheme"] == "HTTP"
+    assert not any("TLS" in name for name in environment(without))
 
 
 def test_every_variable_can_be_set_and_has_the_workers_default_and_bounds() -> None:

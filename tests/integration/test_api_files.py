@@ -36,24 +36,56 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     return made
 
 
+def _team(tokens: Tokens, token: str) -> str | None:
+    found = tokens.find(token)
+    return found and found.team
+
+
 def test_tokens_rotate(tmp_path: Path, later: Later) -> None:
     (old, old_line), (new, new_line) = make_token("billing"), make_token("billing")
     file = tmp_path / "tokens"
     file.write_text(f"# tokens\n{old_line}\n")
     tokens = Tokens(file)
-    assert (tokens.team(old), tokens.team(new), tokens.team("")) == ("billing", None, None)
+    assert [_team(tokens, each) for each in (old, new, "")] == ["billing", None, None]
     file.write_text(f"{old_line}\n{new_line}\n")
     later.ahead_s += 10
-    assert (tokens.team(old), tokens.team(new)) == ("billing", "billing")
+    assert [_team(tokens, each) for each in (old, new)] == ["billing", "billing"]
     file.write_text(f"{new_line}\n")
     later.ahead_s += 10
-    assert (tokens.team(old), tokens.team(new)) == (None, "billing")
+    assert [_team(tokens, each) for each in (old, new)] == [None, "billing"]
     file.write_text("not a line\n")
     later.ahead_s += 10
-    assert tokens.team(new) == "billing"
+    assert _team(tokens, new) == "billing"
     with pytest.raises(SettingsInvalid, match=r"tokens:1: make the line"):
         Tokens(file)
     assert old not in old_line
+
+
+def test_a_token_may_end_and_says_so_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now_ms, day_ms = clock.wall_ms(), 86_400_000
+    ends = {"soon": now_ms + 3 * day_ms, "later": now_ms + 30 * day_ms, "never": None}
+    made = {team: make_token(team, until_ms) for team, until_ms in ends.items()}
+    file = tmp_path / "tokens"
+    file.write_text("".join(f"{line}\n" for _, line in made.values()))
+    tokens = Tokens(file)
+    for _ in range(2):
+        found = {team: tokens.find(token) for team, (token, _) in made.items()}
+    for team, token in found.items():
+        assert token is not None
+        assert (token.team, token.until_ms) == (team, ends[team])
+        assert not token.has_ended(now_ms + 2 * day_ms)
+        assert token.has_ended(now_ms + 4 * day_ms) == (team == "soon")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "of team soon, which is in use, ends at" in line
+    assert not any(token in line for token, _ in made.values())
+
+
+@pytest.mark.parametrize("until", ["soon", "2026-13-01T00:00:00Z", "2026-12-01T00:00:00", "1767225600000", "2026-12-01Z x"])
+def test_an_end_that_is_no_time_is_refused(tmp_path: Path, until: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"{make_token('billing')[1]} {until}\n")
+    with pytest.raises(SettingsInvalid, match=r"tokens:1: make the line"):
+        Tokens(file)
 
 
 def test_secrets_rotate(tmp_path: Path, later: Later) -> None:

@@ -58,13 +58,13 @@ class Process:
     """What `retry api` is, less its sockets."""
 
     def __init__(self, log: MemoryLog, folder: Path, name: str, tokens: Tokens | None = None, requests_per_s: int = 0,
-                 timers_max: int = 0, *, metrics_open: bool = False) -> None:  # fmt: skip
+                 timers_max: int = 0, *, metrics_open: bool = False, audit: int = 1) -> None:  # fmt: skip
         tables = RocksTables(folder / name, "changelog", "cluster", "topic", MEMORY, DAY_MS)
         recent = {0: 0}
         self.view = View(Follower(log), tables, "changelog", "calls", log.bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
         timers = Timers(self.view, Records(log), SsrfGuard(listed("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
         quotas = Quotas(requests_per_s, timers_max, self.view.waiting_of)
-        self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open).app
+        self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open, audit=audit).app
         await_that("all is read", self.view.ready)
 
     def ask(self, method: str, target: str, wish: object = None, **headers: str) -> Answer:

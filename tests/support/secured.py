@@ -178,10 +178,13 @@ class Certificates:
         self.authority = folder / "authority.pem"
         self.authority.write_bytes(own.public_bytes(Encoding.PEM))
 
-    def sign(self, name: str, passphrase: str = "") -> tuple[bytes, bytes]:
-        """Key and certificate, as PEM, of `CN=name` at this machine."""
+    def sign(
+        self, name: str, passphrase: str = "", *, begins: timedelta = -_LIFE, ends: timedelta = _LIFE
+    ) -> tuple[bytes, bytes]:
+        """Key and certificate, as PEM, of `CN=name` at this machine, valid from and until so long from now."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = self._begun(subject, key.public_key(), begins, ends)
         here = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(HOST)), x509.DNSName("localhost")])
         signed = builder.add_extension(here, critical=False).sign(self._key, hashes.SHA256())
         locked = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
@@ -196,7 +199,9 @@ class Certificates:
         key.chmod(0o600)
         return certificate, key
 
-    def _begun(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _begun(
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey, begins: timedelta = -_LIFE, ends: timedelta = _LIFE
+    ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         begun = x509.CertificateBuilder().subject_name(name).issuer_name(self._name).public_key(key)
-        return begun.serial_number(x509.random_serial_number()).not_valid_before(now - _LIFE).not_valid_after(now + _LIFE)
+        return begun.serial_number(x509.random_serial_number()).not_valid_before(now + begins).not_valid_after(now + ends)

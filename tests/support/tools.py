@@ -27,6 +27,11 @@ def tool(name: str) -> str:
     return path or _missing(f"no {name}; `make tools` installs it where Go is")
 
 
+def release_tool(name: str) -> str:
+    """Path of a program that makes or checks releases."""
+    return _first([name], str(ROOT / "build" / "release" / "bin")) or _missing(f"no {name}; `make tools` installs it")
+
+
 def run(name: str, *arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """A tool of the chart run to its end."""
     return subprocess.run(

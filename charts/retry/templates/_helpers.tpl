@@ -137,6 +137,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- include "retry.properties" (dict "prefix" "RETRY_REGISTRY_" "of" $v.registry) }}
 {{- end }}
 
+{{/* TLS of what a component serves. */}}
+{{- define "retry.tlsEnv" -}}
+- {name: {{ .prefix }}_TLS_CERT, value: /etc/retry/server-tls/tls.crt}
+- {name: {{ .prefix }}_TLS_KEY, value: /etc/retry/server-tls/tls.key}
+{{- end }}
+
+{{- define "retry.tlsVolume" -}}
+- name: server-tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+
 {{- define "retry.mounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: policies, mountPath: /etc/retry/policies, readOnly: true}

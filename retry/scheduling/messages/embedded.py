@@ -46,7 +46,8 @@ class Runner:
     @property
     def url(self) -> str:
         """Where the REST API is."""
-        return f"http://{self._environ['SERVER_ADDR']}"
+        scheme = "https" if self._environ.get("RETRY_SCHEDULER_TLS_CERT") else "http"
+        return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
     @property
     def metrics_url(self) -> str:
@@ -76,10 +77,13 @@ class Runner:
         return self
 
     def _ready(self) -> bool:
-        address, path = ("SERVER_ADDR", "/liveness") if self._mini else ("METRICS_ADDR", "/health/ready")
-        connection = http.client.HTTPConnection(self._environ[address], timeout=5)
+        connection = http.client.HTTPConnection(self._environ["SERVER_ADDR" if self._mini else "METRICS_ADDR"], timeout=5)
         try:
-            connection.request("GET", path)
+            if self._mini:
+                # Whoever can connect is answered, with TLS or without.
+                connection.connect()
+                return True
+            connection.request("GET", "/health/ready")
             return connection.getresponse().status == http.client.OK
         except OSError:
             return False

@@ -19,7 +19,7 @@ from retry import clock
 from retry.record import CREATE_TIME, Headers, Record
 from retry.scheduling import client
 from retry.scheduling.messages.logs import logging_of
-from retry.scheduling.messages.rest_api import ScheduleSources, rest_server
+from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
 from retry.scheduling.messages.schedule_json import ScheduleJson, of_history
 from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, read_request
 from retry.scheduling.messages.search import ALL, Query
@@ -98,7 +98,7 @@ async def _serve(settings: SchedulerSettings) -> None:
     for record in _examples(_EXAMPLES):
         mini.send(record)
     sources = ScheduleSources(mini.schedules, mini.schedules, mini.history)
-    server = rest_server(settings, sources, lambda: True, "mini")
+    server = rest_server(settings, sources, lambda: True, "mini", rest_certificate(settings))
     server.start()
     while not stopped.is_set():
         for sent in mini.fire(clock.wall_ms()):

@@ -35,6 +35,7 @@ from starlette.routing import Route
 
 from retry.errors import RetryError
 from retry.http_server import HttpServer
+from retry.http_server.certificate import Certificate, certificate_of
 from retry.scheduling.messages.body_decoder import decode
 from retry.scheduling.messages.info import scheduler_info
 from retry.scheduling.messages.schedule_json import ScheduleJson
@@ -48,6 +49,7 @@ _SPOOL_BYTES = 1 << 20
 _OF_A_PAGE = frozenset({"max", "skip", "sort-by"})
 # The same id may be in history very often.
 _DECODED_MAX = 20
+_PORTS = {"http": 80, "https": 443}
 
 ScheduleSource = Callable[[Query], Iterable[ScheduleJson]]
 Decode = Callable[[ScheduleJson], Awaitable[ScheduleJson]]
@@ -163,7 +165,8 @@ class Rest:
             "ip": next(iter(info.get("address", ())), None), "hostname": [info["hostname"]], "topics": kafka.get("topics", []),
             "bootstrap_servers": kafka.get("bootstrap_servers", ""), "history_topic": kafka.get("history_topic", ""),
         }]  # fmt: skip
-        return _json([{"name": self._name, "http_port": str(request.url.port or 80), "instances": instances}])
+        port = request.url.port or _PORTS[request.url.scheme]
+        return _json([{"name": self._name, "http_port": str(port), "instances": instances}])
 
     async def _show_info(self, _request: Request) -> Response:
         return _json(self._info())
@@ -172,11 +175,24 @@ class Rest:
         return Response(status_code=200 if self._alive() else 500)
 
 
-def rest_server(settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str) -> HttpServer:
+def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
+    """With what these pages are served; to be asked before anything is connected.
+
+    Raises:
+      SettingsInvalid: a file of it cannot be used.
+    """
+    own = settings.worker
+    return certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
+
+
+def rest_server(
+    settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str, certificate: Certificate | None
+) -> HttpServer:
     """Serves these pages where the settings say."""
     decoder = partial(decode, settings.decoder) if settings.decoder else None
     rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
-    return HttpServer(rest.app, "rest", settings.server.host, settings.server.port, hosts=settings.worker.http_hosts)
+    host, port = settings.server.host, settings.server.port
+    return HttpServer(rest.app, "rest", host, port, hosts=settings.worker.http_hosts, certificate=certificate)
 
 
 def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:

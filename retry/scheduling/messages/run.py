@@ -9,7 +9,7 @@ from itertools import chain
 from retry.kafka import topics
 from retry.scheduling.messages import composition
 from retry.scheduling.messages.logs import logging_of
-from retry.scheduling.messages.rest_api import ScheduleSources, rest_server
+from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
 from retry.scheduling.messages.settings import SchedulerSettings
 from retry.scheduling.messages.stored_schedules import history, waiting
 from retry.telemetry.health import Reason
@@ -25,8 +25,9 @@ def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     """
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
+    certificate = rest_certificate(settings)
     engine = composition.build(settings, adopt=adopt)
-    rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id)
+    rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate)
     faust_app.run(engine, settings.worker, beside=[rest], logs=logs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
@@ -20,8 +21,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
-from retry.scheduling.timers import openapi
-from retry.scheduling.timers.api_tokens import Tokens
+from retry.http_server.certificate import Certificate
+from retry.scheduling.timers import call_audit, openapi
+from retry.scheduling.timers.api_tokens import Token, Tokens
+from retry.scheduling.timers.call_audit import CallAudit
 from retry.scheduling.timers.problem_json import Problem, bad
 from retry.scheduling.timers.quotas import Quotas
 from retry.scheduling.timers.read_model import View
@@ -32,7 +35,7 @@ from retry.telemetry import prometheus
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 512 << 10
-_LOOPBACK_TEAM = "timers"
+_LOOPBACK = Token("timers")
 _PAGE = 100
 _END_OF_TIME_MS = 253_402_300_800_000
 # Where no token is asked for, a page of another site must not get in by a name that it has given this address.
@@ -56,17 +59,23 @@ class Web:
       tokens: None where everybody may come in: on loopback only.
       quotas: what one team may ask for.
       metrics_open: whether metrics are shown without a token where there are tokens.
+      certificate: with which it is served, so that health tells of it.
+      audit: which calls are logged, see `CallAudit`.
     """
 
     def __init__(
-        self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False
+        self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False,
+        certificate: Certificate | None = None, audit: int = call_audit.CHANGES,
     ) -> None:
+        self._certificate, self._audit = certificate, CallAudit(audit)
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self._registry = CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_api_requests_total")
         self._took = prometheus.histogram(self._registry, "retry_api_request_seconds")
         prometheus.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
         prometheus.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
+        left_s = certificate.left_s if certificate else lambda: math.inf
+        prometheus.gauge(self._registry, "retry_api_certificate_left_seconds", left_s)
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
@@ -83,28 +92,35 @@ class Web:
 
     async def _handled(self, handler: Handler, request: Request) -> Response:
         began_s = clock.monotonic_s()
+        who, response = None, None
         try:
-            team = self._team(request)
-            self._quotas.request(team)
-            response = await handler(request, team)
+            who = self._who(request)
+            self._quotas.request(who.team)
+            response = await handler(request, who.team)
         except Problem as problem:
             response = _problem(problem)
+        finally:
+            self._audit.tell(request, who, response)
         self._answered.labels(request.method, response.status_code).inc()
         self._took.observe(clock.monotonic_s() - began_s)
         return response
 
-    def _team(self, request: Request) -> str:
+    def _who(self, request: Request) -> Token:
         if self._tokens is None:
             host = request.headers.get("host")
             if not (_names_loopback(host) if host else request.url.hostname in _LOOPBACK_NAMES):
                 raise Problem(HTTPStatus.BAD_REQUEST, "without tokens this is for loopback: ask localhost or 127.0.0.1")
-            return _LOOPBACK_TEAM
+            return _LOOPBACK
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        team = self._tokens.team(token.strip()) if kind.lower() == "bearer" else None
-        if team is None:
+        who = self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
+        if who is None:
             headers = {"WWW-Authenticate": "Bearer"}
             raise Problem(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer and a token; retry api token makes one", headers)
-        return team
+        if who.has_ended(clock.wall_ms()):
+            headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+            detail = f"this token has ended at {clock.iso(who.until_ms or 0)}; retry api token makes another"
+            raise Problem(HTTPStatus.UNAUTHORIZED, detail, headers)
+        return who
 
     async def _timers_at(self, request: Request, team: str) -> Response:
         return await (self._make(request, team) if request.method == "POST" else self._list(request, team))
@@ -151,12 +167,15 @@ class Web:
     async def _ready(self, _request: Request) -> Response:
         ready = self._view.ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json({"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}, status)
+        told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}
+        # It serves as before, so it is ready.
+        certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
+        return _json({**told, **certificate}, status)
 
     async def _metrics_at(self, request: Request) -> Response:
         if self._tokens is not None and not self._metrics_open:
             try:
-                self._team(request)
+                self._who(request)
             except Problem as problem:
                 return _problem(problem)
         return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 from collections.abc import Mapping
 
@@ -12,6 +11,8 @@ from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
+from retry.http_server.certificate import certificate_of
+from retry.http_server.host_names import is_loopback
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient, OffsetBounds
 from retry.kafka.partition_reader import KafkaPartitionReader
@@ -45,8 +46,9 @@ def run(settings: Settings) -> None:
     insecure_settings.warn(settings)
     tokens = Tokens(settings.api_tokens) if settings.api_tokens else None
     host, port = settings.api_host_port()
-    if tokens is None and not _is_loopback(host):
+    if tokens is None and not is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
+    certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
@@ -56,8 +58,10 @@ def run(settings: Settings) -> None:
     try:
         timers = Timers(view, records, guard, changelog, record_bytes_max)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
-        web = Web(timers, view, tokens, quotas, metrics_open=bool(settings.api_metrics_open))
-        asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=settings.http_hosts, share=_SHARE_OF_FILES)))
+        metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
+        web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
+        hosts, share = settings.http_hosts, _SHARE_OF_FILES
+        asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))
     finally:
         records.close()
         view.close()
@@ -88,10 +92,3 @@ async def _serve(server: HttpServer) -> None:
     server.start()
     await stopped.wait()
     server.stop()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

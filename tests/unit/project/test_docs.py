@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*DOCS, ROOT / "README.md"]
-LINKING = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "charts").rglob("*.md"))]
+AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+LINKING = [*DOCS, *AT_THE_ROOT, *sorted((ROOT / "charts").rglob("*.md"))]
 MOST_LINES, MOST_COLUMNS = 250, 120
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -29,7 +29,8 @@ def test_every_field_is_a_variable() -> None:
         "standby": "1", "positions_every_s": "0", "traces": "1",
         "calls": "1", "calls_per_host": "2", "call_timeout_ms": "100", "webhook_allow": "10.0.0.0/8",
         "webhook_secrets": "secrets", "api_addr": "127.0.0.1:1", "api_tokens": "tokens",
-            "api_requests_per_s": "0", "api_timers_per_team": "0", "api_metrics_open": "1",
+            "api_requests_per_s": "0", "api_timers_per_team": "0", "api_metrics_open": "1", "api_audit": "2",
+        "api_tls_cert": "api.crt", "api_tls_key": "api.key", "scheduler_tls_cert": "rest.crt", "scheduler_tls_key": "rest.key",
     }  # fmt: skip
     others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
     assert {*values} | others == set(Settings.__struct_fields__)

@@ -26,8 +26,12 @@ def test_disabled_checks_of_certificates_are_said_aloud(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(
-    "setting", ["WEBHOOK_SECRETS", "KAFKA_SSL_KEY_LOCATION", "KAFKA_SSL_KEYSTORE_LOCATION", "REGISTRY_SSL_KEY_LOCATION"]
-)
+    "setting",
+    [
+        "WEBHOOK_SECRETS", "KAFKA_SSL_KEY_LOCATION", "KAFKA_SSL_KEYSTORE_LOCATION", "REGISTRY_SSL_KEY_LOCATION", "API_TLS_KEY",
+        "SCHEDULER_TLS_KEY",
+    ],
+)  # fmt: skip
 def test_a_secret_that_everybody_may_read_or_change_is_said_aloud(
     setting: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,45 @@
+"""The list of components of a release (SBOM, CycloneDX in JSON): every package and every jar, with version and hashes.
+
+Packages are those of requirements.lock as cyclonedx-py reads it, with those for tests and analytics: an image has them, too.
+Jars are those of retry/jars.lock: Spark's Kafka source, and a broker for demonstrations and tests.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+_JAR = re.compile(r"(?P<name>.+?)-(?P<version>[0-9]+(?:\.[0-9A-Za-z]+)+(?:-[0-9A-Za-z.]+)?)\.jar")
+
+
+def command(cyclonedx: Path) -> list[str | Path]:
+    """What lists the packages; to be run in the tree."""
+    return [
+        cyclonedx.resolve(), "requirements", "--pyproject", "pyproject.toml", "--mc-type", "application", "--spec-version", "1.6",
+        "--output-reproducible", "--output-format", "JSON", "requirements.lock",
+    ]  # fmt: skip
+
+
+def with_jars(packages: bytes, jars_lock: str) -> bytes:
+    """The list of all components.
+
+    Raises:
+      ValueError: a jar's name has no version.
+    """
+    told: dict[str, Any] = orjson.loads(packages)
+    told["components"] += [_jar(line) for line in jars_lock.splitlines() if line]
+    return orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+
+
+def _jar(line: str) -> dict[str, Any]:
+    group, sha256, file = line.split()
+    parts = _JAR.fullmatch(file)
+    if parts is None:
+        raise ValueError(f"retry/jars.lock: {file} has no version")
+    return {
+        "type": "library", "bom-ref": f"{group}/{file}", "name": parts["name"], "version": parts["version"],
+        "hashes": [{"alg": "SHA-256", "content": sha256}], "properties": [{"name": "retry:jars", "value": group}],
+    }  # fmt: skip
