@@ -2,8 +2,8 @@
 
     python -m release.scan --venv build/release requirements.lock release/tools.lock
 
-Ends with 1 where something is known, and with 2 where it could not be asked: a mirror of PyPI may serve packages alone, and what was
-not looked up is not well for that.
+Ends with 1 where something is known, and with 2 where it could not be asked: a mirror of PyPI may serve packages alone, and
+what was not looked up is not well for that.
 """
 
 from __future__ import annotations
