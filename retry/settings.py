@@ -21,6 +21,7 @@ _READ_EVERY_S = 5.0
 _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -59,6 +60,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
       api_timers_per_team: most timers of one team that may wait. 0 is no limit.
       api_metrics_open: 1 shows the API's metrics without a token.
+      console_addr: address where `retry console` listens. Port 0 picks a free port.
+      console_url: address of the console as its viewers write it, like https://retry.example.com: for links, and where a provider
+        sends who has signed in.
+      console_tokens: path of a file of tokens with their roles, whose lines `retry console token` makes.
+      console_tls_cert: path of the certificate chain with which the console speaks TLS itself.
+      console_tls_key: path of the key of that certificate.
+      console_tls_proxy: 1 says that a proxy in front of the console speaks TLS, under `console_url`.
+      console_oidc_issuer: URL of an OpenID Connect provider that people sign in at.
+      console_oidc_client_id: what that provider calls the console.
+      console_oidc_client_secret: path of a file with the secret that the provider gave it. None where it gave none.
+      console_oidc_claim: what the provider says of a person that `console_oidc_roles` has lines for.
+      console_oidc_roles: path of a file that says which role each value of that claim has.
+      console_session_s: how long somebody stays signed in.
+      console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -93,6 +108,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_requests_per_s: int = 1_000
     api_timers_per_team: int = 1_000_000
     api_metrics_open: int = 0
+    console_addr: str = "127.0.0.1:8082"
+    console_url: str = ""
+    console_tokens: Path | None = None
+    console_tls_cert: Path | None = None
+    console_tls_key: Path | None = None
+    console_tls_proxy: int = 0
+    console_oidc_issuer: str = ""
+    console_oidc_client_id: str = ""
+    console_oidc_client_secret: Path | None = None
+    console_oidc_claim: str = "groups"
+    console_oidc_roles: Path | None = None
+    console_session_s: int = 28_800
+    console_webhook: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -115,6 +143,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
         self.http_host_port()
         self.api_host_port()
+        self.console_host_port()
+        if self.console_url and not _ORIGIN.fullmatch(self.console_url):
+            fault = f"{self.console_url!r} is not scheme://host or scheme://host:port, like https://retry.example.com"
+            raise SettingsInvalid("RETRY_CONSOLE_URL", fault)
 
     def http_host_port(self) -> tuple[str, int]:
         """Host and port of `http_addr`.
@@ -131,6 +163,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
           SettingsInvalid: it is not host:port.
         """
         return _host_port("RETRY_API_ADDR", self.api_addr)
+
+    def console_host_port(self) -> tuple[str, int]:
+        """Host and port of `console_addr`.
+
+        Raises:
+          SettingsInvalid: it is not host:port.
+        """
+        return _host_port("RETRY_CONSOLE_ADDR", self.console_addr)
 
     def __repr__(self) -> str:
         hidden = ("kafka", "registry")
@@ -173,6 +213,8 @@ BOUNDS = (
     ("api_requests_per_s", 0, 1_000_000),
     ("api_timers_per_team", 0, 1_000_000_000),
     ("api_metrics_open", 0, 1),
+    ("console_tls_proxy", 0, 1),
+    ("console_session_s", 60, 604_800),
 )
 
 
