@@ -119,6 +119,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics_worker": lambda: _metrics(metric_catalogue.WORKER),
     "metrics_scheduler": lambda: _metrics(metric_catalogue.SCHEDULER),
     "metrics_api": lambda: _metrics(metric_catalogue.API),
+    "metrics_console": lambda: _metrics(metric_catalogue.CONSOLE),
 }
 
 

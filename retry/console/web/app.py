@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -116,6 +117,22 @@ def body_of(request: Request) -> bytes:
     """What was sent, of at most 1 MiB."""
     body: bytes = request.state.body
     return body
+
+
+def query_of(request: Request, *known: str) -> dict[str, str]:
+    """The fields of the address, each at most once.
+
+    Raises:
+      HTTPException: 400 where there is one that is not `known`: a filter that is misspelt must not show everything.
+    """
+    pairs = request.query_params.multi_items()
+    fields = dict(pairs)
+    if unknown := sorted(set(fields) - set(known)):
+        reason = f"there is no field {unknown[0]!r:.40} here; known are {', '.join(known) or 'none'}"
+        raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
+    if len(fields) < len(pairs):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "a field stands twice in this address")
+    return fields
 
 
 def page(request: Request, template: str, status: int = HTTPStatus.OK, **context: Any) -> Response:

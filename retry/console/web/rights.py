@@ -78,7 +78,7 @@ LOCAL = Viewer("local", {EVERY_TEAM: Role.ADMIN}, frozenset({EVERY_TEAM}))
 def needs(role: Role | None) -> Callable[[_Endpoint], _Endpoint]:
     """Say of an endpoint which role in any team it takes; None is open to who has not signed in.
 
-    An endpoint without this does not start: `retry.console.web.app.application` refuses it.
+    An endpoint without this does not start: `retry.console.web.application` refuses it.
     """
 
     def mark(endpoint: _Endpoint) -> _Endpoint:

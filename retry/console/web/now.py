@@ -1,0 +1,66 @@
+"""Now: what waits, what is new, what is held, and whether retries help; a sentence first."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from retry.console.replica.rows import Held, Scope
+from retry.console.replica.rows import Now as Snapshot
+from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.formats import number
+from retry.console.web.rights import Role, needs
+from retry.console.web.silent_workers import SilentWorkers
+
+PART = "now"
+
+
+def routes(console: Console) -> list[Route]:
+    """The first page."""
+    workers = SilentWorkers(console)
+
+    @needs(Role.VIEWER)
+    def show(request: Request) -> Response:
+        """What there is to be seen now."""
+        query_of(request)
+        console, scope = console_of(request), viewer_of(request).scope()
+        return page(request, "now.html", live=(PART, ""), **_shown(console, scope, workers))
+
+    def fresh(scope: Scope, _argument: str) -> str:
+        shown = _shown(console, scope, workers)
+        return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
+
+    console.live.register(PART, fresh)
+    return [Route("/", show)]
+
+
+def _shown(console: Console, scope: Scope, workers: SilentWorkers) -> dict[str, object]:
+    now = console.replica.now(scope)
+    return {"now": now, "sentence": sentence(now), "workers": workers.look() if scope is None else None}
+
+
+def sentence(now: Snapshot) -> str:
+    """What matters most at this moment, in one sentence."""
+    if not (now.waiting or now.parked):
+        return "Nothing waits."
+    parts = [f"{number(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]
+    if now.parked:
+        parts.append(f"{number(now.parked)} {'is' if now.parked == 1 else 'are'} parked")
+    if now.new_groups:
+        parts.append(f"{now.new_groups} {'group is' if now.new_groups == 1 else 'groups are'} new")
+    parts += [_held(each) for each in now.held[:3]]
+    if len(now.held) > 3:
+        parts.append(f"{len(now.held) - 3} more things are held")
+    text = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
+
+
+def _held(held: Held) -> str:
+    if held.what == "action":
+        return f"an action ({held.scope}) is held"
+    return f"{held.name} is paused" if held.name else "everything is paused"
