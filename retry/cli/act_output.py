@@ -30,7 +30,8 @@ def show(found: Preview, *, as_json: bool) -> None:
         return
     say(f"{chosen.count:,} letters to {action.kind}" + (f" to {action.target}" if action.target else ""))
     for name, groups in chosen.groups.items():
-        if groups:
+        # Of what waits there is no reason to be told.
+        if groups.keys() - {""} or (groups and name != "reason"):
             say(f"  by {name}: {_counted(groups)}")
     if action.ramp is not None:
         say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")

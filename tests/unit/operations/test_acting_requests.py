@@ -79,6 +79,7 @@ def test_those_that_are_meant_are_chosen_by_shard_and_others_are_refused_by_reas
     assert dict(found.refused) == {"named": 1, "parks": 1}
     assert {name: dict(groups) for name, groups in found.groups.items()} == {
         "team": {"shop": 29}, "topic": {"orders.DLT": 29}, "target": {"orders.retry": 29}, "exception": {"": 29},
+        "reason": {"": 29}, "age": {"1h to 1d": 29},
     }  # fmt: skip
     assert len(found.examples) == choose.EXAMPLES_MAX
 
