@@ -33,6 +33,7 @@ class LetterRow:
       consumer_group: that failed.
       size_bytes: of key, value and headers together.
       action: id of the action that moved it last.
+      label: what an entry with a name is called outside: the key of a schedule or a task, the id of a timer.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LetterRow:
     size_bytes: int
     behind: bool = False
     action: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ class Page(Generic[_Row]):
     Attributes:
       after: cursor of the next page; None where there is none.
       count: how many rows there are in all, at most `COUNT_MAX`.
-      is_capped: whether there are more than that.
+      is_capped: whether there are more than that, or may be: not all were counted in the time there is.
+      is_partial: whether the time was over before the page was full; the next one goes on from there.
       nothing_matches: where there is no row: the one term of the filter that excludes all, as it is written; None where no
         single term does.
     """
@@ -138,6 +141,7 @@ class Page(Generic[_Row]):
     count: int = 0
     is_capped: bool = False
     nothing_matches: str | None = None
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,6 @@ class ShardState:
     shard: int
     next_offset: int
     end_offset: int
-    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +282,13 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """What one transaction did for an action, or what somebody did in the console.
+    """What one transaction did for an action to letters of one team, or what somebody did in the console.
 
     Attributes:
       letters: how many it is about; `done` of these had done to them what was asked.
       results: the others, by why nothing was done.
       examples: `topic/partition/offset` of at most 20 of them.
+      team: whose they are; None where that is not known.
     """
 
     at_ms: int
@@ -297,6 +301,7 @@ class AuditRow:
     done: int
     results: dict[str, int] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

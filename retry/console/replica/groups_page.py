@@ -1,0 +1,199 @@
+"""Kinds of failures: how many letters each has, its last 24 hours, how many of its retries came back, and what is noted of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from retry.console.replica import cursors, note_records
+from retry.console.replica.letter_search import LetterSearch
+from retry.console.replica.outcomes_fold import SLOT_MS
+from retry.console.replica.regrouping import SPLIT_BY, changes
+from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
+from retry.operations.letter_filter.syntax import Filter
+
+HOURS = 24
+HOUR_MS = 3_600_000
+NAMES_MAX = 20
+
+
+class Counted(NamedTuple):
+    """How many letters of a group are meant."""
+
+    group: str
+    waiting: int
+    parked: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """In the list: most letters first."""
+        return -(self.waiting + self.parked), self.group
+
+
+def page(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int,
+    *, resolved: bool,
+) -> Page[Group]:
+    """See `Replica.groups`."""
+    question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
+    position = cursors.decode(file_id, question, after)
+    counted, is_partial = _counted(connection, scope, meant, now_ms)
+    done = resolved_groups(connection)
+    listed = sorted((each for each in counted if (each.group in done) == resolved), key=lambda each: each.place)
+    begin = 0
+    if position is not None:
+        # The number of letters, and how many of the groups with as many were shown.
+        begin = next((n for n, each in enumerate(listed) if each.place[0] > position[0]), len(listed))
+        first = next((n for n, each in enumerate(listed) if each.place[0] >= position[0]), len(listed))
+        begin = min(begin, first + position[1])
+    shown = listed[begin : begin + limit]
+    rows = [_group(connection, scope, each, now_ms, done) for each in shown]
+    following = None
+    if shown and begin + limit < len(listed):
+        last = shown[-1].place[0]
+        first = next(n for n, each in enumerate(listed) if each.place[0] == last)
+        following = last, begin + len(shown) - first
+    return Page(rows, cursors.encode(file_id, question, following), min(len(listed), COUNT_MAX), is_partial, None, is_partial)
+
+
+def one(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
+    """See `Replica.group`."""
+    wanted = current_id(connection, group_id)
+    found = _of_cells(connection, _cells_of(connection, scope, wanted))
+    counted = found[0] if found else Counted(wanted, 0, 0)
+    group = _group(connection, scope, counted, now_ms, resolved_groups(connection))
+    return group if found or group.last_ms is not None else None
+
+
+def current_id(connection: sqlite3.Connection, group_id: str) -> str:
+    """What a group counts as since it was merged; its own where it was not."""
+    known, seen = changes(connection), {group_id}
+    while into := next((each.into for each in known.values() if each.into and group_id in each.groups), None):
+        if into in seen:
+            break
+        seen.add(into)
+        group_id = into
+    return group_id
+
+
+def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
+    """See `Replica.splits`."""
+    found: list[Split] = []
+    cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
+    for by in SPLIT_BY:
+        rows = connection.execute(
+            f"SELECT {by.replace('-', '_')} AS value, sum(letters) AS n FROM cells WHERE id IN (SELECT value FROM json_each(?))"
+            " GROUP BY 1 ORDER BY n DESC, 1 LIMIT ?", (cells, NAMES_MAX),
+        )  # fmt: skip
+        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in rows]
+    return found
+
+
+def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
+    """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
+    found = {}
+    for key, value in note_records.under(connection, note_records.RESOLVED):
+        group, at_ms = key.removeprefix(note_records.RESOLVED), note_records.resolved(value).at_ms
+        last = connection.execute(
+            "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1 UNION ALL"
+            " SELECT last_ms FROM outcome_cells WHERE group_id = ?1)", (group,),
+        ).fetchone()[0]  # fmt: skip
+        if last is None or last <= at_ms:
+            found[group] = at_ms
+    return found
+
+
+def _counted(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
+    by_cell, is_partial = LetterSearch(connection, scope, meant, now_ms).by_cell()
+    return _of_cells(connection, by_cell.items()), is_partial
+
+
+def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) -> list[Counted]:
+    counts = dict(cells)
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for number, group, state in connection.execute(
+        "SELECT id, group_id, state FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL",
+        (_ids(counts),),
+    ):
+        sums[group][state != "waiting"] += counts[number]
+    return [Counted(group, *both) for group, both in sums.items()]
+
+
+def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
+    rows = connection.execute(
+        "SELECT id, letters, team FROM cells WHERE group_id = ? AND state IN ('waiting', 'parked') AND letters > 0", (group_id,)
+    )
+    return [(number, letters) for number, letters, team in rows if scope is None or team in scope]
+
+
+def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
+    cells = [
+        row for row in connection.execute(
+            "SELECT team, topic, coalesce(cause, exception), common, first_ms, last_ms, letters, fingerprint FROM cells"
+            " WHERE group_id = ? AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC", (counted.group,),
+        ) if scope is None or row[0] in scope
+    ]  # fmt: skip
+    outcomes = [
+        row for row in connection.execute(
+            "SELECT team, topic, id, cause, first_ms, last_ms FROM outcome_cells WHERE group_id = ?", (counted.group,)
+        ) if scope is None or row[0] in scope
+    ]  # fmt: skip
+    times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
+    trend, sent, came_back = _history(connection, [row[2] for row in outcomes], now_ms)
+    cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
+    row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{note_records.NOTE}{counted.group}",)).fetchone()
+    note = note_records.note(row[0]) if row else note_records.Note("", "", "", "", 0)
+    members = {each[7] for each in cells if each[7]} - {counted.group.partition("~")[0]}
+    return Group(
+        counted.group, cause, next((each[3] for each in cells), None), counted.waiting, counted.parked, trend,
+        min(times, default=None), max(times, default=None), sent, came_back, note.owner, note.note, note.link,
+        resolved.get(counted.group), tuple(sorted(members)), _names(row[1] for row in (*cells, *outcomes)),
+        _names(row[0] for row in (*cells, *outcomes)),
+    )  # fmt: skip
+
+
+def _history(
+    connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
+) -> tuple[tuple[int, ...], int | None, int | None]:
+    """Failures in each of 24 hours, and of the retries that were due in them, how many there were and how many came back."""
+    trend, sent, came_back = [0] * HOURS, 0, 0
+    this_hour = now_ms // HOUR_MS
+    rows = connection.execute(
+        "SELECT slot, sum(failed), sum(due), sum(came_back) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?))"
+        " AND slot > ? GROUP BY slot", (_ids(cells), (this_hour - HOURS + 1) * HOUR_MS // SLOT_MS - 1),
+    )  # fmt: skip
+    for slot, failed, due, back in rows:
+        hour = slot * SLOT_MS // HOUR_MS - (this_hour - HOURS + 1)
+        if 0 <= hour < HOURS:
+            trend[hour] += failed
+        # What was due just now has had no time to come back.
+        if (slot + 1) * SLOT_MS <= now_ms:
+            sent, came_back = sent + due, came_back + back
+    return tuple(trend), sent if cells else None, came_back if cells else None
+
+
+def _names(names: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted({name for name in names if name})[:NAMES_MAX])
+
+
+def _ids(numbers: Iterable[int]) -> str:
+    return orjson.dumps(list(numbers)).decode()
+
+
+def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
+    """How many open kinds of failures were first seen since a moment."""
+    done = resolved_groups(connection)
+    firsts: dict[str, int] = {}
+    for group, team, first_ms in connection.execute(
+        "SELECT group_id, team, first_ms FROM cells WHERE group_id IS NOT NULL AND first_ms IS NOT NULL UNION ALL"
+        " SELECT group_id, team, first_ms FROM outcome_cells WHERE group_id IS NOT NULL AND first_ms IS NOT NULL"
+    ):
+        if scope is None or team in scope:
+            firsts[group] = min(first_ms, firsts.get(group, first_ms))
+    return sum(first >= since_ms and group not in done for group, first in firsts.items())
+
+

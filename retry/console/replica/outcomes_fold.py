@@ -1,0 +1,167 @@
+"""Records of the outcomes topic → how many failed, were due and came back, by what they have in common and ten minutes; and the
+newest outcomes one by one, for timelines.
+
+A retry came back where its lineage fails again. Both are counted when the retry was due, as far as that is known.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from xxhash import xxh3_128_digest
+
+from retry import clock, format_versions
+from retry.console.replica.regrouping import Regrouping
+from retry.kafka.interface import Message
+from retry.telemetry import outcomes
+from retry.telemetry.offset_records import KEY as POSITION_KEY
+
+SLOT_MS, DAY_MS = 600_000, 86_400_000
+# As long as slots are kept, and somewhat more than a day of them is shown.
+_SLOTS_MS = 26 * 3_600_000
+_RECENT_MAX = 1_000_000
+_KNOWN_MAX = 50_000
+_FAILED, _DUE, _CAME_BACK = range(3)
+
+
+class OutcomeCell(NamedTuple):
+    """What outcomes have in common; see the columns of `outcome_cells`."""
+
+    team: str | None
+    topic: str | None
+    attempt: int
+    cause: str | None
+    fingerprint: str | None
+    consumer_group: str | None
+
+    @property
+    def frames(self) -> None:
+        """Nothing of a stack is told with an outcome."""
+        return
+
+
+_COLUMNS = ", ".join(OutcomeCell._fields)
+_INSERT = (
+    'INSERT INTO recent (lineage, attempt, cell, partition, "offset", failed_ms, due_ms, taken_ms, decision, reason, target)'
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_BEFORE = "SELECT cell, due_ms FROM recent WHERE lineage = ? AND attempt = ? ORDER BY id DESC LIMIT 1"
+
+
+class OutcomesFold:
+    """For the thread that folds."""
+
+    def __init__(self, connection: sqlite3.Connection, grouping: Regrouping, trouble: Callable[[str], None]) -> None:
+        self._connection, self._grouping, self._trouble = connection, grouping, trouble
+        self._ids: dict[OutcomeCell, int] = {}
+        self._slots: Counter[tuple[int, int, int]] = Counter()
+        self._times: dict[int, tuple[int, int]] = {}
+
+    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+        """Take in the next records of a partition."""
+        # A transaction that was undone has undone cells too.
+        self._ids.clear()
+        self._slots.clear()
+        self._times.clear()
+        since_ms = clock.wall_ms() - _SLOTS_MS
+        for message in messages:
+            if message.key() == POSITION_KEY:
+                continue
+            try:
+                for alike in _alike(message.value() or b""):
+                    self._take(alike, since_ms)
+            except (KeyError, TypeError, ValueError) as error:
+                self._trouble(f"{message.topic()}/{partition}/{message.offset()}: no outcome: {error!r:.200}")
+        self._write()
+
+    def regroup(self) -> None:
+        """Merges or splits have changed."""
+        rows = self._connection.execute(f"SELECT id, {_COLUMNS} FROM outcome_cells").fetchall()
+        groups = [(self._grouping.group_of(OutcomeCell(*row[1:])), row[0]) for row in rows]
+        self._connection.executemany("UPDATE outcome_cells SET group_id = ?1 WHERE id = ?2 AND group_id IS NOT ?1", groups)
+
+    def prune(self) -> None:
+        """Forget what is not shown any more."""
+        oldest = (clock.wall_ms() - _SLOTS_MS) // SLOT_MS
+        self._connection.execute("DELETE FROM outcome_slots WHERE slot < ?", (oldest,))
+        self._connection.execute("DELETE FROM recent WHERE id <= (SELECT max(id) FROM recent) - ?", (_RECENT_MAX,))
+
+    def _take(self, alike: Mapping[str, Any], since_ms: int) -> None:
+        attempt, failed_ms = int(alike["attempt"]), alike["failed_ms"]
+        cause = alike.get("cause") or alike["exception"]
+        cell = OutcomeCell(alike["team"], alike["topic"], attempt, cause, alike.get("fingerprint"), alike.get("group"))
+        number = self._id_of(cell)
+        self._note_times(number, min(alike["first_failed_ms"]), max(failed_ms))
+        if alike["taken_ms"] < since_ms:
+            return
+        for slot, n in Counter(at // SLOT_MS for at in failed_ms).items():
+            self._slots[number, slot, _FAILED] += n
+        for slot, n in Counter(at // SLOT_MS for at in alike["due_ms"] if at is not None).items():
+            self._slots[number, slot, _DUE] += n
+        if attempt > 1:
+            self._note_back(cell._replace(attempt=attempt - 1), alike)
+        shared = [alike.get(name) for name in ("taken_ms", "decision", "reason", "target")]
+        each = zip(alike["id"], alike["offset"], failed_ms, alike["due_ms"], strict=True)
+        rows = [(id_, attempt, number, alike["partition"], offset, failed, due, *shared) for id_, offset, failed, due in each]
+        self._connection.executemany(_INSERT, rows)
+
+    def _note_back(self, before: OutcomeCell, alike: Mapping[str, Any]) -> None:
+        """Retries that failed again: of the kind that they failed with before, where that is known."""
+        for id_, failed_ms in zip(alike["id"], alike["failed_ms"], strict=True):
+            found = self._connection.execute(_BEFORE, (id_, before.attempt)).fetchone()
+            cell, due_ms = found or (self._id_of(before), None)
+            self._slots[cell, (failed_ms if due_ms is None else due_ms) // SLOT_MS, _CAME_BACK] += 1
+
+    def _note_times(self, number: int, first_ms: int, last_ms: int) -> None:
+        first, last = self._times.get(number, (first_ms, last_ms))
+        self._times[number] = min(first, first_ms), max(last, last_ms)
+
+    def _id_of(self, cell: OutcomeCell) -> int:
+        if (found := self._ids.get(cell)) is not None:
+            return found
+        digest = xxh3_128_digest(repr(tuple(cell)).encode("utf-8", "surrogatepass"))
+        row = self._connection.execute("SELECT id FROM outcome_cells WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            made = self._connection.execute(
+                f"INSERT INTO outcome_cells (digest, group_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (digest, self._grouping.group_of(cell), *cell),
+            )
+            row = (made.lastrowid,)
+        self._ids[cell] = int(row[0])
+        return self._ids[cell]
+
+    def _write(self) -> None:
+        self._connection.executemany(
+            "INSERT INTO outcome_slots (cell, slot, failed, due, came_back) VALUES (?, ?, ?, ?, ?) ON CONFLICT (cell, slot) DO"
+            " UPDATE SET failed = failed + excluded.failed, due = due + excluded.due, came_back = came_back + excluded.came_back",
+            ((cell, slot, *(n if each == what else 0 for each in range(3))) for (cell, slot, what), n in self._slots.items()),
+        )
+        self._connection.executemany(
+            "UPDATE outcome_cells SET first_ms = min(coalesce(first_ms, ?1), ?1), last_ms = max(coalesce(last_ms, ?2), ?2)"
+            " WHERE id = ?3", ((first, last, number) for number, (first, last) in self._times.items()),
+        )  # fmt: skip
+
+
+def _alike(value: bytes) -> Sequence[Mapping[str, Any]]:
+    """The objects of a record, each of letters that have much in common, whatever its version.
+
+    Raises:
+      KeyError, TypeError, ValueError: it is no outcome, or one of a newer version.
+    """
+    record = orjson.loads(value)
+    if format_versions.OUTCOME.newer(record["v"]):
+        raise ValueError(format_versions.OUTCOME.told(record["v"]))
+    if "letters" in record:
+        return [{**alike, "taken_ms": record["taken_ms"]} for alike in record["letters"]]
+    return [_listed(letter) for letter in outcomes.read(value)]
+
+
+def _listed(letter: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An outcome of a former version, which tells of one letter, as one of many."""
+    _, partition, offset = letter["source"].split("/")
+    lists = {name: [letter.get(name)] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
+    return {**letter, **lists, "partition": int(partition), "offset": [int(offset)]}
