@@ -47,7 +47,7 @@ def show(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request, "q", "after")
     text = given.get("q", "")
-    shared = {"q": text, "saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request)}
+    shared = {"saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request)}
     try:
         meant = filters.read(text, viewer)
         if filters.asks_payload(meant):
@@ -55,7 +55,7 @@ def show(request: Request) -> Response:
         else:
             found, scanned = console.replica.letters(viewer.scope(), meant, given.get("after"), ROWS), None
     except FilterInvalid as fault:
-        return page(request, "letters.html", HTTPStatus.BAD_REQUEST, fault=fault, rows=None, scanned=None, **shared)
+        return page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, fault=fault, rows=None, scanned=None, **shared)
     live = ("", "") if scanned else (PART, urlencode(given))
     return page(request, "letters.html", fault=None, live=live, scanned=scanned, **shared, **_shown(given, found))
 
