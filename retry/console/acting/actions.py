@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from retry.console.acting import team_rights
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
@@ -26,7 +27,6 @@ from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
 from retry.operations.cluster import Cluster
 from retry.operations.control_requests import ShardNumbers
-from retry.operations.letter_filter.parse import parse
 from retry.operations.letters.listing import Listing
 from retry.policies.registry import Registry
 from retry.scheduling.tasks.framed_values import FramedValues
@@ -61,7 +61,7 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     """
     if not asked.words.strip() and not asked.names:
         raise ActionRefused("say which letters: a filter as team:payments, or choose some; state:waiting means all that wait")
-    team_rights.demand_filter(viewer, asked.words)
+    asks_payload = filters.asks_payload(filters.read(asked.words, viewer))
     registry = console.registry()
     # What is wrong with the names is told at once, and so is a filter that is none.
     try:
@@ -72,7 +72,7 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     request = options.asked(asked.kind, asked.options, **about)
     if request.edit is not None:
         request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
-    if meaning.asks_for_payloads(parse(asked.words)):
+    if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
     make = partial(_previewed, console, viewer, asked, request, registry)
     return console.previews.begin(request.id.hex(), viewer.name, asked.kind, meant.words, make)

@@ -15,19 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import act_form, actions, api_rows, openapi, pauses, standing_actions, team_rights, told
+from retry.console.acting import act_form, actions, api_rows, openapi, pauses, standing_actions, told
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.action_pages import page_of
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.web import filters
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.rights import Role, needs
-from retry.operations.act.meaning import asks_for_payloads
 from retry.operations.act.members import members as all_members
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.told import member_row
 from retry.operations.control_requests import ShardNumbers
-from retry.operations.letter_filter.parse import parse
 from retry.operations.moments import moment_ms
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
@@ -86,9 +85,8 @@ def letters(request: Request) -> Response:
     """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
     given, console, viewer = query_of(request, "q", "after", "limit"), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
-    team_rights.demand_filter(viewer, words)
-    meant, limit = parse(words), _limit(given)
-    if asks_for_payloads(meant):
+    meant, limit = filters.read(words, viewer), _limit(given)
+    if filters.asks_payload(meant):
         found = console.replica.payloads.scan(viewer.scope(), meant, after, limit)
         teams = {row.team for row in found.rows if row.team}
         console.audit.write(REVEAL, viewer.name, f"filter {words}", [row.name for row in found.rows], teams)
@@ -125,9 +123,9 @@ def letter(request: Request) -> Response:
 def groups(request: Request) -> Response:
     """A page of kinds of failures, most letters first."""
     given, console = query_of(request, "q", "after", "limit", "resolved"), console_of(request)
-    team_rights.demand_filter(viewer_of(request), given.get("q", ""))
+    meant = filters.read(given.get("q", ""), viewer_of(request))
     page = console.replica.groups(
-        viewer_of(request).scope(), parse(given.get("q", "")), given.get("after") or None, _limit(given),
+        viewer_of(request).scope(), meant, given.get("after") or None, _limit(given),
         resolved=given.get("resolved") in ("1", "true"),
     )  # fmt: skip
     rows = [api_rows.group(row) for row in page.rows]

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from http import HTTPStatus
-
-from starlette.exceptions import HTTPException
 
 from retry.console.replica.rows import Scope
 from retry.console.web.rights import EVERY_TEAM, Role, Viewer, demand
 from retry.delay_queue.action_records import Action
-from retry.operations.act.meaning import asks_for_payloads
-from retry.operations.letter_filter.parse import parse
 
 
 def acting_scope(viewer: Viewer) -> Scope:
@@ -34,14 +29,3 @@ def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
     """
     for team in teams or [""]:
         demand(viewer, role, team or None)
-
-
-def demand_filter(viewer: Viewer, words: str) -> None:
-    """Go on only where a viewer may ask what a filter asks.
-
-    Raises:
-      FilterInvalid: it is none.
-      HTTPException: 403, it asks for payloads, which this viewer may not see.
-    """
-    if asks_for_payloads(parse(words)) and not viewer.reveals_all():
-        raise HTTPException(HTTPStatus.FORBIDDEN, "this filter asks for payloads, which takes the right to reveal them")

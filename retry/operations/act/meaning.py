@@ -10,7 +10,6 @@ from retry.operations.act.choose import Meant
 from retry.operations.explain.search import place
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import predicate, states
-from retry.operations.letter_filter.syntax import Filter, Not, Term
 from retry.operations.letters.found_letter import FoundLetter
 
 RESTING = ("parked", "discarded")
@@ -70,13 +69,6 @@ def meaning(words: str, names: Collection[str], now_ms: int) -> Meaning:
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
     return Meaning(lambda letter: letter.state in of and fits(letter), of, shown)
-
-
-def asks_for_payloads(meant: Filter) -> bool:
-    """Whether a filter asks what is in the value of letters."""
-    if isinstance(meant, Term):
-        return meant.field == "value"
-    return asks_for_payloads(meant.of) if isinstance(meant, Not) else any(map(asks_for_payloads, meant.of))
 
 
 def _demand_name(name: str) -> None:
