@@ -12,10 +12,23 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
-from retry.console.replica.rows import (
-    AuditRow, DueBar, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Recovery, SavedFilter, Scope, ShardState, Split,
-)  # fmt: skip
 from retry.console.replica.payloads import Scanned
+from retry.console.replica.rows import (
+    AuditRow,
+    DueBar,
+    Freshness,
+    Group,
+    LetterRow,
+    LineageEvent,
+    Names,
+    Now,
+    Page,
+    Recovery,
+    SavedFilter,
+    Scope,
+    ShardState,
+    Split,
+)  # fmt: skip
 from retry.console.web.app import Console
 from retry.console.web.application import Routes, application, environment
 from retry.console.web.live import Live
