@@ -12,8 +12,8 @@ from tests.acceptance.test_acted_letters import came, numbers, results, waiting
 from tests.acceptance.test_ramped_letters import Failing, shown
 from tests.acceptance.test_returned_letters import back, parking
 from tests.conftest import Deploy
+from tests.support.asked_console import AskedConsole
 from tests.support.checker import verified
-from tests.support.console_process import ConsoleProcess
 from tests.support.process import await_that
 from tests.support.reading import Tail
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.check
 GRANTED = {"ann": "testers:operator reveal:testers", "vic": "testers:viewer", "eve": "others:operator", "adm": "*:admin reveal:*"}
 
 
-def live(console: ConsoleProcess, who: str, action: str) -> dict[str, Any]:
+def live(console: AskedConsole, who: str, action: str) -> dict[str, Any]:
     """An action as the console has it, once it has come to its end."""
 
     def ended() -> bool:
@@ -34,7 +34,7 @@ def live(console: ConsoleProcess, who: str, action: str) -> dict[str, Any]:
 
 def test_parked_letters_are_retried_once_however_often_and_wherever_it_is_started(deploy: Deploy) -> None:
     deployment, worker, _ = parking(deploy, 30)
-    console, other = (ConsoleProcess(deployment, GRANTED, name).start() for name in ("console", "other"))
+    console, other = (AskedConsole(deployment, GRANTED, name).start() for name in ("console", "other"))
     seen = console.asked("ann", "GET", "/api/letters?q=state:parked&limit=10")
     assert (len(seen["letters"]), seen["count"], {row["state"] for row in seen["letters"]}) == (10, 30, {"parked"})
 
@@ -70,7 +70,7 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
     deployment, worker = waiting(deploy, letters, topic_keys=f"group: {group}")
     consumer = Failing(deployment, group, keeps_headers=True)
     consumer.mended.set()
-    console = ConsoleProcess(deployment, GRANTED).start()
+    console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "retry", "filter": "state:waiting", "ramp": True, "settle": "1s"}
     found = console.asked("ann", "POST", "/api/actions", asked)
     assert found["steps"] == [1, 2, 5, 20, 50, 200, 22]
@@ -98,7 +98,7 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
 
 def test_orders_an_undo_a_pause_and_a_payload_are_done_by_who_may_and_are_in_the_audit(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 20)
-    console = ConsoleProcess(deployment, GRANTED).start()
+    console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "discard", "filter": "state:waiting attempt:1", "reason": "old"}
     found = console.asked("ann", "POST", "/api/actions", asked)
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": 20})
@@ -141,7 +141,7 @@ def test_orders_an_undo_a_pause_and_a_payload_are_done_by_who_may_and_are_in_the
 def test_an_action_is_held_goes_on_and_is_cancelled_from_the_console(deploy: Deploy) -> None:
     letters = 60
     deployment, worker = waiting(deploy, letters)
-    console = ConsoleProcess(deployment, GRANTED).start()
+    console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "retry", "filter": "state:waiting", "ramp": True, "silence": "3s", "settle": "1s"}
     found = console.asked("ann", "POST", "/api/actions", asked)
     assert found["silent"] == deployment.retry_topics()

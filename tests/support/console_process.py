@@ -1,54 +1,57 @@
-"""A console as a real process beside the workers of a deployment, asked by its API."""
+"""`retry console` as a real process, and a person who looks at it."""
 
 from __future__ import annotations
 
-import hashlib
-import http.client
-import json
-from pathlib import Path
-from typing import Any
+import httpx2
 
+from tests.support.console import csrf_of
 from tests.support.deployment import Deployment
-from tests.support.process import WorkerProcess, await_that
+from tests.support.process import WorkerProcess
 
-COMMAND = ("-m", "retry", "console")
+CONSOLE = ("-m", "retry", "console")
+_ANSWER_S = 60.0
 
 
 class ConsoleProcess:
-    """One console.
+    """One console of a deployment, whose replica has read what is there."""
 
-    Args:
-      granted: names of who may ask it, which are their tokens, too, and what each may, as the file of tokens has it.
-    """
-
-    def __init__(self, deployment: Deployment, granted: dict[str, str], name: str = "console", **environ: str) -> None:
-        tokens = Path(deployment.folder / f"{name}.tokens")
-        lines = [f"{who} {hashlib.sha256(who.encode()).hexdigest()} {what}" for who, what in granted.items()]
-        tokens.write_text("\n".join(lines) + "\n")
-        own = {"RETRY_CONSOLE_ADDR": "127.0.0.1:0", "RETRY_CONSOLE_TOKENS": str(tokens), **environ}
-        self.process = WorkerProcess(name, deployment.folder, {**deployment.environ, **own})
-        deployment.workers[name] = self.process
+    def __init__(self, deployment: Deployment, name: str = "console", **environ: str) -> None:
+        self.process: WorkerProcess = deployment.worker(name)
+        self._environ = {"RETRY_CONSOLE_ADDR": "127.0.0.1:0", **environ}
 
     def start(self) -> ConsoleProcess:
-        """Start it, and wait until it shows what there is."""
-        self.process.start(*COMMAND)
-        await_that("the console is live", self.process.ready)
+        """Start it and wait until it is ready."""
+        self.process.start(*CONSOLE, **self._environ)
+        self.process.await_ready()
         return self
 
-    def ask(self, who: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON of an answer of the API."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.process.port(), timeout=120)
-        headers = {"Authorization": f"Bearer {who}", "Content-Type": "application/json"}
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            return answer.status, json.loads(text) if text and b"json" in answer.headers["Content-Type"].encode() else text
-        finally:
-            connection.close()
+    @property
+    def origin(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.process.port()}"
 
-    def asked(self, who: str, method: str, path: str, body: Any = None) -> Any:
-        """The same of what is done."""
-        status, told = self.ask(who, method, path, body)
-        assert status < 300, (method, path, status, told)
-        return told
+    def person(self) -> Person:
+        """Somebody with a browser that has no cookies yet."""
+        return Person(self.origin)
+
+
+class Person:
+    """A browser without JavaScript: keeps cookies, and posts the token of the page that it saw last."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin, self._csrf = origin, ""
+        self._client = httpx2.Client(base_url=origin, timeout=_ANSWER_S)
+
+    def get(self, path: str, **query: str) -> httpx2.Response:
+        """Look at a page."""
+        answer = self._client.get(path, params=query)
+        self._csrf = csrf_of(answer.text) or self._csrf
+        return answer
+
+    def post(self, path: str, **fields: str) -> httpx2.Response:
+        """Send a form."""
+        return self._client.post(path, data={"csrf": self._csrf, **fields}, headers={"Origin": self._origin})
+
+    def close(self) -> None:
+        """Close the browser."""
+        self._client.close()
