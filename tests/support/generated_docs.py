@@ -48,7 +48,7 @@ def _said(error: type[Exception]) -> str:
     happened = inspect.getdoc(error) or ""
     if "__init__" not in vars(error):
         return happened
-    example: dict[str, Any] = {"findings": ["<findings>"], "seconds": 60, "reason": "<reason>"}
+    example: dict[str, Any] = {"findings": ["<findings>"], "seconds": 60, "progress": 0.5, "reason": "<reason>"}
     names = inspect.signature(error).parameters
     message = str(error(**{name: example.get(name, f"<{name}>") for name in names}))
     return happened if message.startswith("<fault>") else f"{happened} `{message}`"

@@ -64,7 +64,7 @@ def now(found: Now, fresh: Freshness) -> dict[str, Any]:
         "due": [{"from": iso(bar.from_ms), "to": iso(bar.to_ms), "letters": bar.count} for bar in found.due],
         "recovery": [{"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back} for each in found.recovery],
         "shards": [
-            {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset, "waiting": each.waiting}
+            {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset}
             for each in found.shards
         ],
         "failed_by_hour": list(found.failed_by_hour), "retried_by_hour": list(found.retried_by_hour),

@@ -49,7 +49,8 @@ class AuditFold:
             topic = (letter.letter or "").rpartition("/")[0].rpartition("/")[0]
             known = registry.route(topic).team if topic and registry.reads(topic) else None
             found.setdefault(known if known is not None or len(record.teams) != 1 else record.teams[0], []).append(letter)
-        return found or {team: [] for team in record.teams or [None]}
+        teams: list[str | None] = [*record.teams] or [None]
+        return found or {team: [] for team in teams}
 
     def _put(self, record: AuditRecord, team: str | None, letters: list[AuditLetter], place: str) -> None:
         results = Counter(letter.result for letter in letters)

@@ -140,8 +140,9 @@ def _record(
     )  # fmt: skip
     key, key_bytes = _key(found.key)
     action = found.ours.get(names.ACTION)
+    partition, offset = (None, None) if found.source is None else (found.source.partition, found.source.offset)
     return LetterRecord(
-        place, cell, sort, *log, *((None, None) if found.source is None else found.source[1:]), found.due_ms,
+        place, cell, sort, log.topic, log.partition, log.offset, partition, offset, found.due_ms,
         _integer(found.failed_ms), found.first_failed_ms, key, key_bytes, message, _text(found.lineage), _size(found),
         None if action is None else action.decode("ascii", "replace").partition("/")[0], _text(label),
         _kept_headers(found.headers), ordered, named, version,

@@ -11,6 +11,7 @@ from retry.console.replica.letter_record import RESTING_SORT
 from retry.console.replica.outcomes_fold import DAY_MS, SLOT_MS
 from retry.console.replica.rows import COUNT_MAX, DueBar, Held, Now, Recovery, Scope, ShardState
 from retry.delay_queue import action_state, control_records
+from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.control_records import Pause
 from retry.policies.registry import Registry
 
@@ -100,10 +101,10 @@ class NowQuery:
     def _held(self) -> list[Held]:
         controls: dict[bytes, bytes] = dict(self._connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
         pauses = control_records.pauses(controls, self._now_ms)
-        found = [held for (scope, name), pause in sorted(pauses.items()) if (held := self._pause(scope, name, pause))]
+        found = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
         if self._scope is not None:
             return found
-        held = {}
+        held: dict[bytes, ActionState] = {}
         for shard in {shard for (shard,) in self._connection.execute("SELECT DISTINCT shard FROM controls")}:
             rows = self._connection.execute("SELECT key, value FROM controls WHERE shard = ?", (shard,))
             held.update({state.id: state for state in action_state.states(dict(rows)) if state.held and not state.cancelled})
