@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from retry.console.acting import actions, standing_actions, told
 from retry.console.acting.act_pages import action_id
+from retry.console.acting.shards import shards as shards_of
 from retry.console.replica.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
 from retry.console.web.rights import Role, needs
@@ -32,7 +33,6 @@ from retry.errors import ActionRefused, CursorStale
 from retry.operations.act.members import members as all_members
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.told import MEMBER_COLUMNS, member_row
-from retry.operations.control_requests import ShardNumbers
 
 PAGE = 50
 _WAIT_S = 3.0
@@ -89,7 +89,7 @@ def members(request: Request) -> Response:
     """Each letter of an action and what became of it; read from the audit while it is sent."""
     console, found = console_of(request), action_id(request)
     about = _about(console, viewer_of(request).scope(), found)
-    rows = all_members(console.settings, ShardNumbers(console.settings), about)
+    rows = all_members(console.settings, shards_of(console), about)
     headers = {"Content-Disposition": f'attachment; filename="action-{found}.csv"'}
     return StreamingResponse(_csv(map(member_row, rows)), media_type="text/csv; charset=utf-8", headers=headers)
 

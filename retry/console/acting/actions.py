@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from retry.console.acting import team_rights
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.acting.shards import shards as shards_of
 from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
@@ -26,7 +27,6 @@ from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
 from retry.operations.cluster import Cluster
-from retry.operations.control_requests import ShardNumbers
 from retry.operations.letters.listing import Listing
 from retry.policies.registry import Registry
 from retry.scheduling.tasks.framed_values import FramedValues
@@ -82,7 +82,7 @@ def _previewed(
     console: Console, viewer: Viewer, asked: Ask, request: Request, registry: Registry, kept: KeptPreview
 ) -> Preview:
     settings = console.settings
-    shards = ShardNumbers(settings)
+    shards = shards_of(console)
     readiness.demand(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
     meant = meaning.meaning(asked.words, asked.names, now_ms).of_teams(team_rights.acting_scope(viewer))
@@ -160,7 +160,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     if expect is not None and expect != count:
         raise ActionRefused(f"these are {count:,} letters, not {expect:,}; nothing was done")
     team_rights.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
-    shards = ShardNumbers(console.settings)
+    shards = shards_of(console)
     readiness.demand(shards.admin, console.settings.app_id)
     kept.is_spent = True
     start.start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking, count)
@@ -168,7 +168,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:
     """The action of this id as the changelog has it; None where there is none that this viewer may see."""
-    return _visible(overview.overviews(ShardNumbers(console.settings)), viewer, action_id)
+    return _visible(overview.overviews(shards_of(console)), viewer, action_id)
 
 
 def _visible(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
@@ -182,7 +182,7 @@ def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: s
       ActionRefused: nothing of it is left to be done, or it is not held.
       HTTPException: 404 or 403.
     """
-    shards = ShardNumbers(console.settings)
+    shards = shards_of(console)
     about = _operated(overview.overviews(shards), viewer, action_id)
     console.audit.write(what, viewer.name, f"action {action_id}" + (f": {reason}" if reason else ""), teams=about.action.teams)
     ORDERS[what](shards, about, viewer.name, reason)
@@ -195,7 +195,7 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
       ActionRefused: it cannot be undone; the message says what can be done instead.
       HTTPException: 404 or 403.
     """
-    shards = ShardNumbers(console.settings)
+    shards = shards_of(console)
     about = _operated(overview.overviews(shards), viewer, action_id)
     readiness.demand(shards.admin, console.settings.app_id)
     asked = undo.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)

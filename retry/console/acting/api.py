@@ -20,13 +20,13 @@ from retry.console.acting.act_pages import action_id
 from retry.console.acting.action_pages import page_of
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.acting.shards import shards as shards_of
 from retry.console.web import filters
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.rights import Role, needs
 from retry.operations.act.members import members as all_members
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.told import member_row
-from retry.operations.control_requests import ShardNumbers
 from retry.operations.moments import moment_ms
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
@@ -188,7 +188,7 @@ def members(request: Request) -> Response:
     about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
     if about is None:
         raise _none("action")
-    rows = all_members(console.settings, ShardNumbers(console.settings), about)
+    rows = all_members(console.settings, shards_of(console), about)
     lines = (orjson.dumps(member_row(each)) + b"\n" for each in rows)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 

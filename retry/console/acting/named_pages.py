@@ -78,6 +78,7 @@ def _history(others: list[OtherScheduler]) -> Any:
     def history(request: Request) -> Response:
         """Schedules that were sent."""
         demand(viewer_of(request), Role.VIEWER, SCHEDULES)
+        console_of(request).cluster()
         topic = environment.of_process().get("HISTORY_TOPIC") or "history"
         sent = stored_schedules.history(console_of(request).settings, topic)
         rows = ({**each, "name": "", "team": SCHEDULES, "value": None} for each in sent)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
+from retry.console.acting.shards import shards as shards_of
 from retry.console.acting.team_rights import demand_each
 from retry.console.acting.told import standing
 from retry.console.replica.rows import Scope
@@ -15,7 +16,6 @@ from retry.console.web.rights import EVERY_TEAM, Role, Viewer
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
 from retry.operations import known_names, pauses
-from retry.operations.control_requests import ShardNumbers
 from retry.policies.registry import Registry
 
 Standing = Mapping[tuple[str, str], Pause]
@@ -59,7 +59,7 @@ def pause(
     _demand(console, viewer, scope, name)
     if scope != "all" and not force and (wrong := known_names.unknown(console.registry(), console.settings, scope, name)):
         raise ActionRefused(f"the policy file {wrong}; nothing was paused")
-    shards = ShardNumbers(console.settings)
+    shards = shards_of(console)
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)
     _audit(console, viewer, "pause", scope, name, reason)
     pauses.pause(shards, scope, name, asked)
@@ -68,7 +68,7 @@ def pause(
 def resume(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
     """End a pause; raises as `pause`."""
     _demand(console, viewer, scope, name)
-    shards = ShardNumbers(console.settings)
+    shards = shards_of(console)
     _audit(console, viewer, "resume", scope, name, reason)
     pauses.resume(shards, scope, name)
 

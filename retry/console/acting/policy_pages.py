@@ -69,6 +69,8 @@ def reschedule(request: Request) -> Response:
     team, topic = given.get("team") or None, given.get("of_topic") or None
     if viewer.scope() is not None and (team is None or not viewer.may(Role.OPERATOR, team)):
         return _page(request, given=given, fault="name one of your teams", status=HTTPStatus.BAD_REQUEST)
+    # Where the brokers were never there this says so at once.
+    console.cluster()
     registry = console.registry()
     judge = reschedule_dry_run.judge(console.settings, registry)
     with waiting_entries.folded(console.settings) as table:
