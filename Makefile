@@ -20,28 +20,36 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(BIN)/python -m retry.jars
 	touch $@
 
-# Without Go the tests of the chart skip, and without npm those with KafkaJS; where CI is set they fail. The tag leaves out the clouds
-# that promtool would look for targets in; what is not optimised is there a third sooner.
+# Without Go the tests of the chart skip, and without npm those with KafkaJS and in a browser; where CI is set they fail. The tag
+# leaves out the clouds that promtool would look for targets in; what is not optimised is there a third sooner.
 TOOLS := build/tools
 NODE  := build/node
 SCHEMA := build/grafana
-tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS and Grafana's schema, where npm is
-tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed)
+BROWSER := build/browser
+tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS, Grafana's schema, Chromium, where npm is
+tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed $(BROWSER)/.installed)
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
+define NPM_CI
+mkdir -p $(@D)
+cp $^ $(@D)
+cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund
+endef
+
 $(NODE)/.installed: tests/consumers/package.json tests/consumers/package-lock.json
-	mkdir -p $(@D)
-	cp $^ $(@D)
-	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	$(NPM_CI)
 	touch $@
 
 $(SCHEMA)/.installed: tests/chart/grafana/package.json tests/chart/grafana/package-lock.json
-	mkdir -p $(@D)
-	cp $^ $(@D)
-	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	$(NPM_CI)
+	touch $@
+
+$(BROWSER)/.installed: tests/browser/package.json tests/browser/package-lock.json $(addprefix tests/browser/,unpack.mjs headless.sh fonts.conf)
+	$(NPM_CI)
+	node $(@D)/unpack.mjs
 	touch $@
 
 demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
@@ -106,4 +114,4 @@ lock:  ## renew requirements.lock
 	  --no-header --extra analytics --extra console --extra otel --extra dev -o requirements.lock pyproject.toml
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER)
