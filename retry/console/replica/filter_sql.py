@@ -6,6 +6,7 @@ What is not known is null there, and then no term holds, so that its opposite do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from math import inf
 from typing import NamedTuple
@@ -27,6 +28,10 @@ _CELL_COLUMNS: dict[str, tuple[str, ...]] = {
     "fingerprint": ("c.fingerprint",),
     "attempt": ("c.attempt",),
 }
+
+
+# Of UTF-16; no text of SQLite has one.
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Condition(NamedTuple):
@@ -116,6 +121,8 @@ def earliest_due_ms(meant: Filter, now_ms: int) -> float:
 def _term(term: Term, now_ms: int) -> Condition:
     if isinstance(term.value, Range):
         return _range(term.field, term.value, now_ms)
+    if any(map(_HALF_CHARACTER.search, (term.name, *term.value.parts))):
+        return NEVER
     if term.field == "message":
         return Condition("has_glob(?, l.message)", (encode_glob(term.value),))
     if term.field == "header":

@@ -11,6 +11,8 @@ import orjson
 from retry.console.replica.letter_record import WAITING, LogPlace, resting_place
 from retry.console.replica.letter_search import Position
 from retry.console.replica.rows import LetterRow
+from retry.delay_queue.entry_keys import source_from_text
+from retry.operations.explain.search import place
 
 _COLUMNS = """
     l.id, l.sort, c.state, c.kind, c.team, c.topic, l.partition, l."offset", c.target, l.key, l.key_bytes, c.attempt, l.due_ms,
@@ -18,7 +20,7 @@ _COLUMNS = """
     l.lineage, c.consumer_group, l.size, l.action, l.label, l.log, l.log_partition, l.log_offset, t.name,
     l.ordered IS NOT NULL AND EXISTS (
         SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 8) AND o.ordered < l.ordered) AS behind"""
-_DIGITS_MAX = 19
+_CHARS_MAX, _MS_MAX = 400, 1 << 62
 _SELECT = f"SELECT {_COLUMNS} FROM letters l JOIN cells c ON c.id = l.cell JOIN topics t ON t.number = l.log"
 
 
@@ -44,18 +46,28 @@ def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) 
 
 def named(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
     """The letter of a name, and where its record lies; None where there is none."""
-    *due, topic, partition, offset = name.split("/")
-    numbers = [*due, partition, offset]
-    if len(due) > 1 or not all(number.removeprefix("-").isdecimal() and len(number) < _DIGITS_MAX for number in numbers):
+    if not name.isascii():
         return None
-    if due:
-        condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
-        row = connection.execute(f"{_SELECT} WHERE {condition}", (int(due[0]), topic, int(partition), int(offset))).fetchone()
-    else:
-        number = connection.execute("SELECT number FROM topics WHERE name = ?", (topic,)).fetchone()
-        place = None if number is None else resting_place(LogPlace(number[0], int(partition), int(offset)))
-        row = connection.execute(f"{_SELECT} WHERE l.place = ?", (place,)).fetchone()
+    try:
+        row = _resting(connection, name) if name.count("/") == 2 else _waiting(connection, name)
+    except ValueError:
+        return None
     return None if row is None else (_row(row), LogRecord(row[31], row[29], row[30]))
+
+
+def _waiting(connection: sqlite3.Connection, name: str) -> Any:
+    where = source_from_text(name[:_CHARS_MAX])
+    condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
+    return None if abs(where.due_at_ms) >= _MS_MAX else connection.execute(f"{_SELECT} WHERE {condition}", where).fetchone()
+
+
+def _resting(connection: sqlite3.Connection, name: str) -> Any:
+    where = place(name[:_CHARS_MAX])
+    number = connection.execute("SELECT number FROM topics WHERE name = ?", (where.topic,)).fetchone()
+    if number is None:
+        return None
+    log = LogPlace(number[0], where.partition, where.offset)
+    return connection.execute(f"{_SELECT} WHERE l.place = ?", (resting_place(log),)).fetchone()
 
 
 def _row(row: tuple[Any, ...]) -> LetterRow:
