@@ -46,12 +46,12 @@ class WrittenNotes:
 class ActingReplica(FakeReplica):
     """Knows of actions and pauses what it is given."""
 
-    state: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}, {}])
+    control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}, {}])
     failed: dict[int, int] = field(default_factory=dict)
     notes: Any = field(default_factory=WrittenNotes)
 
     def controls(self) -> list[dict[bytes, bytes]]:
-        return self.state
+        return self.control_records
 
     def ramp_failed(self, _action: bytes) -> Mapping[int, int]:
         return self.failed

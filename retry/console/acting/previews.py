@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from retry import clock
 from retry.errors import ActionRefused, RetryError
 from retry.operations.act.preview import Preview
 from retry.operations.act.start import PREVIEW_MS_MAX
+
+log = logging.getLogger(__name__)
 
 # Of one person; the fields of a form that is sent again and again.
 _OF_ONE_MAX, _KEPT_MAX = 20, 200
@@ -89,9 +92,10 @@ class Previews:
             kept.found = make(kept)
         except RetryError as fault:
             kept.fault = fault
-        except Exception:
+        except Exception as fault:
+            # Nobody waits for what a thread of the pool raises.
+            log.error("the preview %s of %s failed", kept.id, kept.words, exc_info=fault)
             kept.fault = ActionRefused("the preview failed for a reason that the log of the console has; ask again")
-            raise
         finally:
             kept.done.set()
             with self._lock:
