@@ -55,10 +55,10 @@ def request(kind: str, options: dict[str, Any], **about: str) -> Request:
     Args:
       about: of the action: by, reason, filter, policies.
     """
-    from retry.operations.act.options import OptionsInvalid, asked
+    from retry.operations.act.options import AskedBy, OptionsInvalid, asked
 
     try:
-        return asked(kind, _given(options), _option, **about)
+        return asked(kind, _given(options), AskedBy(**about), _option)
     except OptionsInvalid as invalid:
         raise click.UsageError(str(invalid)) from None
 

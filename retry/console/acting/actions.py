@@ -22,7 +22,7 @@ from retry.delay_queue import action_records
 from retry.errors import ActionRefused
 from retry.operations.act import meaning, options, overview, readiness, start, undo
 from retry.operations.act.audit import Audit
-from retry.operations.act.options import ActOptions
+from retry.operations.act.options import ActOptions, AskedBy
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
@@ -68,8 +68,8 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
         meant = meaning.meaning(asked.words, asked.names, console.clock_ms())
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
-    about = {"by": viewer.name, "reason": asked.reason, "filter": meant.words, "policies": registry.digest}
-    request = options.asked(asked.kind, asked.options, **about)
+    about = AskedBy(viewer.name, asked.reason, meant.words, registry.digest)
+    request = options.asked(asked.kind, asked.options, about)
     if request.edit is not None:
         request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
     if asks_payload:

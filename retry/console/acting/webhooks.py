@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -95,7 +95,7 @@ class Happenings:
             }  # fmt: skip
             yield self._event("action.held", f"{action_id}-{at_ms}", f"/actions/{action_id}", told)
 
-    def _event(self, kind: str, of: str, path: str, about: dict[str, object]) -> Event:
+    def _event(self, kind: str, of: str, path: str, about: Mapping[str, object]) -> Event:
         body = {"type": kind, "timestamp": iso(clock.wall_ms()), "data": {**about, "link": f"{self._url}{path}"}}
         return Event(f"{kind}-{of}", kind, orjson.dumps(body))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,20 @@ _OF = {
 # Of more letters than this nobody has looked at each.
 UNASKED_MAX = 1_000
 _SETTLE_MS, _SILENCE_MS = 10_000, 120_000
+
+
+class AskedBy(NamedTuple):
+    """Who asks, and why, as the action remembers it.
+
+    Attributes:
+      filter: which letters, as it was written.
+      policies: SHA-256 of the policy file, in hexadecimal.
+    """
+
+    by: str
+    reason: str
+    filter: str
+    policies: str
 
 
 class OptionsInvalid(ValueError):
@@ -75,12 +90,11 @@ def goes_with(kind: str) -> set[str]:
     return _OF[kind]
 
 
-def asked(kind: str, options: ActOptions, named: Callable[[str], str] = str, **about: str) -> Request:
+def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
     """What the options ask for.
 
     Args:
       named: what an option is called where it was given.
-      about: of the action: by, reason, filter, policies.
 
     Raises:
       OptionsInvalid: they do not go together, or with this kind.
@@ -90,7 +104,9 @@ def asked(kind: str, options: ActOptions, named: Callable[[str], str] = str, **a
     patch = Patch(options.headers, options.merge_patch or "") if kind == PATCH else None
     if patch is not None and (wrong := fault(patch)):
         raise ActionRefused(wrong)
-    action = Action(kind, asked_at_ms=0, slices=[], members=0, target=options.to, patch=patch, **about)
+    action = Action(
+        kind, about.by, 0, [], 0, about.policies, options.to, patch, reason=about.reason, filter=about.filter
+    )
     due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
     return new(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
 
