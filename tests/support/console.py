@@ -55,8 +55,9 @@ def letter(number: int = 1, team: str | None = "payments", **fields: Any) -> Let
         "name": f"parked/0/{number}", "state": "parked", "kind": "letter", "team": team, "topic": "orders.DLT", "partition": 0,
         "offset": number, "target": "parked", "key": b"k%d" % number, "attempt": 2, "due_at_ms": None, "failed_ms": NOW_MS,
         "first_failed_ms": NOW_MS - 60_000, "exception": "a.GatewayTimeout", "cause": "java.net.ConnectException",
-        "message": f"order {number} failed", "frames": None, "fingerprint": "f00d", "group": "f00d", "policy": f"{team}/orders.DLT",
-        "reason": "max_attempts", "lineage": f"lineage-{number}", "consumer_group": "billing", "size_bytes": 100,
+        "message": f"order {number} failed", "frames": None, "fingerprint": "f00d", "group": "f00d",
+        "policy": f"{team}/orders.DLT", "reason": "max_attempts", "lineage": f"lineage-{number}", "consumer_group": "billing",
+        "size_bytes": 100,
     }  # fmt: skip
     return LetterRow(**{**given, **fields})
 
@@ -106,7 +107,7 @@ class FakeReplica:
 
     rows: Sequence[LetterRow] = ()
     kinds: Sequence[Group] = ()
-    state: Freshness = Freshness("live", 1.0, NOW_MS, 0)
+    state: Freshness = field(default_factory=lambda: Freshness("live", 1.0, NOW_MS, 0))
     trouble: Exception | None = None
     nothing_matches: str | None = None
     notes: FakeNotes = field(default_factory=FakeNotes)
@@ -156,13 +157,16 @@ class FakeReplica:
         return next((row for row in self._seen(scope) if row.name == name), None)
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
-        return [LineageEvent(NOW_MS, "failed", 1, "orders.DLT/0/1"), LineageEvent(NOW_MS, "parked", 2, "parked/0/1", "max_attempts")]
+        failed = LineageEvent(NOW_MS, "failed", 1, "orders.DLT/0/1")
+        return [failed, LineageEvent(NOW_MS, "parked", 2, "parked/0/1", "max_attempts")]
 
     def names(self, scope: Scope) -> Names:
         seen = self._seen(scope)
         return Names(tuple(sorted({row.team for row in seen if row.team})), ("orders.DLT",), ("a.GatewayTimeout",))
 
-    def named_entries(self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+    def named_entries(
+        self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
+    ) -> Page[LetterRow]:
         return Page([row for row in self._seen(scope) if row.kind == kind])
 
     def audit(self, scope: Scope, after: str | None = None, limit: int = 100, *, action: str = "") -> Page[AuditRow]:
@@ -210,8 +214,9 @@ class Served:
 
 
 def served(
-    replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False, url: str = "",
-    more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200, now_ms: Callable[[], int] = clock.wall_ms,
+    replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
+    url: str = "", more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
+    now_ms: Callable[[], int] = clock.wall_ms,
 ) -> Served:
     """The console's application.
 
@@ -226,8 +231,9 @@ def served(
     sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url), now_ms)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
-        Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets), clock_ms=lambda: NOW_MS  # type: ignore[arg-type]
-    )
+        Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
+        clock_ms=lambda: NOW_MS,
+    )  # fmt: skip
     return Served(console, application(console, assets, more), replica, audit)
 
 

@@ -27,6 +27,7 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from retry import clock
 from retry.console.replica.replica import Replica
@@ -58,7 +59,7 @@ class Console:
       audit: writes what viewers did, before they see that it is done.
       previews: actions that were looked at and not started yet.
       live: pushes parts of pages to who looks at them; a module registers its parts in `routes`.
-      nav: links to the pages that there are.
+      nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
     settings: Settings
@@ -71,6 +72,7 @@ class Console:
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
     nav: list[tuple[str, str]] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._connecting = threading.Lock()

@@ -58,9 +58,8 @@ def application(console: Console, assets: Assets, more: Iterable[Routes] = ()) -
     console.live.register(FRESHNESS, lambda _scope, _argument: _freshness(console))
     paths = {route.path for route in routes}
     console.nav = [(text, path) for text, path in NAV if path in paths]
-    app = Starlette(
-        routes=[guarded(route) for route in routes], exception_handlers={HTTPException: _no_route, Exception: _no_route}
-    )
+    console.routes = [guarded(route) for route in routes]
+    app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
     app.state.console = console
     return SecurityHeaders(health.counted(app), secure=console.sign_in.origin.secure)
 

@@ -41,7 +41,7 @@ def show(request: Request) -> Response:
     """The kinds of failures that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request, "q", "after", "show")
-    shared = {"q": given.get("q", ""), "resolved": _resolved(given)}
+    shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _resolved(given)}
     try:
         meant = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
         groups = console.replica.groups(viewer.scope(), meant, given.get("after"), ROWS, resolved=shared["resolved"])

@@ -19,6 +19,11 @@ def visible(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
     return printable.visible(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
 
 
+def visible_lines(text: str) -> str:
+    """Lines that somebody wrote, with what is not printable as its escape."""
+    return "\n".join(printable.visible(line) for line in text.replace("\r\n", "\n").split("\n"))
+
+
 def number(value: int | None, *, capped: bool = False) -> str:
     """A count; `+` where there are more."""
     return "unknown" if value is None else f"{value:,}{'+' if capped else ''}"
@@ -59,7 +64,7 @@ def moment(at_ms: int | None, now_ms: int | None = None) -> Markup:
     except (ValueError, OverflowError, OSError):
         return escape(f"{at_ms} ms")
     text = f"{at:%Y-%m-%d %H:%M:%S}"
-    rest = "" if now_ms is None else f" ({ago(at_ms, now_ms)})"
+    rest = "" if now_ms is None else Markup(" <small>({})</small>").format(ago(at_ms, now_ms))
     return Markup('<time datetime="{}Z">{} UTC{}</time>').format(at.isoformat(timespec="milliseconds")[:23], text, rest)
 
 
@@ -89,5 +94,6 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "visible": visible, "number": number, "duration": duration, "ago": ago, "moment": moment, "size": size, "percent": percent,
+    "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago, "moment": moment,
+    "size": size, "percent": percent,
 }  # fmt: skip

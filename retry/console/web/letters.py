@@ -47,7 +47,7 @@ def show(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request, "q", "after")
     text = given.get("q", "")
-    shared = {"saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request)}
+    shared: dict[str, Any] = {"saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request)}
     try:
         meant = filters.read(text, viewer)
         if filters.asks_payload(meant):

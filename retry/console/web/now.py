@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -35,7 +37,7 @@ def routes(console: Console) -> list[Route]:
     return [Route("/", show)]
 
 
-def _shown(console: Console, scope: Scope, workers: SilentWorkers) -> dict[str, object]:
+def _shown(console: Console, scope: Scope, workers: SilentWorkers) -> dict[str, Any]:
     now = console.replica.now(scope)
     return {"now": now, "sentence": sentence(now), "workers": workers.look() if scope is None else None}
 

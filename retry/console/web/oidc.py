@@ -159,7 +159,8 @@ class Provider:
 
     def _keys(self) -> KeySet:
         # Asked for each time: providers change their keys, and people do not sign in often.
-        return KeySet.import_key_set(self._get(self._description()["jwks_uri"]))
+        found: Any = self._get(self._description()["jwks_uri"])
+        return KeySet.import_key_set(found)
 
     def _description(self) -> dict[str, Any]:
         if self._described is None:

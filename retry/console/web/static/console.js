@@ -76,6 +76,16 @@
     return element.matches("input:not([type=checkbox], [type=radio], [type=button]), textarea, select") || element.isContentEditable;
   }
 
+  // Who speaks to the machine, or slips, can switch keys of one letter off; the help stays where its button is.
+  const OFF = "retry-keys-off";
+  const areKeysOn = () => localStorage.getItem(OFF) === null;
+
+  document.addEventListener("change", (event) => {
+    if (event.target.id !== "keys-on") return;
+    if (event.target.checked) localStorage.removeItem(OFF);
+    else localStorage.setItem(OFF, "1");
+  });
+
   function help() {
     const dialog = find("#help");
     if (dialog && !dialog.open) dialog.showModal();
@@ -93,7 +103,7 @@
       return;
     }
     const run = KEYS[event.key];
-    if (!run) return;
+    if (!run || !areKeysOn()) return;
     event.preventDefault();
     run();
   });
@@ -192,9 +202,13 @@
     const bars = figure.dataset.chart === "bars" ? uPlot.paths.bars({ size: [0.8, 40] }) : undefined;
     const series = names.map((label, n) => ({
       label, stroke: colours[n % 2], width: 2, fill: bars ? colours[n % 2] : undefined, paths: bars, dash: n ? [6, 4] : undefined,
+      points: { show: !bars },
     }));
     plots.set(place, new uPlot({
-      width, height: 200, series: [{ label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series], axes: [axis, { ...axis, size: 60 }],
+      width, height: 200, series: [{ label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series], axes: [
+        { ...axis, values: (_, seconds) => seconds.map((each) => new Date(each * 1000).toISOString().slice(11, 16)) },
+        { ...axis, size: 60, incrs: [1, 2, 5].flatMap((n) => [...Array(8).keys()].map((power) => n * 10 ** power)).sort((a, b) => a - b) },
+      ],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"), cursor: { drag: { x: false, y: false } },
     }, data, place));
   }
@@ -240,6 +254,7 @@
   const keys = find("#help-button");
   if (keys) {
     keys.hidden = false;
+    find("#keys-on").checked = areKeysOn();
     keys.addEventListener("click", help);
   }
   countSelected();
