@@ -12,13 +12,15 @@ import orjson
 from retry.console.replica import cursors, note_records
 from retry.console.replica.letter_search import LetterSearch
 from retry.console.replica.outcomes_fold import SLOT_MS
-from retry.console.replica.regrouping import SPLIT_BY, changes
+from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
 from retry.operations.letter_filter.syntax import Filter
 
 HOURS = 24
 HOUR_MS = 3_600_000
 NAMES_MAX = 20
+# A group, and what it was split into, whose ids begin with its own.
+_OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
 
 
 class Counted(NamedTuple):
@@ -61,23 +63,17 @@ def page(
 
 
 def one(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
-    """See `Replica.group`."""
+    """See `Replica.group`; one that was split is all that it was split into."""
     wanted = current_id(connection, group_id)
     found = _of_cells(connection, _cells_of(connection, scope, wanted))
-    counted = found[0] if found else Counted(wanted, 0, 0)
+    counted = Counted(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
     group = _group(connection, scope, counted, now_ms, resolved_groups(connection))
     return group if found or group.last_ms is not None else None
 
 
 def current_id(connection: sqlite3.Connection, group_id: str) -> str:
-    """What a group counts as since it was merged; its own where it was not."""
-    known, seen = changes(connection), {group_id}
-    while into := next((each.into for each in known.values() if each.into and group_id in each.groups), None):
-        if into in seen:
-            break
-        seen.add(into)
-        group_id = into
-    return group_id
+    """What a group counts as since it was merged; its own where it was not, or was split."""
+    return Regrouping.of(connection).merged(group_id)
 
 
 def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
@@ -125,7 +121,7 @@ def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) 
 
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
     rows = connection.execute(
-        "SELECT id, letters, team FROM cells WHERE group_id = ? AND state IN ('waiting', 'parked') AND letters > 0", (group_id,)
+        f"SELECT id, letters, team FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0", (group_id,)
     )
     return [(number, letters) for number, letters, team in rows if scope is None or team in scope]
 
@@ -134,12 +130,12 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
     cells = [
         row for row in connection.execute(
             "SELECT team, topic, coalesce(cause, exception), common, first_ms, last_ms, letters, fingerprint FROM cells"
-            " WHERE group_id = ? AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC", (counted.group,),
+            f" WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC", (counted.group,),
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     outcomes = [
         row for row in connection.execute(
-            "SELECT team, topic, id, cause, first_ms, last_ms FROM outcome_cells WHERE group_id = ?", (counted.group,)
+            f"SELECT team, topic, id, cause, first_ms, last_ms FROM outcome_cells WHERE {_OF_GROUP}", (counted.group,)
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]

@@ -26,7 +26,7 @@ from retry.operations.letter_filter.syntax import Filter
 _CELLS_MAX = 1_000
 _CHUNK, _WALKED = 500, 4_000
 _FIRST_OF_CELL = 20
-PAGE_S, COUNT_S = 0.1, 0.06
+PAGE_S, COUNT_S = 0.07, 0.04
 _IN_ORDER = (-(1 << 62), 0)
 
 Position = tuple[int, int]

@@ -64,14 +64,24 @@ class Regrouping:
 
     def group_of(self, failure: Alike) -> str | None:
         """The group of a failure; None where nothing is known of it."""
-        group, done = failure.fingerprint, -1
-        while group is not None:
-            found = next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None)
-            if found is None:
-                return group
+        group = failure.fingerprint
+        return None if group is None else self._followed(group, failure)
+
+    def merged(self, group: str) -> str:
+        """What a group counts as that was merged; as far as it was not split."""
+        return self._followed(group, None)
+
+    def _followed(self, group: str, failure: Alike | None) -> str:
+        done = -1
+        while found := next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None):
             done, change = found
-            group = change.into or split_id(group, change.by_what, value(failure, change.by_what))
-        return None
+            if change.into:
+                group = change.into
+            elif failure is None:
+                return group
+            else:
+                group = split_id(group, change.by_what, value(failure, change.by_what))
+        return group
 
 
 def value(failure: Alike, by_what: str) -> str | None:
