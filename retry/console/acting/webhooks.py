@@ -18,6 +18,7 @@ import orjson
 from retry import clock
 from retry.clock import iso
 from retry.console.acting import standing_actions
+from retry.console.replica.rows import Group
 from retry.console.web.app import Console
 from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
@@ -29,8 +30,8 @@ from retry.settings import ReloadedFile, Settings
 log = logging.getLogger(__name__)
 
 _EVERY_S, _TIMEOUT_S = 5.0, 15.0
-# Kinds of failures that are looked at: those with most letters.
-_GROUPS_MAX = 500
+# Kinds of failures that are looked at: the 5,000 with most letters.
+_PAGE, _PAGES_MAX = 500, 10
 _TRIES_MAX = 5
 # Kept to be told again while the receiver is away.
 _WAITING_MAX = 100
@@ -70,7 +71,7 @@ class Happenings:
         return [*self._new_groups(), *self._new_holds()]
 
     def _new_groups(self) -> Iterator[Event]:
-        found = {each.id: each for each in self._console.replica.groups(None, EVERYTHING, None, _GROUPS_MAX).rows}
+        found = {each.id: each for each in self._all_groups()}
         known, self._groups = self._groups, (self._groups or set()) | found.keys()
         for group in (found[each] for each in found.keys() - known) if known is not None else ():
             about = {
@@ -78,6 +79,14 @@ class Happenings:
                 "teams": list(group.teams), "first_seen": None if group.first_ms is None else iso(group.first_ms),
             }  # fmt: skip
             yield self._event("group.new", group.id, f"/failures/{quote(group.id, safe='')}", about)
+
+    def _all_groups(self) -> Iterator[Group]:
+        after: str | None = None
+        for _ in range(_PAGES_MAX):
+            page = self._console.replica.groups(None, EVERYTHING, after, _PAGE)
+            yield from page.rows
+            if (after := page.after) is None:
+                return
 
     def _new_holds(self) -> Iterator[Event]:
         found = {}
