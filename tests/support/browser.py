@@ -52,7 +52,7 @@ class Watched:
     ) -> None:
         self._base_url = base_url
         self._context = browser.new_context(
-            base_url=base_url or None, color_scheme=scheme, viewport={"width": size[0], "height": size[1]}, **options
+            base_url=base_url or None, color_scheme=scheme, locale="en-US", viewport={"width": size[0], "height": size[1]}, **options
         )
         self._context.set_default_timeout(_WAIT_MS)
         self._context.add_init_script(_KEEP_REPORTS)
