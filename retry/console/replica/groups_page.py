@@ -11,13 +11,12 @@ import orjson
 
 from retry.console.replica import cursors, note_records
 from retry.console.replica.letter_search import LetterSearch
-from retry.console.replica.outcomes_fold import SLOT_MS
+from retry.console.replica.outcomes_fold import HOUR_MS, SLOT_MS
 from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
 from retry.operations.letter_filter.syntax import Filter
 
 HOURS = 24
-HOUR_MS = 3_600_000
 NAMES_MAX = 20
 # A group, and what it was split into, whose ids begin with its own.
 _OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
@@ -157,19 +156,19 @@ def _history(
 ) -> tuple[tuple[int, ...], int | None, int | None]:
     """Failures in each of 24 hours, and of the retries that were due in them, how many there were and how many came back."""
     trend, sent, came_back = [0] * HOURS, 0, 0
-    this_hour = now_ms // HOUR_MS
-    rows = connection.execute(
-        "SELECT slot, sum(failed), sum(due), sum(came_back) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?))"
-        " AND slot > ? GROUP BY slot", (_ids(cells), (this_hour - HOURS + 1) * HOUR_MS // SLOT_MS - 1),
-    )  # fmt: skip
-    for slot, failed, due, back in rows:
-        hour = slot * SLOT_MS // HOUR_MS - (this_hour - HOURS + 1)
-        if 0 <= hour < HOURS:
-            trend[hour] += failed
-        # What was due just now has had no time to come back.
-        if (slot + 1) * SLOT_MS <= now_ms:
+    this_hour, wanted = now_ms // HOUR_MS, _ids(cells)
+    for hour, failed, due, back in connection.execute(
+        "SELECT hour, failed, due, came_back FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour > ?"
+        " AND hour <= ?", (wanted, this_hour - HOURS, this_hour),
+    ):  # fmt: skip
+        trend[hour - this_hour + HOURS - 1] += failed
+        if hour < this_hour:
             sent, came_back = sent + due, came_back + back
-    return tuple(trend), sent if cells else None, came_back if cells else None
+    due, back = connection.execute(
+        "SELECT total(due), total(came_back) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?"
+        " AND slot < ?", (wanted, this_hour * HOUR_MS // SLOT_MS, now_ms // SLOT_MS),
+    ).fetchone()  # fmt: skip
+    return tuple(trend), sent + int(due) if cells else None, came_back + int(back) if cells else None
 
 
 def _names(names: Iterable[str | None]) -> tuple[str, ...]:

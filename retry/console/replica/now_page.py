@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from retry.console.replica import groups_page
-from retry.console.replica.groups_page import HOUR_MS, HOURS
+from retry.console.replica.groups_page import HOURS
 from retry.console.replica.letter_record import RESTING_SORT
-from retry.console.replica.outcomes_fold import DAY_MS, SLOT_MS
+from retry.console.replica.outcomes_fold import DAY_MS, HOUR_MS, SLOT_MS
 from retry.console.replica.rows import COUNT_MAX, DueBar, Held, Now, Recovery, Scope, ShardState
 from retry.delay_queue import action_state, control_records
 from retry.delay_queue.action_state import ActionState
@@ -18,7 +19,6 @@ from retry.policies.registry import Registry
 MINUTE_MS = 60_000
 _BARS, _BAR_MINUTES = 48, 30
 _LATE_MS = 1_000
-_SETTLE_MS = 600_000
 
 
 class NowQuery:
@@ -79,23 +79,29 @@ class NowQuery:
         return count + within, rows[0][0] if rows else None
 
     def _recovery(self) -> tuple[Recovery, ...]:
-        """By attempt, of what was due within 24 hours and has had ten minutes to come back."""
-        rows = self._rows(
-            "SELECT attempt, sum(due), sum(came_back) FROM outcome_slots JOIN outcome_cells ON id = cell"
-            " WHERE slot >= ? AND slot < ?{} GROUP BY attempt ORDER BY attempt",
-            (self._now_ms - DAY_MS) // SLOT_MS, (self._now_ms - _SETTLE_MS) // SLOT_MS,
+        """By attempt, of what was due within 24 hours: in those that are over, and in this one until now."""
+        this_hour, found = self._now_ms // HOUR_MS, Counter[tuple[int, str]]()
+        past = self._rows(
+            "SELECT attempt, sum(due), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
+            " WHERE hour > ? AND hour < ?{} GROUP BY attempt", this_hour - HOURS, this_hour,
         )  # fmt: skip
-        return tuple(Recovery(attempt, due, back) for attempt, due, back in rows if due)
+        present = self._rows(
+            "SELECT attempt, sum(due), sum(came_back) FROM outcome_slots JOIN outcome_cells ON id = cell"
+            " WHERE slot >= ? AND slot < ?{} GROUP BY attempt", this_hour * HOUR_MS // SLOT_MS, self._now_ms // SLOT_MS,
+        )  # fmt: skip
+        for attempt, due, back in (*past, *present):
+            found.update({(attempt, "due"): due, (attempt, "back"): back})
+        attempts = sorted({attempt for attempt, _ in found})
+        return tuple(Recovery(n, found[n, "due"], found[n, "back"]) for n in attempts if found[n, "due"])
 
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Letters taken in, and retries that became due, in each of the last hours."""
+        """Letters taken in, and retries that were due or will be, in each of the last hours."""
         failed, due, first = [0] * HOURS, [0] * HOURS, self._now_ms // HOUR_MS - HOURS + 1
-        for slot, n, m in self._rows(
-            "SELECT slot, sum(failed), sum(due) FROM outcome_slots JOIN outcome_cells ON id = cell"
-            " WHERE slot >= ? AND slot <= ?{} GROUP BY slot", first * HOUR_MS // SLOT_MS, self._now_ms // SLOT_MS,
+        for hour, n, m in self._rows(
+            "SELECT hour, sum(failed), sum(due) FROM outcome_hours JOIN outcome_cells ON id = cell"
+            " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
         ):  # fmt: skip
-            hour = slot * SLOT_MS // HOUR_MS - first
-            failed[hour], due[hour] = failed[hour] + n, due[hour] + m
+            failed[hour - first], due[hour - first] = n, m
         return tuple(failed), tuple(due)
 
     def _held(self) -> list[Held]:

@@ -1,4 +1,4 @@
-"""Records of the outcomes topic → how many failed, were due and came back, by what they have in common and ten minutes; and the
+"""Records of the outcomes topic → how many failed, were due and came back, by what they have in common and the hour; and the
 newest outcomes one by one, for timelines.
 
 A retry came back where its lineage fails again. Both are counted when the retry was due, as far as that is known.
@@ -7,7 +7,7 @@ A retry came back where its lineage fails again. Both are counted when the retry
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from retry.kafka.interface import Message
 from retry.telemetry import outcomes
 from retry.telemetry.offset_records import KEY as POSITION_KEY
 
-SLOT_MS, DAY_MS = 600_000, 86_400_000
-# As long as slots are kept, and somewhat more than a day of them is shown.
-_SLOTS_MS = 26 * 3_600_000
+# Of the hour that is not over, what was due already is known to ten seconds.
+SLOT_MS, HOUR_MS, DAY_MS = 10_000, 3_600_000, 86_400_000
+# A little more than is shown.
+_KEPT_MS, _SLOTS_KEPT_MS = 26 * HOUR_MS, 2 * HOUR_MS
 _RECENT_MAX = 1_000_000
 _KNOWN_MAX = 50_000
 _FAILED, _DUE, _CAME_BACK = range(3)
@@ -58,16 +59,16 @@ class OutcomesFold:
     def __init__(self, connection: sqlite3.Connection, grouping: Regrouping, trouble: Callable[[str], None]) -> None:
         self._connection, self._grouping, self._trouble = connection, grouping, trouble
         self._ids: dict[OutcomeCell, int] = {}
-        self._slots: Counter[tuple[int, int, int]] = Counter()
+        self._counts: Counter[tuple[int, int, int]] = Counter()
         self._times: dict[int, tuple[int, int]] = {}
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         # A transaction that was undone has undone cells too.
         self._ids.clear()
-        self._slots.clear()
+        self._counts.clear()
         self._times.clear()
-        since_ms = clock.wall_ms() - _SLOTS_MS
+        since_ms = clock.wall_ms() - _KEPT_MS
         for message in messages:
             if message.key() == POSITION_KEY:
                 continue
@@ -86,8 +87,9 @@ class OutcomesFold:
 
     def prune(self) -> None:
         """Forget what is not shown any more."""
-        oldest = (clock.wall_ms() - _SLOTS_MS) // SLOT_MS
-        self._connection.execute("DELETE FROM outcome_slots WHERE slot < ?", (oldest,))
+        now_ms = clock.wall_ms()
+        self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - _KEPT_MS) // HOUR_MS,))
+        self._connection.execute("DELETE FROM outcome_slots WHERE slot < ?", ((now_ms - _SLOTS_KEPT_MS) // SLOT_MS,))
         self._connection.execute("DELETE FROM recent WHERE id <= (SELECT max(id) FROM recent) - ?", (_RECENT_MAX,))
 
     def _take(self, alike: Mapping[str, Any], since_ms: int) -> None:
@@ -99,9 +101,9 @@ class OutcomesFold:
         if alike["taken_ms"] < since_ms:
             return
         for slot, n in Counter(at // SLOT_MS for at in failed_ms).items():
-            self._slots[number, slot, _FAILED] += n
+            self._counts[number, slot, _FAILED] += n
         for slot, n in Counter(at // SLOT_MS for at in alike["due_ms"] if at is not None).items():
-            self._slots[number, slot, _DUE] += n
+            self._counts[number, slot, _DUE] += n
         if attempt > 1:
             self._note_back(cell._replace(attempt=attempt - 1), alike)
         shared = [alike.get(name) for name in ("taken_ms", "decision", "reason", "target")]
@@ -114,7 +116,7 @@ class OutcomesFold:
         for id_, failed_ms in zip(alike["id"], alike["failed_ms"], strict=True):
             found = self._connection.execute(_BEFORE, (id_, before.attempt)).fetchone()
             cell, due_ms = found or (self._id_of(before), None)
-            self._slots[cell, (failed_ms if due_ms is None else due_ms) // SLOT_MS, _CAME_BACK] += 1
+            self._counts[cell, (failed_ms if due_ms is None else due_ms) // SLOT_MS, _CAME_BACK] += 1
 
     def _note_times(self, number: int, first_ms: int, last_ms: int) -> None:
         first, last = self._times.get(number, (first_ms, last_ms))
@@ -135,10 +137,21 @@ class OutcomesFold:
         return self._ids[cell]
 
     def _write(self) -> None:
+        hours: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+        slots: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        for (cell, slot, what), n in self._counts.items():
+            hours[cell, slot * SLOT_MS // HOUR_MS][what] += n
+            if what != _FAILED:
+                slots[cell, slot][what - 1] += n
         self._connection.executemany(
-            "INSERT INTO outcome_slots (cell, slot, failed, due, came_back) VALUES (?, ?, ?, ?, ?) ON CONFLICT (cell, slot) DO"
-            " UPDATE SET failed = failed + excluded.failed, due = due + excluded.due, came_back = came_back + excluded.came_back",
-            ((cell, slot, *(n if each == what else 0 for each in range(3))) for (cell, slot, what), n in self._slots.items()),
+            "INSERT INTO outcome_hours VALUES (?, ?, ?, ?, ?) ON CONFLICT (cell, hour) DO UPDATE SET"
+            " failed = failed + excluded.failed, due = due + excluded.due, came_back = came_back + excluded.came_back",
+            ((*at, *counts) for at, counts in hours.items()),
+        )
+        self._connection.executemany(
+            "INSERT INTO outcome_slots VALUES (?, ?, ?, ?) ON CONFLICT (cell, slot) DO UPDATE SET"
+            " due = due + excluded.due, came_back = came_back + excluded.came_back",
+            ((*at, *counts) for at, counts in slots.items()),
         )
         self._connection.executemany(
             "UPDATE outcome_cells SET first_ms = min(coalesce(first_ms, ?1), ?1), last_ms = max(coalesce(last_ms, ?2), ?2)"

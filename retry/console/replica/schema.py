@@ -11,7 +11,8 @@
 | `message_text` | trigrams of messages in lower case, by the letter's id |
 | `controls`, `returned` | pauses and actions, by shard; bitmaps of parked letters that were returned |
 | `ramp_failed` | the key of a mark that a letter of an action's step failed again |
-| `outcome_cells`, `outcome_slots` | what outcomes have in common; how many failed, were due and came back in ten minutes |
+| `outcome_cells`, `outcome_hours` | what outcomes have in common; how many failed, were due and came back in an hour |
+| `outcome_slots` | how many were due and came back in ten seconds, for the hour that is not over |
 | `recent` | an outcome of the last days, by lineage |
 | `left` | when a letter that waited was gone, by lineage |
 | `audit` | what one transaction of an action did for one team |
@@ -57,9 +58,12 @@ CREATE TABLE outcome_cells (
     id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, team TEXT, topic TEXT, attempt INTEGER, cause TEXT,
     fingerprint TEXT, consumer_group TEXT, group_id TEXT, first_ms INTEGER, last_ms INTEGER);
 CREATE INDEX outcome_cells_by_group ON outcome_cells (group_id);
+CREATE TABLE outcome_hours (
+    cell INTEGER, hour INTEGER, failed INTEGER NOT NULL, due INTEGER NOT NULL, came_back INTEGER NOT NULL,
+    PRIMARY KEY (cell, hour)) WITHOUT ROWID;
+CREATE INDEX outcome_hours_by_time ON outcome_hours (hour);
 CREATE TABLE outcome_slots (
-    cell INTEGER, slot INTEGER, failed INTEGER NOT NULL DEFAULT 0, due INTEGER NOT NULL DEFAULT 0,
-    came_back INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (cell, slot)) WITHOUT ROWID;
+    cell INTEGER, slot INTEGER, due INTEGER NOT NULL, came_back INTEGER NOT NULL, PRIMARY KEY (cell, slot)) WITHOUT ROWID;
 CREATE INDEX outcome_slots_by_time ON outcome_slots (slot);
 CREATE TABLE recent (
     id INTEGER PRIMARY KEY, lineage TEXT NOT NULL, attempt INTEGER NOT NULL, cell INTEGER NOT NULL, partition INTEGER NOT NULL,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,9 +75,12 @@ def test_whoever_reads_a_page_that_is_corrupt_has_the_file_built_anew(tmp_path: 
     replica.fold(OWN.changelog, *(entry(n) for n in range(3_000)))
     replica.finish()
     replica.file.close()
-    whole = file.read_bytes()
-    third = len(whole) // 3
-    file.write_bytes(whole[:third] + b"\xff" * third + whole[2 * third :])
+    with closing(sqlite3.connect(file)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'letters_by_cell'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with file.open("r+b") as spoilt:
+        spoilt.seek((page - 1) * size)
+        spoilt.write(b"\xff" * size)
     again = GivenReplica(tmp_path)
     assert again.file.is_live
     with pytest.raises(RebuildInProgress):
