@@ -117,8 +117,8 @@ class AddressUnusable(RetryError):
 
     def __init__(self, host: str, port: int, reason: str) -> None:
         super().__init__(
-            f"cannot listen on {host}:{port} ({reason}); stop what does, or set another address: RETRY_HTTP_ADDR or "
-            "RETRY_API_ADDR, of a scheduler SERVER_ADDR or METRICS_ADDR"
+            f"cannot listen on {host}:{port} ({reason}); stop what does, or set another address: RETRY_HTTP_ADDR, "
+            "RETRY_API_ADDR or RETRY_CONSOLE_ADDR, of a scheduler SERVER_ADDR or METRICS_ADDR"
         )
         self.host, self.port, self.reason = host, port, reason
 

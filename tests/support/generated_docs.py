@@ -104,7 +104,7 @@ def _rights() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
-    "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "topics", "acls", "policies", "broker"),
+    "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "console", "topics", "acls", "policies", "broker"),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase"),
     "commands_attach": lambda: command_docs.section("discover", "try", "size"),
