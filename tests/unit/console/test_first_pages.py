@@ -112,7 +112,7 @@ def test_the_next_page_goes_on_with_the_same_filter() -> None:
     html = served(replica).browser().get("/letters", params={"q": "team:payments"}).text
     assert html.count("<tr id=") == 100
     assert 'href="/letters?q=team%3Apayments&amp;after=next"' in html
-    assert 'href="/act?filter=team%3Apayments"' in html
+    assert 'href="/act?q=team%3Apayments"' in html
 
 
 def test_a_letter_is_redacted_to_its_shape_until_it_is_revealed() -> None:
