@@ -58,7 +58,8 @@ def test_what_was_written_is_what_was_typed(console: ActingConsole) -> None:
     [
         ("note", {"link": "javascript:alert(1)"}, 400), ("note", {"link": "https://a b"}, 400),
         ("note", {"owner": "x" * 201}, 400), ("note", {"note": "x" * 10_001}, 400), ("merge", {}, 400),
-        ("merge", {"group": "aa"}, 400), ("merge", {"group": "zz"}, 404), ("merge", {"group": "cc"}, 404), ("split", {"by": "value"}, 400), ("undo", {"change": "c9"}, 404),
+        ("merge", {"group": "aa"}, 400), ("merge", {"group": "zz"}, 404), ("merge", {"group": "cc"}, 404),
+        ("split", {"by": "value"}, 400), ("undo", {"change": "c9"}, 404),
     ],
 )  # fmt: skip
 def test_what_is_refused(console: ActingConsole, what: str, form: dict[str, str], status: int) -> None:
