@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ from retry.operations.moments import moment_ms
 NAMES_MAX = 10_000
 _REASON_MAX = 1_000
 _DURATIONS = ("spread", "postpone", "settle", "silence")
+# What the form says besides the filter.
+_STATES = {"waiting": "state:waiting", "parked": "state:parked", "both": "(state:waiting or state:parked)"}
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
 _Read = TypeVar("_Read")
 
 
@@ -90,13 +94,14 @@ def of_form(form: FormData) -> Ask:
         merge_patch=text.get("merge_patch") or None, **times,
     )  # fmt: skip
     names = [str(each) for each in form.getlist("name")]
-    return _asked(text.get("kind", ""), text.get("q", ""), names, found, text.get("reason", ""))
+    words = " ".join(filter(None, (_whole(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
+    return _asked(text.get("kind", ""), words, names, found, text.get("reason", ""))
 
 
 def shown(form: FormData | Mapping[str, str]) -> dict[str, str]:
     """The fields as they were typed, to be shown again."""
     items = form.multi_items() if isinstance(form, FormData) else form.items()
-    return {name: str(value) for name, value in items if name not in ("csrf", "name", "select")}
+    return {name: str(value) for name, value in items if name not in ("csrf", "name", "select", "selected")}
 
 
 def _asked(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> Ask:
@@ -128,6 +133,11 @@ def _part(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(f"{text!r:.40} is no number like 0.9") from None
+
+
+def _whole(words: str) -> str:
+    """A filter that can stand beside another one."""
+    return f"({words})" if _OR.search(words) else words
 
 
 def _headers(text: str) -> dict[str, str]:

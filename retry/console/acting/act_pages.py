@@ -21,17 +21,23 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import act_form, actions, told
+from retry.console.acting import act_form, actions, team_rights, told
 from retry.console.acting.previews import KeptPreview
+from retry.console.replica.rows import LetterRow, Page
+from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, page, viewer_of
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Viewer, needs
 from retry.errors import ActionRefused, FilterInvalid
+from retry.operations.act import meaning
 from retry.operations.act.options import KINDS, OptionsInvalid
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import all_of
 
 # A preview of a small deployment is there by then, and its page needs no loading again.
 _WAIT_S = 3.0
 # Each has some 60 characters.
 _IN_ADDRESS_MAX = 250
+_NOTHING_CHOSEN = "choose some letters first, or write a filter"
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -47,7 +53,10 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
 def form(request: Request) -> Response:
     """The form, filled with what the address says."""
     given = request.query_params
-    return _form(request, act_form.shown(given), given.getlist("name"))
+    names = given.getlist("name")
+    if given.get("selected") and not names:
+        return _form(request, act_form.shown(given), [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
+    return _form(request, act_form.shown(given), names)
 
 
 @needs(Role.OPERATOR)
@@ -124,7 +133,7 @@ def expected(given: Any) -> int | None:
 def _chosen(request: Request, words: str, names: list[str]) -> Response:
     """The form for letters that were chosen on another page."""
     if not names and not words.strip():
-        return _form(request, {}, [], "choose some letters first, or write a filter", HTTPStatus.BAD_REQUEST)
+        return _form(request, {}, [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
     if len(names) > _IN_ADDRESS_MAX:
         return _form(request, {"q": words}, names)
     return RedirectResponse("/act?" + urlencode([("q", words), *(("name", name) for name in names)]), HTTPStatus.SEE_OTHER)
@@ -135,7 +144,21 @@ def _form(
 ) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     known = console.replica.names(viewer.scope()) if console.replica.freshness().state != "rebuilding" else None
-    return page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known)
+    counts = None if names or known is None else _counts(console, viewer, given.get("q", ""))
+    return page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts)
+
+
+def _counts(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
+    """How many letters a filter means that wait, and that are parked; None where it says a state, or cannot be counted."""
+    try:
+        meant = parse(words)
+        if meaning.says_states(meant) or filters.asks_payload(meant):
+            return None
+        scope = team_rights.acting_scope(viewer)
+        each = {state: all_of([meant, parse(f"state:{state}")]) for state in ("waiting", "parked")}
+        return {state: console.replica.letters(scope, those, None, 1) for state, those in each.items()}
+    except FilterInvalid:
+        return None
 
 
 def _preview(request: Request, kept: KeptPreview, fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:

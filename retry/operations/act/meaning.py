@@ -9,7 +9,9 @@ from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.act.choose import Meant
 from retry.operations.explain.search import place
 from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.predicate import names as names_state
 from retry.operations.letter_filter.predicate import predicate, states
+from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter
 
 RESTING = ("parked", "discarded")
@@ -58,17 +60,23 @@ def meaning(words: str, names: Collection[str], now_ms: int) -> Meaning:
     meant = parse(words)
     for each in names:
         _demand_name(each)
-    fits, named, of = predicate(meant, now_ms), frozenset(names), states(meant)
+    # Whoever names a letter means it wherever it rests.
+    fits, named, of = predicate(meant, now_ms), frozenset(names), states(meant, discarded=bool(names))
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"
     if named:
         of &= {state for each in named for state in (RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
         return Meaning(lambda letter: letter.name in named and letter.state in of and fits(letter), of, shown)
-    if of.issuperset({"waiting", "parked"}):
+    if of.issuperset({"waiting", "parked"}) and not says_states(meant):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
     return Meaning(lambda letter: letter.state in of and fits(letter), of, shown)
+
+
+def says_states(meant: Filter) -> bool:
+    """Whether a filter says that letters are meant that are parked, besides those that wait."""
+    return names_state(meant, "parked")
 
 
 def _demand_name(name: str) -> None:

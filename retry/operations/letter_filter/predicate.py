@@ -65,13 +65,13 @@ def predicate(meant: Filter, now_ms: int) -> Predicate:
     return lambda letter: any(part(letter) for part in parts)
 
 
-def states(meant: Filter) -> frozenset[str]:
+def states(meant: Filter, *, discarded: bool = False) -> frozenset[str]:
     """The states that a letter may have of which a filter holds; where no other has to be looked at.
 
-    What was discarded is meant only where that is said.
+    What was discarded is meant only where that is said, in the filter or with `discarded`.
     """
     possible = frozenset(state for state in STATES if _possible(meant, state)[0])
-    return possible if _names(meant, DISCARDED) else possible - {DISCARDED}
+    return possible if discarded or names(meant, DISCARDED) else possible - {DISCARDED}
 
 
 def latest_due_ms(meant: Filter, now_ms: int) -> float:
@@ -86,11 +86,11 @@ def latest_due_ms(meant: Filter, now_ms: int) -> float:
     return inf if high is None else high
 
 
-def _names(meant: Filter, state: str) -> bool:
+def names(meant: Filter, state: str) -> bool:
     """Whether a filter speaks of a state."""
     if isinstance(meant, Term):
         return meant.field == "state" and meant.value == Glob((state,))
-    return _names(meant.of, state) if isinstance(meant, Not) else any(_names(each, state) for each in meant.of)
+    return names(meant.of, state) if isinstance(meant, Not) else any(names(each, state) for each in meant.of)
 
 
 def _possible(meant: Filter, state: str) -> tuple[bool, bool]:

@@ -306,3 +306,18 @@ def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingCo
     assert "00000000000000aa" in console.ask(ANN, "GET", "/actions").text
     assert "00000000000000aa" not in console.ask(EVE, "GET", "/actions").text
     assert console.ask(ANN, "GET", "/actions?after=00000000000000bb").status_code == 409
+
+
+def test_the_form_says_how_many_wait_and_are_parked_and_asks_which_are_meant(console: ActingConsole, kafka: Kafka) -> None:
+    shown = console.ask(ANN, "GET", "/act?q=team:shop").text
+    assert "that wait: 0" in shown
+    assert '<fieldset id="state">' not in console.ask(ANN, "GET", "/act?q=state:parked").text
+    assert '<fieldset id="state">' not in console.ask(ANN, "GET", "/act?q=team:shop&name=1/a/0/1").text
+    nothing = console.ask(ANN, "GET", "/act?selected=1")
+    assert (nothing.status_code, "choose some letters first" in nothing.text) == (400, True)
+    for state, words in (
+        ("parked", "(team:shop or key:1) state:parked"), ("both", "(team:shop or key:1) (state:waiting or state:parked)"),
+    ):
+        begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop or key:1", "state": state})
+        action_id = begun.headers["location"].rpartition("/")[2]
+        assert console.ask(ANN, "GET", f"/api/actions/{action_id}").json()["filter"] == words
