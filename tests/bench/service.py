@@ -51,7 +51,7 @@ class Service:
         self.folder, self._admin = work / tag, admin(broker.bootstrap_servers)
         self.data_dir = self.folder / "data"
         self.folder.mkdir(parents=True)
-        environment = {
+        environment = self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RETRY_")},
             "RETRY_BOOTSTRAP_SERVERS": self.bootstrap,
             "RETRY_APP_ID": f"bench-{tag}",

@@ -7,6 +7,7 @@ import sqlite3
 from retry.console.replica import filter_sql
 from retry.console.replica.rows import COUNT_MAX
 from retry.console.replica.sql_functions import casefolded
+from retry.console.replica.sql_rows import column
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.syntax import Filter, Term
 
@@ -27,12 +28,10 @@ def candidates(connection: sqlite3.Connection, meant: Filter) -> list[int] | Non
 def _by_key(connection: sqlite3.Connection, value: Glob) -> list[int] | None:
     first = value.parts[0]
     if len(value.parts) == 1:
-        rows = connection.execute("SELECT id FROM letters WHERE key = ? LIMIT ?", (first, COUNT_MAX + 1))
-    elif first and (beyond := _successor(first)) is not None:
-        rows = connection.execute("SELECT id FROM letters WHERE key >= ? AND key < ? LIMIT ?", (first, beyond, COUNT_MAX + 1))
-    else:
-        return None
-    return [letter for (letter,) in rows]
+        return column(connection, "id", "FROM letters WHERE key = ? LIMIT ?", (first, COUNT_MAX + 1))
+    if first and (beyond := _successor(first)) is not None:
+        return column(connection, "id", "FROM letters WHERE key >= ? AND key < ? LIMIT ?", (first, beyond, COUNT_MAX + 1))
+    return None
 
 
 def _by_message(connection: sqlite3.Connection, value: Glob) -> list[int] | None:
@@ -41,8 +40,7 @@ def _by_message(connection: sqlite3.Connection, value: Glob) -> list[int] | None
     if not trigrams:
         return None
     wanted = " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in list(trigrams)[:_TRIGRAMS_MAX])
-    rows = connection.execute("SELECT rowid FROM message_text WHERE message_text MATCH ? LIMIT ?", (wanted, COUNT_MAX + 1))
-    return [letter for (letter,) in rows]
+    return column(connection, "rowid", "FROM message_text WHERE message_text MATCH ? LIMIT ?", (wanted, COUNT_MAX + 1))
 
 
 def _successor(prefix: str) -> str | None:

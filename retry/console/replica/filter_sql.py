@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from retry.console.replica.letter_record import is_kept
-from retry.console.replica.sql_functions import encode_glob
+from retry.console.replica.sql_functions import encode_glob, encode_headers, own_glob
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.predicate import bound_at
@@ -32,6 +32,8 @@ _CELL_COLUMNS: dict[str, tuple[str, ...]] = {
 
 # Of UTF-16; no text of SQLite has one.
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+_AS_NUL = "\0\1"
 
 
 class Condition(NamedTuple):
@@ -124,16 +126,34 @@ def _term(term: Term, now_ms: int) -> Condition:
     if any(map(_HALF_CHARACTER.search, (term.name, *term.value.parts))):
         return NEVER
     if term.field == "message":
-        return Condition("has_glob(?, l.message)", (encode_glob(term.value),))
+        return _message(term.value)
     if term.field == "header":
-        return Condition("header_like(?, ?, l.headers)", (encode_glob(term.value), term.name))
+        return _header(term.name, term.value)
     return _joined("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
 
 
 def _glob(column: str, value: Glob) -> Condition:
     if len(value.parts) == 1:
         return Condition(f"({column} IS ?)", (value.parts[0],))
-    return Condition(f"like_glob(?, {column})", (encode_glob(value),))
+    # To SQLite's own GLOB a NUL is the end of a text.
+    own = f"CASE WHEN instr({column}, char(0)) THEN like_glob(?, {column}) ELSE {column} GLOB ? END"
+    return Condition(f"ifnull({own}, 0)", (encode_glob(value), own_glob(value.parts)))
+
+
+def _message(value: Glob) -> Condition:
+    if any(char in part for part in value.parts for char in _AS_NUL):
+        return Condition("has_glob(?, l.message)", (encode_glob(value),))
+    folded = [part.casefold() for part in value.parts]
+    return Condition("ifnull(coalesce(l.folded, lower(l.message)) GLOB ?, 0)", (own_glob(("", *folded, "")),))
+
+
+def _header(name: str, value: Glob) -> Condition:
+    if len(value.parts) == 1:
+        return Condition("ifnull(instr(l.headers, ?) > 0, 0)", (encode_headers([(name, value.parts[0])])[1:-1],))
+    begin = encode_headers([(name, "")])[1:-3]
+    of_one = _glob("json_extract(h.value, '$[1]')", value)
+    one = f"EXISTS (SELECT 1 FROM json_each(l.headers) h WHERE json_extract(h.value, '$[0]') IS ? AND {of_one.sql})"
+    return Condition(f"(ifnull(instr(l.headers, ?) > 0, 0) AND {one})", (begin, name, *of_one.parameters))
 
 
 def _range(field: str, value: Range, now_ms: int) -> Condition:

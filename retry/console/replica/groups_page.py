@@ -14,6 +14,7 @@ from retry.console.replica.letter_search import LetterSearch
 from retry.console.replica.outcomes_fold import HOUR_MS, SLOT_MS
 from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
+from retry.console.replica.sql_rows import column, rows
 from retry.operations.letter_filter.syntax import Filter
 
 HOURS = 24
@@ -52,13 +53,13 @@ def page(
         first = next((n for n, each in enumerate(listed) if each.place[0] >= position[0]), len(listed))
         begin = min(begin, first + position[1])
     shown = listed[begin : begin + limit]
-    rows = [_group(connection, scope, each, now_ms, done) for each in shown]
+    groups = [_group(connection, scope, each, now_ms, done) for each in shown]
     following = None
     if shown and begin + limit < len(listed):
         last = shown[-1].place[0]
         first = next(n for n, each in enumerate(listed) if each.place[0] == last)
         following = last, begin + len(shown) - first
-    return Page(rows, cursors.encode(file_id, question, following), min(len(listed), COUNT_MAX), is_partial, None, is_partial)
+    return Page(groups, cursors.encode(file_id, question, following), min(len(listed), COUNT_MAX), is_partial, None, is_partial)
 
 
 def one(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
@@ -80,11 +81,11 @@ def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[
     found: list[Split] = []
     cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
     for by in SPLIT_BY:
-        rows = connection.execute(
-            f"SELECT {by.replace('-', '_')} AS value, sum(letters) AS n FROM cells WHERE id IN (SELECT value FROM json_each(?))"
-            " GROUP BY 1 ORDER BY n DESC, 1 LIMIT ?", (cells, NAMES_MAX),
+        values = rows(
+            connection, (by.replace("-", "_"), "sum(letters)"),
+            "FROM cells WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?", (cells, NAMES_MAX),
         )  # fmt: skip
-        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in rows]
+        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in values]
     return found
 
 
@@ -110,31 +111,30 @@ def _counted(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms
 def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) -> list[Counted]:
     counts = dict(cells)
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for number, group, state in connection.execute(
-        "SELECT id, group_id, state FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL",
-        (_ids(counts),),
-    ):
+    of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
+    for number, group, state in rows(connection, ("id", "group_id", "state"), of_groups, (_ids(counts),)):
         sums[group][state != "waiting"] += counts[number]
     return [Counted(group, *both) for group, both in sums.items()]
 
 
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
-    rows = connection.execute(
-        f"SELECT id, letters, team FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0", (group_id,)
-    )
-    return [(number, letters) for number, letters, team in rows if scope is None or team in scope]
+    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0"
+    found = rows(connection, ("id", "letters", "team"), of_group, (group_id,))
+    return [(number, letters) for number, letters, team in found if scope is None or team in scope]
 
 
 def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
     cells = [
-        row for row in connection.execute(
-            "SELECT team, topic, coalesce(cause, exception), common, first_ms, last_ms, letters, fingerprint FROM cells"
-            f" WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC", (counted.group,),
+        row for row in rows(
+            connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
+            f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC",
+            (counted.group,),
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     outcomes = [
-        row for row in connection.execute(
-            f"SELECT team, topic, id, cause, first_ms, last_ms FROM outcome_cells WHERE {_OF_GROUP}", (counted.group,)
+        row for row in rows(
+            connection, ("team", "topic", "id", "cause", "first_ms", "last_ms"), f"FROM outcome_cells WHERE {_OF_GROUP}",
+            (counted.group,),
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
@@ -142,7 +142,7 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
     row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{note_records.NOTE}{counted.group}",)).fetchone()
     note = note_records.note(row[0]) if row else note_records.Note("", "", "", "", 0)
-    members = {each[7] for each in cells if each[7]} - {counted.group.partition("~")[0]}
+    members = {each[6] for each in cells if each[6]} - {counted.group.partition("~")[0]}
     return Group(
         counted.group, cause, next((each[3] for each in cells), None), counted.waiting, counted.parked, trend,
         min(times, default=None), max(times, default=None), sent, came_back, note.owner, note.note, note.link,
@@ -157,13 +157,14 @@ def _history(
     """Failures in each of 24 hours, and of the retries that were due in them, how many there were and how many came back."""
     trend, sent, came_back = [0] * HOURS, 0, 0
     this_hour, wanted = now_ms // HOUR_MS, _ids(cells)
-    for hour, failed, due, back in connection.execute(
-        "SELECT hour, failed, due, came_back FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour > ?"
-        " AND hour <= ?", (wanted, this_hour - HOURS, this_hour),
+    for hour, failed, due, back in rows(
+        connection, ("hour", "total(failed)", "total(due)", "total(came_back)"),
+        "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour > ? AND hour <= ? GROUP BY hour",
+        (wanted, this_hour - HOURS, this_hour),
     ):  # fmt: skip
-        trend[hour - this_hour + HOURS - 1] += failed
+        trend[hour - this_hour + HOURS - 1] = int(failed)
         if hour < this_hour:
-            sent, came_back = sent + due, came_back + back
+            sent, came_back = sent + int(due), came_back + int(back)
     due, back = connection.execute(
         "SELECT total(due), total(came_back) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?"
         " AND slot < ?", (wanted, this_hour * HOUR_MS // SLOT_MS, now_ms // SLOT_MS),
@@ -182,13 +183,12 @@ def _ids(numbers: Iterable[int]) -> str:
 def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
     """How many open kinds of failures were first seen since a moment."""
     done = resolved_groups(connection)
-    firsts: dict[str, int] = {}
-    for group, team, first_ms in connection.execute(
-        "SELECT group_id, team, first_ms FROM cells WHERE group_id IS NOT NULL AND first_ms IS NOT NULL UNION ALL"
-        " SELECT group_id, team, first_ms FROM outcome_cells WHERE group_id IS NOT NULL AND first_ms IS NOT NULL"
-    ):
-        if scope is None or team in scope:
-            firsts[group] = min(first_ms, firsts.get(group, first_ms))
-    return sum(first >= since_ms and group not in done for group, first in firsts.items())
+    teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
+    known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{teams}"
+    new = column(
+        connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
+        f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*(2 * sorted(scope or ())), since_ms),
+    )  # fmt: skip
+    return sum(group not in done for group in new)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from retry.console.replica.sql_functions import encode_headers
+from retry.console.replica.sql_functions import casefolded, encode_headers
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
 from retry.delay_queue import entry_keys
@@ -84,11 +84,12 @@ class LetterRecord(NamedTuple):
     key: str | None
     key_bytes: bytes | None
     message: str | None
+    folded: str | None
     lineage: str | None
     size: int
     action: str | None
     label: str | None
-    headers: bytes | None
+    headers: str | None
     ordered: bytes | None
     named: bytes | None
     version: bytes | None
@@ -143,8 +144,8 @@ def _record(
     partition, offset = (None, None) if found.source is None else (found.source.partition, found.source.offset)
     return LetterRecord(
         place, cell, sort, log.topic, log.partition, log.offset, partition, offset, found.due_ms,
-        _integer(found.failed_ms), found.first_failed_ms, key, key_bytes, message, _text(found.lineage), _size(found),
-        None if action is None else action.decode("ascii", "replace").partition("/")[0], _text(label),
+        _integer(found.failed_ms), found.first_failed_ms, key, key_bytes, message, _folded(message), _text(found.lineage),
+        _size(found), None if action is None else action.decode("ascii", "replace").partition("/")[0], _text(label),
         _kept_headers(found.headers), ordered, named, version,
     )  # fmt: skip
 
@@ -170,9 +171,14 @@ def long_headers(headers: Headers) -> list[str]:
     return [name for n, (name, value) in enumerate(kept) if len(value or b"") > _HEADER_CHARS_MAX or n >= _HEADERS_MAX]
 
 
-def _kept_headers(headers: Headers) -> bytes | None:
+def _kept_headers(headers: Headers) -> str | None:
     kept = [(name, _decoded(value)) for name, value in headers if is_kept(name) and len(value or b"") <= _HEADER_CHARS_MAX]
     return encode_headers(kept[:_HEADERS_MAX]) if kept else None
+
+
+def _folded(message: str | None) -> str | None:
+    """A message without capitals, where SQLite does not find that by itself."""
+    return None if message is None or (message.isascii() and "\0" not in message) else casefolded(message)
 
 
 def _frames(headers: Headers) -> str | None:

@@ -6,7 +6,7 @@ Whatever is asked, an answer comes in a fraction of a second: who has looked for
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from math import inf
@@ -19,6 +19,7 @@ from retry.console.replica import filter_sql
 from retry.console.replica.candidates import candidates
 from retry.console.replica.filter_sql import Condition
 from retry.console.replica.rows import COUNT_MAX, Scope
+from retry.console.replica.sql_rows import column, rows
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import Filter
 
@@ -51,15 +52,15 @@ class LetterSearch:
     """
 
     def __init__(self, connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> None:
-        filter_sql.refuse_unkept(meant, {name for (name,) in connection.execute("SELECT name FROM long_headers")})
+        filter_sql.refuse_unkept(meant, set(column(connection, "name", "FROM long_headers")))
         self._connection, self._meant = connection, meant
         self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
         self.by_cells = filter_sql.is_of_cells(meant)
         self._from = max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))
         self._to = min((1 << 62), predicate.latest_due_ms(meant, now_ms))
         maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
-        rows = connection.execute(f"SELECT c.id, c.letters FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
-        self.cells: dict[int, int] = dict(rows)
+        found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
+        self.cells: dict[int, int] = dict(found)
         self.total = sum(self.cells.values())
         self._candidates = None if self.by_cells or not self.cells else candidates(connection, meant)
 
@@ -85,7 +86,9 @@ class LetterSearch:
         if self.by_cells:
             return min(self.total, COUNT_MAX), self.total > COUNT_MAX
         if self.is_listed:
-            return len(self._listed(_IN_ORDER, COUNT_MAX + 1)), False
+            among, parameters = self._among_listed()
+            statement = f"SELECT count(*) {among} AND {self._exact.sql}"
+            return int(self._connection.execute(statement, (*parameters, *self._exact.parameters)).fetchone()[0]), False
         count, deadline = 0, Deadline(COUNT_S)
         for chunk in self._chunks((int(self._from) - 1, 1 << 62)):
             count += len(self._meant_of(chunk))
@@ -102,9 +105,9 @@ class LetterSearch:
         begin = int(self._from) - 1, 1 << 62
         chunks = self._parts(self._listed(_IN_ORDER, COUNT_MAX)) if self.is_listed else self._chunks(begin)
         for chunk in chunks:
-            for cell, n in self._connection.execute(
-                f"SELECT l.cell, count(*) FROM letters l CROSS JOIN cells c ON c.id = l.cell WHERE {_AMONG} AND {self._exact.sql}"
-                " GROUP BY l.cell", (_ids(chunk), *self._exact.parameters),
+            for cell, n in rows(
+                self._connection, ("l.cell", "count(*)"), f"{_FROM} WHERE {_AMONG} AND {self._exact.sql} GROUP BY l.cell",
+                (_ids(chunk), *self._exact.parameters),
             ):  # fmt: skip
                 counts[cell] = counts.get(cell, 0) + n
             if deadline.passed():
@@ -116,17 +119,16 @@ class LetterSearch:
         """Whether so few letters come into question that each of them is looked at."""
         return self._candidates is not None or self.total <= COUNT_MAX
 
-    def _listed(self, begin: Position, limit: int) -> list[Position]:
+    def _among_listed(self) -> tuple[str, tuple[object, ...]]:
         if self._candidates is not None:
-            index, among, of = "", _AMONG, orjson.dumps(self._candidates).decode()
-        else:
-            index, among = "INDEXED BY letters_by_cell", "l.cell IN (SELECT value FROM json_each(?))"
-            of = orjson.dumps(list(self.cells)).decode()
-        statement = (
-            f"SELECT l.sort, l.id FROM letters l {index} CROSS JOIN cells c ON c.id = l.cell WHERE {among}"
-            f" AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
-        )
-        return self._connection.execute(statement, (of, *begin, *self._exact.parameters, limit)).fetchall()
+            return f"{_FROM} WHERE {_AMONG}", (orjson.dumps(self._candidates).decode(),)
+        among = "FROM letters l INDEXED BY letters_by_cell CROSS JOIN cells c ON c.id = l.cell"
+        return f"{among} WHERE l.cell IN (SELECT value FROM json_each(?))", (orjson.dumps(list(self.cells)).decode(),)
+
+    def _listed(self, begin: Position, limit: int) -> list[Position]:
+        among, parameters = self._among_listed()
+        rest = f"{among} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
+        return _positions(self._connection, rest, (*parameters, *begin, *self._exact.parameters, limit))
 
     def _chunks(self, begin: Position) -> Iterator[list[Position]]:
         """All that come into question, in order, some at a time."""
@@ -143,21 +145,22 @@ class LetterSearch:
 
     def _of_cell(self, cell: int, begin: Position) -> Iterator[Position]:
         limit = _FIRST_OF_CELL
-        while rows := self._connection.execute(
-            "SELECT sort, id FROM letters INDEXED BY letters_by_cell WHERE cell = ? AND (sort, id) > (?, ?) AND sort <= ?"
+        while found := _positions(
+            self._connection, "FROM letters l INDEXED BY letters_by_cell WHERE cell = ? AND (sort, id) > (?, ?) AND sort <= ?"
             " ORDER BY sort, id LIMIT ?", (cell, *begin, self._limit_sort, limit),
-        ).fetchall():  # fmt: skip
-            yield from rows
-            begin, limit = rows[-1], _CHUNK
+        ):  # fmt: skip
+            yield from found
+            begin, limit = found[-1], _CHUNK
 
     def _walk(self, begin: Position) -> Iterator[Position]:
         cells = self.cells
-        while rows := self._connection.execute(
-            "SELECT sort, id, cell FROM letters INDEXED BY letters_by_sort WHERE (sort, id) > (?, ?) AND sort <= ?"
-            " ORDER BY sort, id LIMIT ?", (*begin, self._limit_sort, _WALKED),
-        ).fetchall():  # fmt: skip
-            yield from ((sort, letter) for sort, letter, cell in rows if cell in cells)
-            begin = rows[-1][:2]
+        while found := rows(
+            self._connection, ("sort", "id", "cell"),
+            "FROM letters INDEXED BY letters_by_sort WHERE (sort, id) > (?, ?) AND sort <= ? ORDER BY sort, id LIMIT ?",
+            (*begin, self._limit_sort, _WALKED),
+        ):  # fmt: skip
+            yield from ((sort, letter) for sort, letter, cell in found if cell in cells)
+            begin = found[-1][0], found[-1][1]
 
     @property
     def _limit_sort(self) -> int:
@@ -166,10 +169,15 @@ class LetterSearch:
     def _meant_of(self, chunk: list[Position]) -> list[Position]:
         if self.by_cells:
             return chunk
-        statement = f"SELECT l.sort, l.id FROM letters l CROSS JOIN cells c ON c.id = l.cell WHERE {_AMONG} AND {self._exact.sql}"
-        return sorted(self._connection.execute(statement, (_ids(chunk), *self._exact.parameters)))
+        rest = f"{_FROM} WHERE {_AMONG} AND {self._exact.sql}"
+        return sorted(_positions(self._connection, rest, (_ids(chunk), *self._exact.parameters)))
 
 
+def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[object]) -> list[Position]:
+    return [(sort, letter) for sort, letter in rows(connection, ("l.sort", "l.id"), rest, parameters)]
+
+
+_FROM = "FROM letters l CROSS JOIN cells c ON c.id = l.cell"
 _AMONG = "l.id IN (SELECT value FROM json_each(?))"
 
 

@@ -54,11 +54,11 @@ class NowQuery:
     def _due(self) -> tuple[DueBar, ...]:
         first = self._now_ms // MINUTE_MS
         counts = [0] * _BARS
-        for minute, letters in self._rows(
-            "SELECT minute, sum(letters) FROM due_minutes WHERE minute >= ? AND minute < ?{} GROUP BY minute",
-            first, first + _BARS * _BAR_MINUTES,
+        for bar, letters in self._rows(
+            "SELECT (minute - ?) / ?, sum(letters) FROM due_minutes WHERE minute >= ? AND minute < ?{} GROUP BY 1",
+            first, _BAR_MINUTES, first, first + _BARS * _BAR_MINUTES,
         ):  # fmt: skip
-            counts[(minute - first) // _BAR_MINUTES] += letters
+            counts[bar] = letters
         starts = [(first + n * _BAR_MINUTES) * MINUTE_MS for n in range(_BARS + 1)]
         return tuple(DueBar(*bar) for bar in zip(starts[:-1], starts[1:], counts, strict=True))
 

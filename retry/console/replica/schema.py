@@ -44,8 +44,8 @@ CREATE TABLE letters (
     id INTEGER PRIMARY KEY, place BLOB NOT NULL UNIQUE, cell INTEGER NOT NULL, sort INTEGER NOT NULL,
     log INTEGER NOT NULL, log_partition INTEGER NOT NULL, log_offset INTEGER NOT NULL,
     partition INTEGER, "offset" INTEGER, due_ms INTEGER, failed_ms INTEGER, first_failed_ms INTEGER,
-    key TEXT, key_bytes BLOB, message TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, label TEXT,
-    headers BLOB, ordered BLOB, named BLOB, version BLOB);
+    key TEXT, key_bytes BLOB, message TEXT, folded TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, label TEXT,
+    headers TEXT, ordered BLOB, named BLOB, version BLOB);
 CREATE INDEX letters_by_name ON letters (named, version) WHERE named IS NOT NULL;
 CREATE INDEX letters_in_order ON letters (ordered) WHERE ordered IS NOT NULL;
 CREATE TABLE due_minutes (
@@ -90,5 +90,5 @@ CREATE INDEX letters_by_cell ON letters (cell, sort);
 CREATE INDEX letters_by_key ON letters (key) WHERE key IS NOT NULL;
 CREATE INDEX letters_by_lineage ON letters (lineage) WHERE lineage IS NOT NULL;
 CREATE VIRTUAL TABLE message_text USING fts5(text, content='', detail='none', tokenize='trigram case_sensitive 1');
-INSERT INTO message_text (rowid, text) SELECT id, casefolded(message) FROM letters WHERE message IS NOT NULL;
+INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters WHERE message IS NOT NULL;
 """
