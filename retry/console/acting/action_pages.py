@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import actions, standing_actions, told
+from retry.console.acting import actions, meanwhile, standing_actions, told
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.shards import shards as shards_of
 from retry.console.replica.rows import Scope
@@ -64,8 +64,7 @@ def show(request: Request) -> Response:
     console, found = console_of(request), action_id(request)
     about = _about(console, viewer_of(request).scope(), found)
     may = all(viewer_of(request).may(Role.OPERATOR, team or None) for team in about.action.teams or [""])
-    shown = told.about_object(about, console.clock_ms())
-    return page(request, "action.html", about=shown, may=may, live=("action", found))
+    return page(request, "action.html", may=may, live=("action", found), **_action(console, viewer_of(request).scope(), about))
 
 
 @needs(Role.OPERATOR)
@@ -139,8 +138,14 @@ def _list_html(console: Console, scope: Scope, after: str) -> str:
 
 
 def _action_html(console: Console, scope: Scope, found: str) -> str:
-    about = told.about_object(_about(console, scope, found), console.clock_ms())
-    return console.templates.get_template("action-live.html").render(about=about)
+    shown = _action(console, scope, _about(console, scope, found))
+    return console.templates.get_template("action-live.html").render(**shown)
+
+
+def _action(console: Console, scope: Scope, about: ActionOverview) -> dict[str, Any]:
+    now_ms = console.clock_ms()
+    new = meanwhile.new_failures(console.replica, scope, about, now_ms) if about.left else None
+    return {"about": told.about_object(about, now_ms), "new": new}
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from http import HTTPStatus
 from typing import Any
@@ -32,6 +33,8 @@ from retry.policies.route import Route as PolicyRoute
 from retry.record import Header
 
 _FIELDS = ("topic", "attempt", "exception", "cause", "message", "stage", "age", "header", "group", "origin", "null_value")
+# Each folds the changelog anew, which takes as long as a worker's restart without a table.
+_REHEARSING = threading.Lock()
 _ATTEMPT_MAX = 2**31 - 1
 
 
@@ -72,9 +75,14 @@ def reschedule(request: Request) -> Response:
     # Where the brokers were never there this says so at once.
     console.cluster()
     registry = console.registry()
-    judge = reschedule_dry_run.judge(console.settings, registry)
-    with waiting_entries.folded(console.settings) as table:
-        found = reschedule_dry_run.rehearsed(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
+    if not _REHEARSING.acquire(blocking=False):
+        return _page(request, given=given, fault="another one is worked out; try again in a moment", status=HTTPStatus.CONFLICT)
+    try:
+        judge = reschedule_dry_run.judge(console.settings, registry)
+        with waiting_entries.folded(console.settings) as table:
+            found = reschedule_dry_run.rehearsed(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
+    finally:
+        _REHEARSING.release()
     return _page(request, given=given, rehearsed=_told(found))
 
 
