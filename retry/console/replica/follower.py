@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from retry import clock
@@ -24,7 +25,8 @@ from retry.settings import Settings
 log = logging.getLogger(__name__)
 
 _RECORDS_MAX, _WAIT_S = 5_000, 0.25
-_LOOK_EVERY_S, _TOPICS_EVERY_S, _AGAIN_S = 1.0, 30.0, 1.0
+_LOOK_EVERY_S, _TOPICS_EVERY_S, _AGAIN_S = 0.5, 30.0, 1.0
+_LOOKS_MAX = 1_000
 _OLD_S = 15.0
 REBUILDING, LIVE, OLD = "rebuilding", "live", "old"
 
@@ -44,7 +46,8 @@ class Follower:
         self._positions: dict[Partition, int] = {}
         self._begun: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
-        self._asked_ms: int | None = None
+        # When ends were asked for, and what they were, as far as not all is folded that was there then.
+        self._asked: deque[tuple[int, dict[Partition, int]]] = deque(maxlen=_LOOKS_MAX)
         self._answered_s = monotonic_s()
         self._as_of_ms: int | None = None
         self._trouble, self._unreadable = "", ""
@@ -125,6 +128,7 @@ class Follower:
         """Begin where the file ends; False where Kafka does not have what follows, and it has to be built anew."""
         spans = found.spans(admin)
         self._positions, self._begun, self._ends = {}, {}, {}
+        self._asked.clear()
         for topic, partition, start, stop in spans:
             known = folds.positions.get((topic, partition))
             if known is not None and topic == self._own.changelog and not start <= known <= stop:
@@ -135,14 +139,14 @@ class Follower:
             reader.begin(topic, partition, begin)
             self._begun[topic, partition] = self._positions[topic, partition] = begin
             self._ends[topic, partition] = stop
-        self._asked_ms, self._answered_s = clock.wall_ms(), monotonic_s()
+        self._note_ends(clock.wall_ms(), dict(self._ends))
         return True
 
     def _read(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> None:
         looking, looking_for_topics = Interval(_LOOK_EVERY_S), Interval(_TOPICS_EVERY_S, at_once=True)
         while not (self._closing.is_set() or self._file.is_corrupt):
             self._fold(reader.read(_RECORDS_MAX, _WAIT_S), folds)
-            if not self._file.is_live and self._is_current():
+            if not self._file.is_live and self._has_all(self._ends):
                 self._finish(folds)
             if self._file.is_live and looking.is_due():
                 self._look(admin)
@@ -165,17 +169,20 @@ class Follower:
                 self._positions.update(moved)
                 self._folded.notify_all()
             self.generation += bool(of_partition)
-        if self._file.is_live and self._is_current():
-            self._as_of_ms = self._asked_ms
+        while self._file.is_live and self._asked and self._has_all(self._asked[0][1]):
+            self._as_of_ms = self._asked.popleft()[0]
 
-    def _is_current(self) -> bool:
-        """Whether all is folded that was there when ends were asked for last."""
-        return all(self._positions.get(place, 0) >= end for place, end in self._ends.items())
+    def _has_all(self, ends: dict[Partition, int]) -> bool:
+        """Whether all is folded up to there."""
+        return all(self._positions.get(place, 0) >= end for place, end in ends.items())
+
+    def _note_ends(self, asked_ms: int, ends: dict[Partition, int]) -> None:
+        self._ends, self._answered_s = ends, monotonic_s()
+        self._asked.append((asked_ms, ends))
 
     def _finish(self, folds: Folds) -> None:
         self._file.finish()
         folds.indexed()
-        self._as_of_ms = self._asked_ms
         self.generation += 1
         log.info("the replica is built")
 
@@ -184,7 +191,7 @@ class Follower:
         now_ms = clock.wall_ms()
         ends = offset_ranges.readable(admin, self._begun)
         if len(ends) == len(self._begun):
-            self._ends, self._asked_ms, self._answered_s = ends, now_ms, monotonic_s()
+            self._note_ends(now_ms, ends)
 
     def _topics_changed(self, admin: AdminClient, found: Sources, folds: Folds) -> bool:
         now = sources.look(admin, self._own, self._registry())
