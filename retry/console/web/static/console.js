@@ -7,7 +7,8 @@
   // ---- Rows: which one the keys are about, and which are selected.
   let current = "";
 
-  const rows = () => all("tr[data-row]");
+  // A row that nobody has named is known by its place.
+  const rows = () => all("tr[data-row]").map((row, n) => { row.id ||= `row-${n}`; return row; });
   const rowAt = () => rows().find((row) => row.id === current);
 
   function markCurrent() {
