@@ -42,13 +42,13 @@ class NowQuery:
         by_state = dict(self._rows("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
         overdue, oldest_ms = self._overdue()
-        failed, due = self._by_hour()
+        failed, due, hours = self._by_hour()
         seen = shards if self._scope is None else ()
         return Now(
             self._now_ms, by_state.get("waiting", 0), by_state.get("parked", 0), by_state.get("discarded", 0), named,
             groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), self._due(), overdue, oldest_ms,
             self._recovery(), tuple(self._held()), self._near_retention(),
-            tuple(ShardState(*shard) for shard in seen), failed, due,
+            tuple(ShardState(*shard) for shard in seen), failed, due, hours,
         )  # fmt: skip
 
     def _due(self) -> tuple[DueBar, ...]:
@@ -94,15 +94,19 @@ class NowQuery:
         attempts = sorted({attempt for attempt, _ in found})
         return tuple(Recovery(n, found[n, "due"], found[n, "back"]) for n in attempts if found[n, "due"])
 
-    def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Letters taken in, and retries that were due or will be, in each of the last hours."""
+    def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Letters taken in, and retries that were due, in each of the last hours; and when these began."""
         failed, due, first = [0] * HOURS, [0] * HOURS, self._now_ms // HOUR_MS - HOURS + 1
         for hour, n, m in self._rows(
             "SELECT hour, sum(failed), sum(due) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
         ):  # fmt: skip
             failed[hour - first], due[hour - first] = n, m
-        return tuple(failed), tuple(due)
+        due[-1] = self._one(
+            "SELECT sum(due) FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot >= ? AND slot < ?{}",
+            (first + HOURS - 1) * HOUR_MS // SLOT_MS, self._now_ms // SLOT_MS,
+        )  # fmt: skip
+        return tuple(failed), tuple(due), tuple((first + n) * HOUR_MS for n in range(HOURS))
 
     def _held(self) -> list[Held]:
         controls: dict[bytes, bytes] = dict(self._connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))

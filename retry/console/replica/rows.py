@@ -205,7 +205,8 @@ class Now:
       near_retention: letters that Kafka deletes within a day from where they rest.
       lateness_ms: how long the oldest overdue letter is late; 0 where none is. What is held counts too.
       shards: of the changelog; empty where this viewer does not see every team.
-      failed_by_hour, retried_by_hour: letters taken in, and retries that were due, or will be in this one, in each of 24 hours.
+      failed_by_hour, retried_by_hour: letters taken in, and retries that were due, in each of 24 hours; the last is not over.
+      hours_from_ms: when each of these hours began.
     """
 
     as_of_ms: int
@@ -223,6 +224,7 @@ class Now:
     shards: tuple[ShardState, ...]
     failed_by_hour: tuple[int, ...]
     retried_by_hour: tuple[int, ...]
+    hours_from_ms: tuple[int, ...]
 
     @property
     def lateness_ms(self) -> int:

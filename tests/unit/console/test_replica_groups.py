@@ -208,6 +208,9 @@ def test_what_came_back_is_counted_when_the_retry_was_due(replica: GivenReplica)
 def test_retries_that_are_not_due_are_not_sent(replica: GivenReplica) -> None:
     replica.fold(OWN.outcomes, told(1, "1", "2", due_ms=NOW_MS + HOUR_MS))
     assert (now(replica).recovery, one(replica, "f00d").sent) == ((), 0)
+    replica.fold(OWN.outcomes, told(1, "3", due_ms=NOW_MS + MINUTE_MS))
+    assert sum(now(replica).retried_by_hour) == 0, "later in this hour is not yet"
+    assert now(replica).hours_from_ms[-1] == NOW_MS // HOUR_MS * HOUR_MS
 
 
 def test_outcomes_of_former_versions_count_and_what_is_none_is_told(replica: GivenReplica) -> None:
