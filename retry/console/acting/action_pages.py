@@ -61,10 +61,14 @@ def list_(request: Request) -> Response:
 @needs(Role.VIEWER)
 def show(request: Request) -> Response:
     """One action, with what can be ordered of it."""
-    console, found = console_of(request), action_id(request)
-    about = _about(console, viewer_of(request).scope(), found)
-    may = all(viewer_of(request).may(Role.OPERATOR, team or None) for team in about.action.teams or [""])
-    return page(request, "action.html", may=may, live=("action", found), **_action(console, viewer_of(request).scope(), about))
+    console, viewer, found = console_of(request), viewer_of(request), action_id(request)
+    kept = console.previews.of(found, viewer.name)
+    if kept is not None and kept.is_started and standing_actions.action(console.replica, viewer.scope(), found) is None:
+        # The workers have it; the replica will in a moment.
+        return page(request, "started.html", action=found)
+    about = _about(console, viewer.scope(), found)
+    may = all(viewer.may(Role.OPERATOR, team or None) for team in about.action.teams or [""])
+    return page(request, "action.html", may=may, live=("action", found), **_action(console, viewer.scope(), about))
 
 
 @needs(Role.OPERATOR)

@@ -82,7 +82,9 @@ def undo(request: Request) -> Response:
     notes = console_of(request).replica.notes
     if change not in {each[0] for each in notes.changes(group.id)} or not notes.undo(change, viewer_of(request).name):
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such merge or split, or it was taken back")
-    return RedirectResponse("/failures", HTTPStatus.SEE_OTHER)
+    # A part of a split is no group any more.
+    left = console_of(request).replica.group(viewer_of(request).scope(), group.id)
+    return RedirectResponse("/failures", HTTPStatus.SEE_OTHER) if left is None else _back(left)
 
 
 @needs(Role.OPERATOR)

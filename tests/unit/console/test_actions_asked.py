@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import actions
+from retry.console.acting import act_pages, actions
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -41,6 +41,7 @@ class Kafka:
         self.fault: Exception | None = None
         self.starting = threading.Event()
         self.starting.set()
+        monkeypatch.setattr(act_pages, "_WAIT_S", 0.2)
         monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
         monkeypatch.setattr(actions.readiness, "demand", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
@@ -321,3 +322,15 @@ def test_the_form_says_how_many_wait_and_are_parked_and_asks_which_are_meant(con
         begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop or key:1", "state": state})
         action_id = begun.headers["location"].rpartition("/")[2]
         assert console.ask(ANN, "GET", f"/api/actions/{action_id}").json()["filter"] == words
+
+
+def test_right_after_a_start_its_page_is_there_though_the_replica_does_not_have_it_yet(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action_id = asked(console)["id"]
+    done = console.ask(ANN, "POST", f"/act/{action_id}/start", {"expect": "3"})
+    page = console.ask(ANN, "GET", done.headers["location"])
+    assert (page.status_code, "It was started" in page.text) == (200, True)
+    assert console.ask(BOB, "GET", done.headers["location"]).status_code == 404
+    kafka.standing = [standing(action_id, ["shop"])]
+    assert "Retry of 3 letters" in console.ask(ANN, "GET", done.headers["location"]).text
