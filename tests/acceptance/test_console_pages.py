@@ -25,12 +25,13 @@ FAILED = [
 ]  # fmt: skip
 
 
-def two_teams(deployment: Deployment) -> tuple[str, str]:
-    """A policy file in which payments waits for long, and others' letters are parked at once; the topics."""
+def two_teams(deployment: Deployment, delay: str = "1h") -> tuple[str, str]:
+    """A policy file in which payments waits for so long, and others' letters are parked at once; the topics."""
     slow, given_up = deployment.dead_letters
     deployment.policy_file.write_text(
-        "defaults: {backoff: {kind: constant, delay: 1h}, jitter: none}\nteams:\n"
-        f"  payments: {{topics: [{{dead_letters: {slow}, retry_to: {deployment.retry_of(slow)}, park_to: {deployment.parked}}}]}}\n"
+        f"defaults: {{backoff: {{kind: constant, delay: {delay}}}, jitter: none}}\nteams:\n"
+        f"  payments: {{topics: [{{dead_letters: {slow}, retry_to: {deployment.retry_of(slow)}, "
+        f"park_to: {deployment.parked}}}]}}\n"
         f"  others: {{topics: [{{dead_letters: {given_up}, retry_to: {deployment.retry_of(given_up)}, "
         f"park_to: {deployment.parked}, max_attempts: 0}}]}}\n"
     )
@@ -74,3 +75,27 @@ def test_what_waits_and_is_parked_is_shown_explained_and_revealed(deploy: Deploy
         assert "It rests in" in person.get(f"/letters/{parked}").text
         await_that("the audit has it", lambda: "reveal" in deployment.command("audit").stdout)
         assert console.process.terminate() < 10
+
+
+def test_what_is_held_is_told_with_its_reason_and_a_silent_worker_too_and_a_new_console_tells_the_same(deploy: Deploy) -> None:
+    deployment = deploy({"slow": 1, "given-up": 1}, shards=1)
+    slow, _ = two_teams(deployment, "100ms")
+    assert deployment.command("pause", "--team", "payments", "--reason", "bank is down", "--by", "ann").returncode == 0
+    worker = deployment.worker().start().await_ready()
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(LETTERS):
+        sender.send(slow, b"key-%d" % n, b"{}", FAILED)
+    sender.finish()
+    console = ConsoleProcess(deployment).start()
+    with closing(console.person()) as person:
+        held = lambda: person.get("/").text  # noqa: E731
+        await_that("the pause is told of", lambda: f"{LETTERS} wait, 1 group is new and payments is paused." in held())
+        await_that("and why letters are overdue", lambda: "paused by team payments: bank is down (ann)" in held())
+        worker.kill()
+        await_that("that no worker runs is seen", lambda: "No worker runs: none has been seen since" in held())
+        console.process.kill()
+    again = ConsoleProcess(deployment).start()
+    with closing(again.person()) as person:
+        assert f"{LETTERS} wait, 1 group is new and payments is paused." in person.get("/").text
+        name = person.get("/letters").text.partition('data-name="')[2].partition('"')[0]
+        assert "It may not go now: paused by team payments: bank is down (ann)." in person.get(f"/letters/{name}").text

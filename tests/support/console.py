@@ -133,7 +133,8 @@ class FakeReplica:
         return Now(
             NOW_MS, sum(row.state == "waiting" for row in seen), sum(row.state == "parked" for row in seen), 0, 0,
             1 if seen else 0, (DueBar(NOW_MS, NOW_MS + 60_000, 5), DueBar(NOW_MS + 60_000, NOW_MS + 120_000, 0)),
-            self.overdue, None, (Recovery(1, 10, 4),), self.held, 0, (ShardState(0, 10, 12),) if scope is None else (), hours, hours,
+            self.overdue, None, (Recovery(1, 10, 4),), self.held, 0, (ShardState(0, 10, 12),) if scope is None else (),
+            hours, hours,
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours),
         )  # fmt: skip
 

@@ -187,5 +187,9 @@ class Live:
             # The page stays as it is; how old it is, is shown.
             log.debug("%s cannot be made anew: %s", wanted.name, error)
             return made[2] if made else ""
+        except Exception:
+            # One part that fails must not end the streams of all others.
+            log.exception("the part %s failed", wanted.name)
+            return made[2] if made else ""
         self._made[wanted] = generation, self._ticks, html
         return html

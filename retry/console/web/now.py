@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,34 +12,44 @@ from retry.console.replica.rows import Held, Scope
 from retry.console.replica.rows import Now as Snapshot
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
 from retry.console.web.formats import number
+from retry.console.web.looked_up import LookedUp
+from retry.console.web.overdue_lanes import OverdueLane, overdue_lanes
 from retry.console.web.rights import Role, needs
-from retry.console.web.silent_workers import SilentWorkers
+from retry.console.web.silent_workers import Workers, silent_workers
 
 PART = "now"
 
 
 def routes(console: Console) -> list[Route]:
     """The first page."""
-    workers = SilentWorkers(console)
+    seen = _LookedUp(silent_workers(console), overdue_lanes(console))
 
     @needs(Role.VIEWER)
     def show(request: Request) -> Response:
         """What there is to be seen now."""
         query_of(request)
         console, scope = console_of(request), viewer_of(request).scope()
-        return page(request, "now.html", live=(PART, ""), **_shown(console, scope, workers))
+        return page(request, "now.html", live=(PART, ""), **_shown(console, scope, seen))
 
     def fresh(scope: Scope, _argument: str) -> str:
-        shown = _shown(console, scope, workers)
+        shown = _shown(console, scope, seen)
         return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
 
     console.live.register(PART, fresh)
     return [Route("/", show)]
 
 
-def _shown(console: Console, scope: Scope, workers: SilentWorkers) -> dict[str, Any]:
+class _LookedUp(NamedTuple):
+    workers: LookedUp[Workers]
+    overdue: LookedUp[tuple[OverdueLane, ...]]
+
+
+def _shown(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, Any]:
     now = console.replica.now(scope)
-    return {"now": now, "sentence": sentence(now), "workers": workers.look() if scope is None else None}
+    overdue = [lane for lane in seen.overdue.newest() if lane.is_in(scope)] if now.overdue else []
+    return {
+        "now": now, "sentence": sentence(now), "workers": seen.workers.newest() if scope is None else None, "overdue": overdue,
+    }  # fmt: skip
 
 
 def sentence(now: Snapshot) -> str:

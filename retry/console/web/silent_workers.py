@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from typing import NamedTuple
 
-from retry import clock
 from retry.console.web.app import Console
-from retry.errors import RetryError
+from retry.console.web.looked_up import LookedUp
 from retry.kafka import consumer_groups
-from retry.kafka.interface import KafkaException
-
-log = logging.getLogger(__name__)
-
-_LOOK_EVERY_S = 10.0
 
 
 class Workers(NamedTuple):
@@ -29,31 +21,12 @@ class Workers(NamedTuple):
     silent_since_ms: int | None = None
 
 
-class SilentWorkers:
-    """Asks the brokers every ten seconds at most, in a thread of its own: no page waits for it. Only while somebody looks."""
+def silent_workers(console: Console) -> LookedUp[Workers]:
+    """Looks for them."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._looking = console, clock.Interval(_LOOK_EVERY_S, at_once=True)
-        self._found = Workers(None)
-        self._lock = threading.Lock()
-        self._asking = False
+    def look(before: Workers) -> Workers:
+        cluster = console.cluster()
+        running = consumer_groups.members(cluster.admin, cluster.names.table_group)
+        return Workers(running, (before.silent_since_ms or console.clock_ms()) if running == 0 else None)
 
-    def look(self) -> Workers:
-        """What was found last."""
-        with self._lock:
-            if not self._asking and self._looking.is_due():
-                self._asking = True
-                threading.Thread(target=self._ask, name="workers", daemon=True).start()
-            return self._found
-
-    def _ask(self) -> None:
-        running: int | None = None
-        try:
-            cluster = self._console.cluster()
-            running = consumer_groups.members(cluster.admin, cluster.names.table_group)
-        except (RetryError, KafkaException, TimeoutError) as error:
-            log.debug("nobody tells which workers run: %s", error)
-        with self._lock:
-            since_ms = self._found.silent_since_ms
-            self._found = Workers(running, (since_ms or self._console.clock_ms()) if running == 0 else None)
-            self._asking = False
+    return LookedUp("workers", look, Workers(None))

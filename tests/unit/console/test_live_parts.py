@@ -179,14 +179,15 @@ def test_one_more_than_there_may_be_is_told_so_and_tries_again_later() -> None:
     run(test())
 
 
-def test_a_part_that_cannot_be_made_leaves_the_page_as_it_is() -> None:
+@pytest.mark.parametrize("trouble", [RebuildInProgress(0.5), ZeroDivisionError("a fault of ours")])
+def test_a_part_that_cannot_be_made_leaves_the_page_as_it_is(trouble: Exception) -> None:
     part = Counter()
     made = console(part)
 
     async def test() -> None:
         async with looking(made, cookie_of(made, PAYMENTS)) as stream:
             await stream.until(lambda text: "#live" in text)
-            part.trouble = RebuildInProgress(0.5)
+            part.trouble = trouble
             before = len(part.made)
             made.replica.rows = [*made.replica.rows, None]  # type: ignore[list-item]
             while len(part.made) == before:
