@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import act_form, actions, standing_actions, team_rights, told
+from retry.console.acting import act_form, actions, awaited, standing_actions, team_rights, told
 from retry.console.acting.previews import KeptPreview
 from retry.console.replica.rows import LetterRow, Page
 from retry.console.web import filters
@@ -93,7 +93,7 @@ def start(request: Request) -> Response:
         if kept is None:
             raise
         return _preview(request, kept, str(refused), HTTPStatus.CONFLICT)
-    standing_actions.await_action(console.replica, viewer.scope(), found, _WAIT_S)
+    awaited.until(lambda: standing_actions.action(console.replica, viewer.scope(), found) is not None)
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 

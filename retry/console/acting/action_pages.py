@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import actions, meanwhile, standing_actions, told
+from retry.console.acting import actions, awaited, meanwhile, standing_actions, told
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.shards import shards as shards_of
 from retry.console.replica.rows import Scope
@@ -74,8 +74,10 @@ def show(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def order(request: Request) -> Response:
     """Hold it, resume it or cancel it."""
+    console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.order(console_of(request), viewer_of(request), what, found, reason(request))
+    actions.order(console, viewer, what, found, reason(request))
+    awaited.until(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
@@ -130,6 +132,13 @@ def _about(console: Console, scope: Scope, found: str) -> ActionOverview:
     if about is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days; a new one takes seconds")
     return about
+
+
+def _is_ordered(about: ActionOverview | None, what: str) -> bool:
+    """Whether an action is as an order wants it, or has come to its end before."""
+    if about is None or not about.left:
+        return True
+    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
 
 
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:

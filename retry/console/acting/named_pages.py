@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from retry import settings as environment
-from retry.console.acting import named_entries, other_schedulers
+from retry.console.acting import awaited, named_entries, other_schedulers
 from retry.console.acting.action_pages import reason
 from retry.console.acting.other_schedulers import OtherScheduler
 from retry.console.replica.rows import LetterRow, Scope
@@ -94,7 +94,9 @@ def cancel(request: Request) -> Response:
     kind = str(form.get("kind", ""))
     if kind not in _PLACES:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"kind: it is one of {', '.join(_PLACES)}")
-    named_entries.cancel(console_of(request), viewer_of(request), str(form.get("name", "")), reason(request))
+    console, viewer, name = console_of(request), viewer_of(request), str(form.get("name", ""))
+    named_entries.cancel(console, viewer, name, reason(request))
+    awaited.until(lambda: console.replica.letter(viewer.scope(), name) is None)
     return RedirectResponse(_PLACES[kind], HTTPStatus.SEE_OTHER)
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import pauses, told
+from retry.console.acting import awaited, pauses, told
 from retry.console.acting.action_pages import reason
 from retry.console.replica.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, page, viewer_of
@@ -45,14 +45,14 @@ def show(request: Request) -> Response:
 def pause(request: Request) -> Response:
     """Pause what the form names."""
     given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
+    console, scope, name = console_of(request), given.get("scope", ""), given.get("name", "")
     try:
         until_ms = moment_ms(given["until"]) if given.get("until") else None
-        pauses.pause(
-            console_of(request), viewer_of(request), given.get("scope", ""), given.get("name", ""), reason(request), until_ms,
-            force=bool(given.get("force")),
-        )
+        force = bool(given.get("force"))
+        pauses.pause(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
     except (ActionRefused, ValueError) as refused:
         return _page(request, given, str(refused), HTTPStatus.BAD_REQUEST)
+    awaited.until(lambda: (scope, name) in told.standing(console.replica.controls(), console.clock_ms()))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
@@ -61,7 +61,9 @@ def resume(request: Request) -> Response:
     """End a pause."""
     form = form_of(request)
     scope, name = (str(form.get(field, "")).strip() for field in ("scope", "name"))
-    pauses.resume(console_of(request), viewer_of(request), scope, name, reason(request))
+    console = console_of(request)
+    pauses.resume(console, viewer_of(request), scope, name, reason(request))
+    awaited.until(lambda: (scope, name) not in told.standing(console.replica.controls(), console.clock_ms()))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from retry import clock
 from retry.console.acting import team_rights
 from retry.console.replica.replica import Replica
 from retry.console.replica.rows import Scope
 from retry.operations.act import overview
 from retry.operations.act.overview import ActionOverview
-
-_POLL_S = 0.05
 
 
 class _Copied(NamedTuple):
@@ -45,13 +42,3 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     if about is None or about.action.ramp is None:
         return about
     return overview.failed_again(about, replica.ramp_failed(about.id))
-
-
-def await_action(replica: Replica, scope: Scope, action_id: str, within_s: float) -> bool:
-    """Whether the replica has an action, once it has, or the time is over: what was just started it has in a moment."""
-    deadline = clock.Deadline(within_s)
-    while action(replica, scope, action_id) is None:
-        if deadline.passed():
-            return False
-        clock.pause(_POLL_S)
-    return True

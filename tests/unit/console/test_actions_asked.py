@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import act_pages, actions
+from retry.console.acting import actions, awaited
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -41,7 +41,7 @@ class Kafka:
         self.fault: Exception | None = None
         self.starting = threading.Event()
         self.starting.set()
-        monkeypatch.setattr(act_pages, "_WAIT_S", 0.2)
+        monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
         monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
         monkeypatch.setattr(actions.readiness, "demand", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retry.console.acting import named_entries, named_pages
+from retry.console.acting import awaited, named_entries, named_pages
 from retry.console.acting.named_entries import CancelRecord, cancelling
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import entry_keys, envelopes
@@ -132,6 +132,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActingConsole]:
     found = SimpleNamespace(entry=entry, team="schedules")
     payloads: Any = SimpleNamespace(found=lambda _scope, wanted: found if wanted == name else None)
     made.replica.payloads = payloads
+    monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
     monkeypatch.setattr(type(made.console), "cluster", lambda _: SimpleNamespace(admin=None))
     described = SimpleNamespace(partitions=SHARDS)
     monkeypatch.setattr(named_entries.topics, "describe", lambda _, names: dict.fromkeys(names, described))
