@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from retry.kafka.local_broker import LocalBroker
 from tests.support.browser import Open, Watched, browsing
 from tests.support.incident import Incident
+
+# Of a starved machine.
+expect.set_options(timeout=60_000)
 
 
 # Not of the session: while it is there, its event loop runs, and nobody else in this process could start one.
