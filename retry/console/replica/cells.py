@@ -6,10 +6,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from retry import clock
 from retry.console.replica.letter_record import WAITING, Cell
 
 _KNOWN_MAX = 50_000
 _MINUTE_MS = 60_000
+# So long outcomes are kept, too.
+_HEARD_MS = 30 * 86_400_000
 _COLUMNS = ", ".join(Cell._fields)
 _INSERT = f"INSERT INTO cells (digest, group_id, {_COLUMNS}) VALUES (?, ?{', ?' * len(Cell._fields)})"
 _SELECT = f"SELECT id, {_COLUMNS} FROM cells"
@@ -83,11 +86,6 @@ class Cells:
         self._times.clear()
         self._minutes.clear()
 
-    def forget(self) -> None:
-        """What was counted is undone with its transaction, and so are cells that were made."""
-        for each in (self._ids, self._cells, self._letters, self._times, self._minutes):
-            each.clear()
-
     def regroup(self) -> None:
         """Merges or splits have changed: let every cell count where it belongs now."""
         rows = self._connection.execute(f"{_SELECT} WHERE fingerprint IS NOT NULL").fetchall()
@@ -95,8 +93,12 @@ class Cells:
         self._connection.executemany("UPDATE cells SET group_id = ?1 WHERE id = ?2 AND group_id IS NOT ?1", groups)
 
     def prune(self) -> None:
-        """Forget cells that no letter has any more, and that say nothing of a group."""
-        self._connection.execute("DELETE FROM cells WHERE letters = 0 AND fingerprint IS NULL")
+        """Forget cells that no letter has any more, and those of groups that nothing was heard of for long; after `write`."""
+        self._connection.execute(
+            "DELETE FROM cells WHERE letters = 0 AND (fingerprint IS NULL OR last_ms < ?)", (clock.wall_ms() - _HEARD_MS,)
+        )
+        self._ids.clear()
+        self._cells.clear()
 
     def _keep(self, number: int, cell: Cell) -> int:
         if len(self._ids) >= _KNOWN_MAX:

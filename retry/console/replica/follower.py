@@ -127,8 +127,8 @@ class Follower:
     def _begin(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> bool:
         """Begin where the file ends; False where Kafka does not have what follows, and it has to be built anew."""
         spans = found.spans(admin)
-        self._positions, self._begun, self._ends = {}, {}, {}
-        self._asked.clear()
+        begun: dict[Partition, int] = {}
+        ends: dict[Partition, int] = {}
         for topic, partition, start, stop in spans:
             known = folds.positions.get((topic, partition))
             if known is not None and topic == self._own.changelog and not start <= known <= stop:
@@ -137,9 +137,11 @@ class Follower:
                 return False
             begin = start if known is None else max(start, known)
             reader.begin(topic, partition, begin)
-            self._begun[topic, partition] = self._positions[topic, partition] = begin
-            self._ends[topic, partition] = stop
-        self._note_ends(clock.wall_ms(), dict(self._ends))
+            begun[topic, partition], ends[topic, partition] = begin, stop
+        # Others read these meanwhile: each is replaced whole.
+        self._positions, self._begun = dict(begun), begun
+        self._asked.clear()
+        self._note_ends(clock.wall_ms(), ends)
         return True
 
     def _read(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> None:

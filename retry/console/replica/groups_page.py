@@ -15,7 +15,7 @@ from retry.console.replica.outcomes_fold import HOUR_MS, SLOT_MS
 from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
 from retry.console.replica.sql_rows import column, rows
-from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 HOURS = 24
 NAMES_MAX = 20
@@ -44,6 +44,8 @@ def page(
     question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after)
     counted, is_partial = _counted(connection, scope, meant, now_ms)
+    if meant == EVERYTHING:
+        counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
     done = resolved_groups(connection)
     listed = sorted((each for each in counted if (each.group in done) == resolved), key=lambda each: each.place)
     begin = 0
@@ -106,6 +108,14 @@ def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
 def _counted(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
     by_cell, is_partial = LetterSearch(connection, scope, meant, now_ms).by_cell()
     return _of_cells(connection, by_cell.items()), is_partial
+
+
+def _without_letters(connection: sqlite3.Connection, scope: Scope, known: set[str], now_ms: int) -> list[Counted]:
+    """Groups whose letters have all gone, and that failed within a day: whether they come back is seen there."""
+    rest = "FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL"
+    found = rows(connection, ("group_id", "team"), rest, (now_ms - HOURS * HOUR_MS,))
+    new = {group for group, team in found if group not in known and (scope is None or team in scope)}
+    return [Counted(group, 0, 0) for group in new]
 
 
 def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) -> list[Counted]:

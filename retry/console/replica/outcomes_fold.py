@@ -25,6 +25,7 @@ SLOT_MS, HOUR_MS, DAY_MS = 10_000, 3_600_000, 86_400_000
 # A little more than is shown.
 _KEPT_MS, _SLOTS_KEPT_MS = 26 * HOUR_MS, 2 * HOUR_MS
 _RECENT_MAX = 1_000_000
+_HEARD_MS = 30 * DAY_MS
 _KNOWN_MAX = 50_000
 _FAILED, _DUE, _CAME_BACK = range(3)
 
@@ -64,7 +65,7 @@ class OutcomesFold:
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
-        # A transaction that was undone has undone cells too.
+        # What is not heard of for long is pruned.
         self._ids.clear()
         self._counts.clear()
         self._times.clear()
@@ -90,6 +91,7 @@ class OutcomesFold:
         now_ms = clock.wall_ms()
         self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - _KEPT_MS) // HOUR_MS,))
         self._connection.execute("DELETE FROM outcome_slots WHERE slot < ?", ((now_ms - _SLOTS_KEPT_MS) // SLOT_MS,))
+        self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
         self._connection.execute("DELETE FROM recent WHERE id <= (SELECT max(id) FROM recent) - ?", (_RECENT_MAX,))
 
     def _take(self, alike: Mapping[str, Any], since_ms: int) -> None:

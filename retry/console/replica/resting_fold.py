@@ -48,10 +48,6 @@ class ReturnedLetters:
                 if returned_offsets.has(bitmap, offset) and not returned_offsets.has(before, offset):
                     yield resting_place(LogPlace(number, partition, offset))
 
-    def forget(self) -> None:
-        """A transaction was undone: go back to what stands in the file."""
-        self._bitmaps = dict(self._connection.execute("SELECT block, bitmap FROM returned"))
-
 
 class RestingFold:
     """For the thread that folds; of one topic.

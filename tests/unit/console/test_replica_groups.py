@@ -69,8 +69,8 @@ def now(replica: GivenReplica, scope: Scope = None) -> Now:
         return NowQuery(connection, scope, Registry(), {}, NOW_MS).answer([(0, 5, 5)])
 
 
-def ids(replica: GivenReplica, **asked: bool) -> dict[str, int]:
-    return {group.id: group.count for group in replica.groups(**asked)}
+def ids(replica: GivenReplica, scope: Scope = None, *, resolved: bool = False) -> dict[str, int]:
+    return {group.id: group.count for group in replica.groups(scope=scope, resolved=resolved)}
 
 
 @pytest.fixture
@@ -203,6 +203,29 @@ def test_what_came_back_is_counted_when_the_retry_was_due(replica: GivenReplica)
     assert (sum(now(replica).failed_by_hour), sum(now(replica).retried_by_hour)) == (4, 3)
     assert now(replica).new_groups == 2
     assert now(replica, frozenset({"others"})).recovery == ()
+
+
+def test_groups_whose_letters_have_gone_are_listed_last_for_a_day(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
+    replica.fold(OWN.outcomes, told(1, "2", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 25 * HOUR_MS, fingerprint="beef"))
+    assert list(ids(replica)) == [*three, "f00d"]
+    assert list(ids(replica, scope=frozenset({"others"}))) == []
+    assert [group.id for group in replica.groups("team:payments")] == list(three)
+
+
+def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, envelope = entry(1)
+    replica.fold(OWN.changelog, (key, envelope), (entry(2)[0], entry(2, headers=failure("b.B"))[1]))
+    replica.fold(OWN.changelog, (key, None))
+    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
+    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * 24 * HOUR_MS)
+    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    replica.fold(OWN.changelog, entry(3, headers=failure("b.B")))
+    assert replica.counts_hold()
+    assert sorted(ids(replica).values()) == [2]
+    replica.fold(OWN.changelog, (key, envelope))
+    assert sorted(ids(replica).values()) == [1, 2]
+    assert replica.connection.execute("SELECT count(*) FROM outcome_cells").fetchone() == (0,)
 
 
 def test_retries_that_are_not_due_are_not_sent(replica: GivenReplica) -> None:
