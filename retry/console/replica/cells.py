@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from retry import clock
 from retry.console.replica.letter_record import WAITING, Cell
+from retry.console.replica.sql_rows import ids, insert
 
 _KNOWN_MAX = 50_000
 _MINUTE_MS = 60_000
@@ -76,12 +77,11 @@ class Cells:
             ((first, last, number) for number, (first, last) in self._times.items()),
         )
         minutes = [(minute, team, n) for (minute, team), n in self._minutes.items() if n]
-        execute(
-            "INSERT INTO due_minutes VALUES (?, ?, ?) ON CONFLICT (minute, team)"
-            " DO UPDATE SET letters = letters + excluded.letters",
-            minutes,
-        )
-        execute("DELETE FROM due_minutes WHERE minute = ? AND team = ? AND letters = 0", ((m, team) for m, team, _ in minutes))
+        conflict = "ON CONFLICT (minute, team) DO UPDATE SET letters = letters + excluded.letters"
+        insert(self._connection, "due_minutes", minutes, conflict)
+        touched = ids({minute for minute, _, _ in minutes})
+        gone = "DELETE FROM due_minutes WHERE minute IN (SELECT value FROM json_each(?)) AND letters = 0"
+        self._connection.execute(gone, (touched,))
         self._letters.clear()
         self._times.clear()
         self._minutes.clear()

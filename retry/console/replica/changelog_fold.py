@@ -10,6 +10,7 @@ from retry.console.replica.cells import Cells
 from retry.console.replica.letter_record import LetterRecord, LogPlace
 from retry.console.replica.letter_table import GoneLetter, LetterTable
 from retry.console.replica.resting_fold import ReturnedLetters
+from retry.console.replica.sql_rows import insert
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.ramp_records import FAILED
 from retry.delay_queue.returned_offsets import RETURNED
@@ -41,8 +42,8 @@ class ChangelogFold:
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
-        changes: dict[bytes, LetterRecord | None] = {}
-        ended_ms: dict[bytes, int] = {}
+        changes: dict[str, LetterRecord | None] = {}
+        ended_ms: dict[str, int] = {}
         for message in messages:
             key, value = message.key() or b"", message.value()
             try:
@@ -77,17 +78,15 @@ class ChangelogFold:
         statement = "DELETE FROM ramp_failed WHERE mark = ?" if value is None else "INSERT OR IGNORE INTO ramp_failed VALUES (?)"
         self._connection.execute(statement, (mark,))
 
-    def _note_left(self, gone: Sequence[GoneLetter], ended_ms: dict[bytes, int]) -> None:
+    def _note_left(self, gone: Sequence[GoneLetter], ended_ms: dict[str, int]) -> None:
         """When letters stopped waiting. Those that only moved are found again where they wait; see `lineage`."""
         rows = []
         for letter in gone:
             cell = self._cells.cell_of(letter.cell)
             if letter.lineage is not None and cell.reason is None:
-                place = b"%b/%d/%d" % ((cell.topic or "").encode(), letter.partition or 0, letter.offset or 0)
+                place = f"{cell.topic}/{letter.partition}/{letter.offset}"
                 rows.append((letter.lineage, cell.attempt, ended_ms[letter.place], cell.target, cell.team, place))
-        self._connection.executemany(
-            'INSERT INTO "left" (lineage, attempt, at_ms, target, team, letter) VALUES (?, ?, ?, ?, ?, ?)', rows
-        )
+        insert(self._connection, '"left" (lineage, attempt, at_ms, target, team, letter)', rows)
 
     def prune(self) -> None:
         """Keep the newest letters that left."""

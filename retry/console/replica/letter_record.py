@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from binascii import b2a_base64
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -70,7 +71,7 @@ class LogPlace(NamedTuple):
 class LetterRecord(NamedTuple):
     """A row of `letters`, with its cell in place of the number of that; see the columns there."""
 
-    place: bytes
+    place: str
     cell: Cell
     sort: int
     log: int
@@ -90,20 +91,21 @@ class LetterRecord(NamedTuple):
     action: str | None
     label: str | None
     headers: str | None
-    ordered: bytes | None
-    named: bytes | None
-    version: bytes | None
+    ordered: str | None
+    named: str | None
+    version: str | None
 
 
-def waiting_place(shard: int, key: bytes) -> bytes:
+def waiting_place(shard: int, key: bytes) -> str:
     """What names the letter of a changelog key: its shard, when it is due, and a hash."""
     due = key[entry_keys.LANE_BYTES : entry_keys.LANE_BYTES + 8]
-    return b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key))
+    return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key)), newline=False).decode()
 
 
-def resting_place(log: LogPlace) -> bytes:
+def resting_place(log: LogPlace) -> str:
     """What names the letter of a record in a topic where letters rest."""
-    return b"\xff\xff%b%b%b" % (log.topic.to_bytes(4, "big"), log.partition.to_bytes(4, "big"), log.offset.to_bytes(8, "big"))
+    # No waiting one begins so.
+    return f"={log.topic}/{log.partition}/{log.offset}"
 
 
 def of_waiting(found: FoundLetter, key: bytes, shard: int, log: LogPlace) -> LetterRecord:
@@ -119,19 +121,20 @@ def of_waiting(found: FoundLetter, key: bytes, shard: int, log: LogPlace) -> Let
         state = HIDDEN if entry_keys.lane_of(key) == entry_keys.NULLS else WAITING
     ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == ORDERED else None
     sort = max(-_SORT_MAX, min(_SORT_MAX, found.due_ms or 0))
-    return _record(found, waiting_place(shard, key), state, kind, sort, log, label, ordered, named, version)
+    hexadecimal = (None if each is None else each.hex() for each in (ordered, named, version))
+    return _record(found, waiting_place(shard, key), state, kind, sort, log, label, *hexadecimal)
 
 
 def of_resting(found: FoundLetter, log: LogPlace) -> LetterRecord:
     """The row of a letter that is parked or discarded."""
     sort = RESTING_SORT - max(0, min(_SORT_MAX, found.failed_ms or 0))
     kind = "task" if any(name == names.TASK_SOURCE for name, _ in found.headers) else "letter"
-    return _record(found, resting_place(log), found.state, kind, sort, log, None, None, None, None)
+    return _record(found, resting_place(log), found.state, kind, sort, log, None)
 
 
 def _record(
-    found: FoundLetter, place: bytes, state: str, kind: str, sort: int, log: LogPlace, label: str | None,
-    ordered: bytes | None, named: bytes | None, version: bytes | None,
+    found: FoundLetter, place: str, state: str, kind: str, sort: int, log: LogPlace, label: str | None,
+    ordered: str | None = None, named: str | None = None, version: str | None = None,
 ) -> LetterRecord:
     failure, message = found.failure, _text(found.failure.message)
     cell = Cell(

@@ -16,7 +16,7 @@ from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.explain.search import place
 
 _BEHIND = (
-    "l.ordered IS NOT NULL AND EXISTS (SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 8)"
+    "l.ordered IS NOT NULL AND EXISTS (SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 16)"
     " AND o.ordered < l.ordered)"
 )
 _COLUMNS = (

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from retry.console.replica.cells import Cells
 from retry.console.replica.letter_record import HIDDEN, SUPERSEDED, WAITING, LetterRecord, long_headers
-from retry.console.replica.sql_functions import casefolded
+from retry.console.replica.sql_rows import ids, insert, rows
 from retry.record import Headers
 
-# As many as SQLite takes parameters in every build.
-_PLACES_MAX = 900
 _FIELDS = ("place", "cell", "sort", *LetterRecord._fields[3:])
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
-_INSERT = f"INSERT INTO letters (id, {_COLUMNS}) VALUES (?{', ?' * len(_FIELDS)})"
-Changes = Mapping[bytes, LetterRecord | None]
+_INTO = f"letters (id, {_COLUMNS})"
+# Where it stands in a row that is inserted, behind the id.
+_KEY_BYTES = 1 + _FIELDS.index("key_bytes")
+Changes = Mapping[str, LetterRecord | None]
 
 
 class GoneLetter(NamedTuple):
     """A letter that was dropped, as far as others want to know of it; partition and offset are of the dead letter."""
 
-    place: bytes
+    place: str
     cell: int
     lineage: str | None
     partition: int | None
@@ -31,17 +31,16 @@ class GoneLetter(NamedTuple):
 
 class _Row(NamedTuple):
     id: int
-    place: bytes
+    place: str
     cell: int
     due_ms: int | None
-    message: str | None
     lineage: str | None
-    named: bytes | None
+    named: str | None
     partition: int | None
     offset: int | None
 
 
-_ROW = ", ".join(f'"{name}"' for name in _Row._fields)
+_COLUMNS_OF_ROW = [f'"{name}"' for name in _Row._fields]
 
 
 class LetterTable:
@@ -58,7 +57,7 @@ class LetterTable:
 
     def change(self, changes: Changes) -> list[GoneLetter]:
         """Put letters, and drop those of which there is None; says which were there before."""
-        before = self._at(list(changes))
+        before = self._at(changes)
         self._delete(before)
         self._insert([record for record in changes.values() if record is not None])
         touched = {row.named for row in before} | {record.named for record in changes.values() if record is not None}
@@ -75,47 +74,48 @@ class LetterTable:
 
     def drop_where(self, condition: str, parameters: Sequence[object]) -> None:
         """Drop letters that a condition of SQL, which is not made from anybody's text, holds for."""
-        rows = self._connection.execute(f"SELECT {_ROW} FROM letters WHERE {condition}", parameters)
-        self._delete([_Row(*row) for row in rows.fetchall()])
+        found = rows(self._connection, _COLUMNS_OF_ROW, f"FROM letters WHERE {condition}", parameters)
+        self._delete([_Row(*row) for row in found])
 
-    def _at(self, places: Sequence[bytes]) -> list[_Row]:
-        found = []
-        for begin in range(0, len(places), _PLACES_MAX):
-            part = places[begin : begin + _PLACES_MAX]
-            marks = ",".join("?" * len(part))
-            rows = self._connection.execute(f"SELECT {_ROW} FROM letters WHERE place IN ({marks})", part)
-            found += [_Row(*row) for row in rows]
-        return found
+    def _at(self, places: Iterable[str]) -> list[_Row]:
+        rest = "FROM letters WHERE place IN (SELECT value FROM json_each(?))"
+        return [_Row(*row) for row in rows(self._connection, _COLUMNS_OF_ROW, rest, (ids(places),))]
 
-    def _delete(self, rows: Sequence[_Row]) -> None:
-        self._connection.executemany("DELETE FROM letters WHERE id = ?", ((row.id,) for row in rows))
+    def _delete(self, gone: Sequence[_Row]) -> None:
+        if not gone:
+            return
+        among = ids(row.id for row in gone)
         if self.is_indexed:
-            self._connection.executemany(
-                "INSERT INTO message_text (message_text, rowid, text) VALUES ('delete', ?, ?)",
-                ((row.id, casefolded(row.message)) for row in rows if row.message is not None),
-            )
-        for row in rows:
+            self._connection.execute(
+                "INSERT INTO message_text (message_text, rowid, text) SELECT 'delete', id, coalesce(folded, lower(message))"
+                " FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND message IS NOT NULL", (among,),
+            )  # fmt: skip
+        self._connection.execute("DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?))", (among,))
+        for row in gone:
             self._cells.count(row.cell, -1, row.due_ms)
 
     def _insert(self, records: Sequence[LetterRecord]) -> None:
         first, id_of, count = self._next_id, self._cells.id_of, self._cells.count
         self._next_id += len(records)
-        rows = [(n, record[0], id_of(record.cell), *record[2:]) for n, record in enumerate(records, first)]
-        self._connection.executemany(_INSERT, rows)
+        new = [(n, record[0], id_of(record.cell), *record[2:]) for n, record in enumerate(records, first)]
+        # Keys that are no text are few, and cannot be told as JSON.
+        insert(self._connection, _INTO, [(*row[:_KEY_BYTES], None, *row[_KEY_BYTES + 1 :]) for row in new])
+        raw = ((row[_KEY_BYTES], row[0]) for row in new if row[_KEY_BYTES] is not None)
+        self._connection.executemany("UPDATE letters SET key_bytes = ? WHERE id = ?", raw)
         if self.is_indexed:
-            self._connection.executemany(
-                "INSERT INTO message_text (rowid, text) VALUES (?, ?)",
-                ((n, casefolded(record.message)) for n, record in enumerate(records, first) if record.message is not None),
-            )
-        for row, record in zip(rows, records, strict=True):
+            self._connection.execute(
+                "INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters"
+                " WHERE id >= ? AND message IS NOT NULL", (first,),
+            )  # fmt: skip
+        for row, record in zip(new, records, strict=True):
             count(row[2], 1, record.due_ms, (record.failed_ms, record.first_failed_ms))
 
-    def _settle_name(self, name: bytes | None) -> None:
+    def _settle_name(self, name: str | None) -> None:
         """Of the entries of one name the greatest counts; a cancel counts as any other, and lets nothing wait."""
-        rows = self._connection.execute(
+        of_name = self._connection.execute(
             "SELECT id, cell, due_ms FROM letters WHERE named = ? ORDER BY version DESC", (name,)
         ).fetchall()
-        for n, (letter, number, due_ms) in enumerate(rows):
+        for n, (letter, number, due_ms) in enumerate(of_name):
             cell = self._cells.cell_of(number)
             wanted = cell.state if cell.state == HIDDEN else WAITING if n == 0 else SUPERSEDED
             if cell.state != wanted:

@@ -55,7 +55,7 @@ def _sent(
         for letter, at_ms, attempt, target, team in rows
         if scope is None or team in scope
     }
-    here = {f"{letter.topic}/{letter.partition}/{letter.offset}".encode() for letter in letters}
+    here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
     for letter, (at_ms, attempt, target) in last.items():
         if letter not in here:
             yield LineageEvent(at_ms, "sent", attempt, target)

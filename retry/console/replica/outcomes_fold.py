@@ -16,6 +16,7 @@ from xxhash import xxh3_128_digest
 
 from retry import clock, format_versions
 from retry.console.replica.regrouping import Regrouping
+from retry.console.replica.sql_rows import insert, rows
 from retry.kafka.interface import Message
 from retry.telemetry import outcomes
 from retry.telemetry.offset_records import KEY as POSITION_KEY
@@ -47,11 +48,12 @@ class OutcomeCell(NamedTuple):
 
 
 _COLUMNS = ", ".join(OutcomeCell._fields)
-_INSERT = (
-    'INSERT INTO recent (lineage, attempt, cell, partition, "offset", failed_ms, due_ms, taken_ms, decision, reason, target)'
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_RECENT = 'recent (lineage, attempt, cell, partition, "offset", failed_ms, due_ms, taken_ms, decision, reason, target)'
+# Of each the last, since it comes last.
+_BEFORE = (
+    ("lineage", "cell", "due_ms"),
+    "FROM recent WHERE lineage IN (SELECT value FROM json_each(?)) AND attempt = ? ORDER BY id",
 )
-_BEFORE = "SELECT cell, due_ms FROM recent WHERE lineage = ? AND attempt = ? ORDER BY id DESC LIMIT 1"
 
 
 class OutcomesFold:
@@ -82,8 +84,8 @@ class OutcomesFold:
 
     def regroup(self) -> None:
         """Merges or splits have changed."""
-        rows = self._connection.execute(f"SELECT id, {_COLUMNS} FROM outcome_cells").fetchall()
-        groups = [(self._grouping.group_of(OutcomeCell(*row[1:])), row[0]) for row in rows]
+        cells = self._connection.execute(f"SELECT id, {_COLUMNS} FROM outcome_cells").fetchall()
+        groups = [(self._grouping.group_of(OutcomeCell(*cell[1:])), cell[0]) for cell in cells]
         self._connection.executemany("UPDATE outcome_cells SET group_id = ?1 WHERE id = ?2 AND group_id IS NOT ?1", groups)
 
     def prune(self) -> None:
@@ -110,14 +112,15 @@ class OutcomesFold:
             self._note_back(cell._replace(attempt=attempt - 1), alike)
         shared = [alike.get(name) for name in ("taken_ms", "decision", "reason", "target")]
         each = zip(alike["id"], alike["offset"], failed_ms, alike["due_ms"], strict=True)
-        rows = [(id_, attempt, number, alike["partition"], offset, failed, due, *shared) for id_, offset, failed, due in each]
-        self._connection.executemany(_INSERT, rows)
+        letters = [(id_, attempt, number, alike["partition"], offset, failed, due, *shared) for id_, offset, failed, due in each]
+        insert(self._connection, _RECENT, letters)
 
     def _note_back(self, before: OutcomeCell, alike: Mapping[str, Any]) -> None:
         """Retries that failed again: of the kind that they failed with before, where that is known."""
+        wanted = orjson.dumps(alike["id"]).decode()
+        known = {id_: (cell, due_ms) for id_, cell, due_ms in rows(self._connection, *_BEFORE, (wanted, before.attempt))}
         for id_, failed_ms in zip(alike["id"], alike["failed_ms"], strict=True):
-            found = self._connection.execute(_BEFORE, (id_, before.attempt)).fetchone()
-            cell, due_ms = found or (self._id_of(before), None)
+            cell, due_ms = known.get(id_) or (self._id_of(before), None)
             self._counts[cell, (failed_ms if due_ms is None else due_ms) // SLOT_MS, _CAME_BACK] += 1
 
     def _note_times(self, number: int, first_ms: int, last_ms: int) -> None:
@@ -145,16 +148,15 @@ class OutcomesFold:
             hours[cell, slot * SLOT_MS // HOUR_MS][what] += n
             if what != _FAILED:
                 slots[cell, slot][what - 1] += n
-        self._connection.executemany(
-            "INSERT INTO outcome_hours VALUES (?, ?, ?, ?, ?) ON CONFLICT (cell, hour) DO UPDATE SET"
-            " failed = failed + excluded.failed, due = due + excluded.due, came_back = came_back + excluded.came_back",
-            ((*at, *counts) for at, counts in hours.items()),
-        )
-        self._connection.executemany(
-            "INSERT INTO outcome_slots VALUES (?, ?, ?, ?) ON CONFLICT (cell, slot) DO UPDATE SET"
-            " due = due + excluded.due, came_back = came_back + excluded.came_back",
-            ((*at, *counts) for at, counts in slots.items()),
-        )
+        insert(
+            self._connection, "outcome_hours", [(*at, *counts) for at, counts in hours.items()],
+            "ON CONFLICT (cell, hour) DO UPDATE SET failed = failed + excluded.failed, due = due + excluded.due,"
+            " came_back = came_back + excluded.came_back",
+        )  # fmt: skip
+        insert(
+            self._connection, "outcome_slots", [(*at, *counts) for at, counts in slots.items()],
+            "ON CONFLICT (cell, slot) DO UPDATE SET due = due + excluded.due, came_back = came_back + excluded.came_back",
+        )  # fmt: skip
         self._connection.executemany(
             "UPDATE outcome_cells SET first_ms = min(coalesce(first_ms, ?1), ?1), last_ms = max(coalesce(last_ms, ?2), ?2)"
             " WHERE id = ?3", ((first, last, number) for number, (first, last) in self._times.items()),

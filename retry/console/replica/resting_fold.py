@@ -32,7 +32,7 @@ class ReturnedLetters:
         """Whether the letter there was returned."""
         return returned_offsets.has(self._bitmaps.get(ParkedPlace(topic_hash, partition, offset).block()), offset)
 
-    def mark(self, block: bytes, bitmap: bytes | None) -> Iterator[bytes]:
+    def mark(self, block: bytes, bitmap: bytes | None) -> Iterator[str]:
         """Take in a bitmap; gives the places of the letters that are returned since."""
         before = self._bitmaps.pop(block, None)
         if bitmap is None:

@@ -41,11 +41,11 @@ CREATE TABLE cells (
     group_id TEXT, letters INTEGER NOT NULL DEFAULT 0, first_ms INTEGER, last_ms INTEGER);
 CREATE INDEX cells_by_group ON cells (group_id, state);
 CREATE TABLE letters (
-    id INTEGER PRIMARY KEY, place BLOB NOT NULL UNIQUE, cell INTEGER NOT NULL, sort INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, cell INTEGER NOT NULL, sort INTEGER NOT NULL,
     log INTEGER NOT NULL, log_partition INTEGER NOT NULL, log_offset INTEGER NOT NULL,
     partition INTEGER, "offset" INTEGER, due_ms INTEGER, failed_ms INTEGER, first_failed_ms INTEGER,
     key TEXT, key_bytes BLOB, message TEXT, folded TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, label TEXT,
-    headers TEXT, ordered BLOB, named BLOB, version BLOB);
+    headers TEXT, ordered TEXT, named TEXT, version TEXT);
 CREATE INDEX letters_by_name ON letters (named, version) WHERE named IS NOT NULL;
 CREATE INDEX letters_in_order ON letters (ordered) WHERE ordered IS NOT NULL;
 CREATE TABLE due_minutes (
@@ -71,7 +71,7 @@ CREATE TABLE recent (
 CREATE INDEX recent_by_lineage ON recent (lineage, attempt);
 CREATE TABLE "left" (
     id INTEGER PRIMARY KEY, lineage TEXT NOT NULL, attempt INTEGER, at_ms INTEGER NOT NULL, target TEXT NOT NULL, team TEXT,
-    letter BLOB NOT NULL);
+    letter TEXT NOT NULL);
 CREATE INDEX left_by_lineage ON "left" (lineage);
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, action TEXT NOT NULL, kind TEXT NOT NULL, by TEXT NOT NULL,
