@@ -62,14 +62,18 @@ def run(settings: Settings) -> None:
         live = Live(replica.generation, clock.wall_ms)
         assets = Assets()
         console = Console(settings, replica, registry, audit, previews, sign_in, live, environment(assets))
-        app = application(console, assets, [acting.routes])
+        server = _server(settings, application(console, assets, [acting.routes]))
         notifier = held.enter_context(closing(Notifier(console)))
         replica.start()
         notifier.start()
-        asyncio.run(_serve(_server(settings, app), live))
+        asyncio.run(_serve(server, live))
 
 
 def _server(settings: Settings, app: ASGIApp) -> HttpServer:
+    if settings.console_tls_cert:
+        # Never in plain text where TLS was asked for.
+        reason = "this server speaks no TLS itself; have a proxy in front do so, with RETRY_CONSOLE_TLS_PROXY=1"
+        raise SettingsInvalid("RETRY_CONSOLE_TLS_CERT", reason)
     host, port = settings.console_host_port()
     public = urlsplit(settings.console_url).hostname or ""
     hosts = ",".join(name for name in (settings.http_hosts, public) if name)

@@ -169,10 +169,6 @@
     take(option);
   });
 
-  document.addEventListener("click", (event) => {
-    if (event.target.closest("#completions [role=option]")) event.preventDefault();
-  });
-
   document.addEventListener("focusout", (event) => {
     if (event.target.id === "filter") closeCompletions();
   });
