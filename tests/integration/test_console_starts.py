@@ -17,9 +17,8 @@ pytestmark = pytest.mark.check
 def refused(folder: Path, **environ: str) -> str:
     """What it says before it ends."""
     given = {"RETRY_DATA_DIR": str(folder / "data"), "RETRY_BOOTSTRAP_SERVERS": "127.0.0.1:1", **environ}
-    done = subprocess.run(
-        [sys.executable, "-m", "retry", "console"], cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-m", "retry", "console"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout
     return done.stderr.strip().splitlines()[-1]
 

@@ -98,7 +98,7 @@ class FakePayloads:
         return None if record is None else parked(record, Registry())
 
     def scan(self, scope: Scope, meant: Filter, after: str | None, limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
-        return Scanned([letter(7)], 40, "time", "on")
+        return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
 
 
 @dataclass

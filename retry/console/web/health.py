@@ -18,7 +18,7 @@ from retry.telemetry import prometheus
 
 
 class Health:
-    """Counts what is answered, and tells."""
+    """Counts what is answered, and tells: on the event loop, so also while every thread looks into payloads."""
 
     def __init__(self, console: Console) -> None:
         self._replica = console.replica
@@ -37,12 +37,12 @@ class Health:
         return [Route("/health/live", self.live), Route("/health/ready", self.ready), Route("/metrics", self.metrics)]
 
     @needs(None)
-    def live(self, _request: Request) -> Response:
+    async def live(self, _request: Request) -> Response:
         """Answers while the process does."""
         return _json({"live": True})
 
     @needs(None)
-    def ready(self, _request: Request) -> Response:
+    async def ready(self, _request: Request) -> Response:
         """Whether pages can be shown, and how old they are."""
         found, ready = self._replica.freshness(), self._is_ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -50,7 +50,7 @@ class Health:
         return _json({**told, "error": found.trouble}, status)
 
     @needs(None)
-    def metrics(self, _request: Request) -> Response:
+    async def metrics(self, _request: Request) -> Response:
         """For Prometheus."""
         return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 

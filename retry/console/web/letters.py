@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -23,6 +24,9 @@ from retry.operations.letter_filter.syntax import Filter
 
 PART = "letters"
 ROWS = 100
+# Each takes a thread for up to ten seconds, and pages of others need some, too.
+_SCANS_MAX = 4
+_scans = threading.BoundedSemaphore(_SCANS_MAX)
 
 
 def routes(console: Console) -> list[Route]:
@@ -67,7 +71,13 @@ def _scan(request: Request, meant: Filter, after: str | None) -> tuple[Page[Lett
     def is_cancelled() -> bool:
         return anyio.from_thread.run(request.is_disconnected)
 
-    scanned = console.replica.payloads.scan(viewer.scope(), meant, after, ROWS, is_cancelled)
+    if not _scans.acquire(blocking=False):
+        reason = f"{_SCANS_MAX} filters on payloads are looked for already; ask again in some seconds"
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "5"})
+    try:
+        scanned = console.replica.payloads.scan(viewer.scope(), meant, after, ROWS, is_cancelled)
+    finally:
+        _scans.release()
     teams = {row.team for row in scanned.rows if row.team}
     console.audit.write(REVEAL, viewer.name, f"filter {meant}", [row.name for row in scanned.rows], teams)
     return Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None), scanned

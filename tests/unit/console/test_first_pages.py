@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 
 import pytest
 
 from retry.console.replica.rows import Freshness, Held
+from retry.console.web import explained_letter, letters
 from retry.console.web.granted_roles import Granted
 from retry.console.web.now import sentence
 from retry.console.web.rights import Role
 from retry.console.web.token_file import make_token
+from retry.delay_queue import entry_keys
 from retry.errors import BrokersUnreachable, CursorStale, RebuildInProgress, RecordUnwritten
 from tests.support.console import NOW_MS, ORIGIN, FakeReplica, csrf_of, group, letter, record, served
 
@@ -155,6 +158,32 @@ def test_a_filter_on_payloads_says_how_far_it_looked_and_is_in_the_audit() -> No
     html = made.browser().get("/letters", params={"q": "value.$.order=4711"}).text
     assert all(part in html for part in ("40 letters", "until the time was up", "Next page"))
     assert made.audit.told == [("reveal", "local", "filter value.$.order=4711", ["parked/0/7"], ["payments"])]
+
+
+def test_few_look_into_payloads_at_a_time_so_that_others_get_their_pages() -> None:
+    browser = served(full()).browser()
+    ask = lambda: browser.get("/letters", params={"q": "value.$.order=4711"})  # noqa: E731
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(letters._scans)
+        refused = ask()
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (browser.get("/letters").status_code, browser.get("/health/live").status_code) == (200, 200)
+    assert ask().status_code == 200
+
+
+def test_the_letter_that_another_waits_behind_is_the_first_of_its_key_and_team() -> None:
+    behind = letter(2, state="waiting", due_at_ms=20, behind=True, key=b"k")
+    others = [letter(3, "orders", state="waiting", due_at_ms=5, key=b"k"), letter(4, state="waiting", due_at_ms=6, behind=True)]
+    replica = FakeReplica([*others, letter(1, state="waiting", due_at_ms=10, key=b"k", offset=77), behind])
+    made = served(replica)
+    head = explained_letter._head(made.console, behind)
+    assert head is not None
+    assert str(entry_keys.source(head)) == "10/orders.DLT/0/77"
+    assert str(replica.asked[-1][1]) == "topic:orders.DLT key:k state:waiting"
+    assert explained_letter._head(made.console, letter(1)) is None
+    replica.rows = []
+    assert explained_letter._head(made.console, behind) is None
 
 
 def test_a_letter_whose_record_cannot_be_read_shows_the_rest() -> None:
