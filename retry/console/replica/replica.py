@@ -141,7 +141,8 @@ class Replica:
         with self._reading() as connection:
             for shard, key, value in connection.execute("SELECT shard, key, value FROM controls"):
                 by_shard[shard][key] = value
-        return [by_shard[shard] for shard, _, _ in self._follower.shards()]
+        # What is asked of one shard is asked of all; right after a start the follower does not know yet how many there are.
+        return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
 
     def ramp_failed(self, action: bytes) -> Mapping[int, int]:
         """How many letters of each step of an action have failed again, as workers have marked them."""
