@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from heapq import merge
-from itertools import islice
 from math import inf
 from typing import NamedTuple
-
-import orjson
 
 from retry.clock import Deadline
 from retry.console.replica import filter_sql
 from retry.console.replica.candidates import candidates
 from retry.console.replica.filter_sql import Condition
 from retry.console.replica.rows import COUNT_MAX, Scope
-from retry.console.replica.sql_rows import column, rows
+from retry.console.replica.sql_rows import column, ids, rows
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import Filter
 
 # Of more cells none is looked into by itself: letters are walked over instead.
 _CELLS_MAX = 1_000
-_CHUNK, _WALKED = 500, 4_000
-_FIRST_OF_CELL = 20
+# So many letters come into question in the first stretch that is walked over, and at most; so many may lie in between.
+_FIRST_STRETCH, _STRETCH_MAX, _PASSED_MAX = 2_000, 32_000, 400_000
+_GROWS = 4
+# Where fewer come into question than one of so many, they are found by their cells and not by their order.
+_SPARSE = 5
 PAGE_S, COUNT_S = 0.07, 0.04
 _IN_ORDER = (-(1 << 62), 0)
 
@@ -44,6 +43,18 @@ class Found(NamedTuple):
     looked_to: Position | None
 
 
+class _Stretch(NamedTuple):
+    """Letters to look at: from `FROM` on, to which conditions can be added.
+
+    Attributes:
+      end: the last position of it; None where nothing follows.
+    """
+
+    sql: str
+    parameters: tuple[object, ...]
+    end: Position | None
+
+
 class LetterSearch:
     """One question, asked of one state of the file.
 
@@ -56,7 +67,7 @@ class LetterSearch:
         self._connection, self._meant = connection, meant
         self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
         self.by_cells = filter_sql.is_of_cells(meant)
-        self._from = max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))
+        self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
         self._to = min((1 << 62), predicate.latest_due_ms(meant, now_ms))
         maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
         found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
@@ -66,33 +77,33 @@ class LetterSearch:
 
     def page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
-        begin = max(after or _IN_ORDER, (int(self._from) - 1, 1 << 62))
+        begin = max(after or _IN_ORDER, self._begin)
         if not self.cells:
             return Found([], None)
-        if self.is_listed:
-            found = self._listed(begin, limit + 1)
+        if self.is_listed or (self.by_cells and len(self.cells) <= _CELLS_MAX):
+            found = (self._listed if self.is_listed else self._first_of_cells)(begin, limit + 1)
             return Found(found[:limit], found[limit - 1] if len(found) > limit else None)
         found, deadline = [], Deadline(PAGE_S)
-        for chunk in self._chunks(begin):
-            found += self._meant_of(chunk)
+        for stretch in self._stretches(begin):
+            rest = f"{stretch.sql} AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
+            wanted = limit + 1 - len(found)
+            found += _positions(self._connection, rest, (*stretch.parameters, *self._exact.parameters, wanted))
             if len(found) > limit:
                 return Found(found[:limit], found[limit - 1])
-            if deadline.passed():
-                return Found(found, chunk[-1])
+            if stretch.end is not None and deadline.passed():
+                return Found(found, stretch.end)
         return Found(found, None)
 
     def count(self) -> tuple[int, bool]:
         """How many are meant, at most `COUNT_MAX`; and whether there are more, or may be."""
         if self.by_cells:
             return min(self.total, COUNT_MAX), self.total > COUNT_MAX
-        if self.is_listed:
-            among, parameters = self._among_listed()
-            statement = f"SELECT count(*) {among} AND {self._exact.sql}"
-            return int(self._connection.execute(statement, (*parameters, *self._exact.parameters)).fetchone()[0]), False
         count, deadline = 0, Deadline(COUNT_S)
-        for chunk in self._chunks((int(self._from) - 1, 1 << 62)):
-            count += len(self._meant_of(chunk))
-            if count > COUNT_MAX or deadline.passed():
+        for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
+            one = f"SELECT count(*) FROM (SELECT 1 {stretch.sql} AND {self._exact.sql} LIMIT ?)"
+            parameters = (*stretch.parameters, *self._exact.parameters, COUNT_MAX + 1 - count)
+            count += int(self._connection.execute(one, parameters).fetchone()[0])
+            if count > COUNT_MAX or (stretch.end is not None and deadline.passed()):
                 return min(count, COUNT_MAX), True
         return count, False
 
@@ -102,15 +113,11 @@ class LetterSearch:
             return self.cells, False
         counts: dict[int, int] = {}
         deadline = Deadline(PAGE_S)
-        begin = int(self._from) - 1, 1 << 62
-        chunks = self._parts(self._listed(_IN_ORDER, COUNT_MAX)) if self.is_listed else self._chunks(begin)
-        for chunk in chunks:
-            for cell, n in rows(
-                self._connection, ("l.cell", "count(*)"), f"{_FROM} WHERE {_AMONG} AND {self._exact.sql} GROUP BY l.cell",
-                (_ids(chunk), *self._exact.parameters),
-            ):  # fmt: skip
+        for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
+            rest = f"{stretch.sql} AND {self._exact.sql} GROUP BY l.cell"
+            for cell, n in rows(self._connection, ("l.cell", "count(*)"), rest, (*stretch.parameters, *self._exact.parameters)):
                 counts[cell] = counts.get(cell, 0) + n
-            if deadline.passed():
+            if stretch.end is not None and deadline.passed():
                 return counts, True
         return counts, False
 
@@ -119,58 +126,42 @@ class LetterSearch:
         """Whether so few letters come into question that each of them is looked at."""
         return self._candidates is not None or self.total <= COUNT_MAX
 
-    def _among_listed(self) -> tuple[str, tuple[object, ...]]:
+    def _among_listed(self) -> _Stretch:
         if self._candidates is not None:
-            return f"{_FROM} WHERE {_AMONG}", (orjson.dumps(self._candidates).decode(),)
-        among = "FROM letters l INDEXED BY letters_by_cell CROSS JOIN cells c ON c.id = l.cell"
-        return f"{among} WHERE l.cell IN (SELECT value FROM json_each(?))", (orjson.dumps(list(self.cells)).decode(),)
+            return _Stretch(f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids(self._candidates),), None)
+        return _Stretch(_OF_CELLS, (ids(self.cells),), None)
 
     def _listed(self, begin: Position, limit: int) -> list[Position]:
-        among, parameters = self._among_listed()
-        rest = f"{among} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
-        return _positions(self._connection, rest, (*parameters, *begin, *self._exact.parameters, limit))
+        among = self._among_listed()
+        rest = f"{among.sql} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
+        return _positions(self._connection, rest, (*among.parameters, *begin, *self._exact.parameters, limit))
 
-    def _chunks(self, begin: Position) -> Iterator[list[Position]]:
-        """All that come into question, in order, some at a time."""
-        in_order = self._of_cells(begin) if len(self.cells) <= _CELLS_MAX else self._walk(begin)
-        return self._parts(each for each in in_order)
+    def _first_of_cells(self, begin: Position, limit: int) -> list[Position]:
+        """The first letters of all cells: those of each lie in order."""
+        of_each = (
+            "json((SELECT json_group_array(json_array(sort, id)) FROM (SELECT sort, id FROM letters INDEXED BY letters_by_cell"
+            " WHERE cell = j.value AND (sort, id) > (?, ?) ORDER BY sort, id LIMIT ?)))"
+        )
+        found = rows(self._connection, (of_each,), "FROM json_each(?) j", (*begin, limit, ids(self.cells)))
+        return sorted((sort, letter) for (each,) in found for sort, letter in each)[:limit]
 
-    def _parts(self, letters: Iterator[Position] | list[Position]) -> Iterator[list[Position]]:
-        each = iter(letters)
-        while chunk := list(islice(each, _CHUNK)):
-            yield chunk
-
-    def _of_cells(self, begin: Position) -> Iterator[Position]:
-        return merge(*(self._of_cell(cell, begin) for cell in self.cells))
-
-    def _of_cell(self, cell: int, begin: Position) -> Iterator[Position]:
-        limit = _FIRST_OF_CELL
-        while found := _positions(
-            self._connection, "FROM letters l INDEXED BY letters_by_cell WHERE cell = ? AND (sort, id) > (?, ?) AND sort <= ?"
-            " ORDER BY sort, id LIMIT ?", (cell, *begin, self._limit_sort, limit),
-        ):  # fmt: skip
-            yield from found
-            begin, limit = found[-1], _CHUNK
-
-    def _walk(self, begin: Position) -> Iterator[Position]:
-        cells = self.cells
-        while found := rows(
-            self._connection, ("sort", "id", "cell"),
-            "FROM letters INDEXED BY letters_by_sort WHERE (sort, id) > (?, ?) AND sort <= ? ORDER BY sort, id LIMIT ?",
-            (*begin, self._limit_sort, _WALKED),
-        ):  # fmt: skip
-            yield from ((sort, letter) for sort, letter, cell in found if cell in cells)
-            begin = found[-1][0], found[-1][1]
-
-    @property
-    def _limit_sort(self) -> int:
-        return (1 << 62) if self._to == inf else int(self._to)
-
-    def _meant_of(self, chunk: list[Position]) -> list[Position]:
-        if self.by_cells:
-            return chunk
-        rest = f"{_FROM} WHERE {_AMONG} AND {self._exact.sql}"
-        return sorted(_positions(self._connection, rest, (_ids(chunk), *self._exact.parameters)))
+    def _stretches(self, begin: Position) -> Iterator[_Stretch]:
+        """All that come into question, in order, some thousands at a time."""
+        everything = int(self._connection.execute("SELECT total(letters) FROM cells").fetchone()[0])
+        sparse, wanted = everything / max(1, self.total), _FIRST_STRETCH
+        among, parameters = (_OF_CELLS, (ids(self.cells),)) if sparse > _SPARSE else (_BY_SORT, ())
+        last = (1 << 62) if self._to == inf else int(self._to)
+        while True:
+            passed = min(_PASSED_MAX, int(wanted * sparse))
+            end = self._connection.execute(
+                "SELECT sort, id FROM letters INDEXED BY letters_by_sort WHERE (sort, id) > (?, ?) AND sort <= ?"
+                " ORDER BY sort, id LIMIT 1 OFFSET ?", (*begin, last, passed),
+            ).fetchone()  # fmt: skip
+            bounds = (*begin, *(end or (last, 1 << 62)))
+            yield _Stretch(f"{among} AND (l.sort, l.id) > (?, ?) AND (l.sort, l.id) <= (?, ?)", (*parameters, *bounds), end)
+            if end is None:
+                return
+            begin, wanted = end, min(_STRETCH_MAX, wanted * _GROWS)
 
 
 def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[object]) -> list[Position]:
@@ -178,7 +169,11 @@ def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[o
 
 
 _FROM = "FROM letters l CROSS JOIN cells c ON c.id = l.cell"
-_AMONG = "l.id IN (SELECT value FROM json_each(?))"
+_BY_SORT = "FROM letters l INDEXED BY letters_by_sort CROSS JOIN cells c ON c.id = l.cell WHERE 1"
+_OF_CELLS = (
+    "FROM letters l INDEXED BY letters_by_cell CROSS JOIN cells c ON c.id = l.cell"
+    " WHERE l.cell IN (SELECT value FROM json_each(?))"
+)
 
 
 def visible(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
@@ -191,7 +186,3 @@ def visible(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
 
 def _all(one: Condition, other: Condition) -> Condition:
     return Condition(f"{one.sql} AND {other.sql}", one.parameters + other.parameters)
-
-
-def _ids(chunk: list[Position]) -> str:
-    return orjson.dumps([letter for _, letter in chunk]).decode()

@@ -118,6 +118,7 @@ def test_however_letters_are_found_they_are_the_same(
     whole = replica.names(text)
     assert len(whole) > 20
     monkeypatch.setattr("retry.console.replica.letter_search._CELLS_MAX", cells_max)
+    monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 5)
     if not listed:
         monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
         monkeypatch.setattr("retry.console.replica.candidates.COUNT_MAX", 20)
@@ -137,6 +138,7 @@ def test_a_search_that_takes_long_says_how_far_it_came(tmp_path: Path, monkeypat
     replica.finish()
     monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
     monkeypatch.setattr("retry.console.replica.candidates.COUNT_MAX", 20)
+    monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 20)
     monkeypatch.setattr("retry.console.replica.letter_search.PAGE_S", 0.0)
     monkeypatch.setattr("retry.console.replica.letter_search.COUNT_S", 0.0)
     pages, page = 1, replica.letters("key:*1999", limit=5)
