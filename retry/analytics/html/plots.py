@@ -48,7 +48,8 @@ def worth(rows: Rows) -> str:
     # Where a bar has no height, its colour still tells.
     feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
     panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=250, height=120)
-    header = alt.Header(labelLimit=250, labelFontWeight="bold", labelAnchor="start")
+    # Narrower than a panel: where the browser lacks the font that was measured with, another one may be a fifth wider.
+    header = alt.Header(labelLimit=225, labelFontSize=11, labelAnchor="start")
     facet = alt.Facet("kind:N", title=None, sort=_seen(rows, "kind"), header=header)
     return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
 

@@ -19,6 +19,15 @@ def visible(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
     return printable.visible(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
 
 
+def dotted(text: str) -> Markup:
+    """A name that may be broken after its dots, where its column is narrow.
+
+    >>> dotted("a.b<c>")
+    Markup('a.<wbr>b&lt;c&gt;')
+    """
+    return Markup(".<wbr>").join(text.split("."))
+
+
 def visible_lines(text: str) -> str:
     """Lines that somebody wrote, with what is not printable as its escape."""
     return "\n".join(printable.visible(line) for line in text.replace("\r\n", "\n").split("\n"))
@@ -94,6 +103,6 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago, "moment": moment,
-    "size": size, "percent": percent,
+    "dotted": dotted, "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago,
+    "moment": moment, "size": size, "percent": percent,
 }  # fmt: skip
