@@ -80,7 +80,11 @@ def _found(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | 
         found = console.replica.payloads.found(scope, row.name)
     except (RetryError, KafkaException, TimeoutError) as error:
         return None, f"its record cannot be read now: {error}"
-    return found, "" if found else "its record has just gone: it waits and rests no more"
+    if found is not None:
+        return found, ""
+    if console.replica.letter(scope, row.name) is None:
+        return None, "its record has just gone: it waits and rests no more"
+    return None, f"its record cannot be read now: {console.replica.freshness().trouble or 'no broker gave it in time'}"
 
 
 def _headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
