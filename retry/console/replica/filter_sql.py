@@ -135,7 +135,9 @@ def _term(term: Term, now_ms: int) -> Condition:
 def _glob(column: str, value: Glob) -> Condition:
     if len(value.parts) == 1:
         return Condition(f"({column} IS ?)", (value.parts[0],))
-    # To SQLite's own GLOB a NUL is the end of a text.
+    # To SQLite's own GLOB a NUL is the end of a text, and of a pattern.
+    if any("\0" in part for part in value.parts):
+        return Condition(f"like_glob(?, {column})", (encode_glob(value),))
     own = f"CASE WHEN instr({column}, char(0)) THEN like_glob(?, {column}) ELSE {column} GLOB ? END"
     return Condition(f"ifnull({own}, 0)", (encode_glob(value), own_glob(value.parts)))
 

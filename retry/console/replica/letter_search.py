@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+import orjson
+
 from retry.clock import Deadline
 from retry.console.replica import filter_sql
 from retry.console.replica.candidates import candidates
@@ -138,12 +140,13 @@ class LetterSearch:
 
     def _first_of_cells(self, begin: Position, limit: int) -> list[Position]:
         """The first letters of all cells: those of each lie in order."""
-        of_each = (
-            "json((SELECT json_group_array(json_array(sort, id)) FROM (SELECT sort, id FROM letters INDEXED BY letters_by_cell"
-            " WHERE cell = j.value AND (sort, id) > (?, ?) ORDER BY sort, id LIMIT ?)))"
+        statement = (
+            "SELECT json_group_array(json(of_cell)) FROM (SELECT (SELECT json_group_array(json_array(sort, id)) FROM ("
+            "SELECT sort, id FROM letters INDEXED BY letters_by_cell WHERE cell = j.value AND (sort, id) > (?, ?)"
+            " ORDER BY sort, id LIMIT ?)) AS of_cell FROM json_each(?) j)"
         )
-        found = rows(self._connection, (of_each,), "FROM json_each(?) j", (*begin, limit, ids(self.cells)))
-        return sorted((sort, letter) for (each,) in found for sort, letter in each)[:limit]
+        row = self._connection.execute(statement, (*begin, limit, ids(self.cells))).fetchone()
+        return sorted((sort, letter) for of_cell in orjson.loads(row[0]) for sort, letter in of_cell)[:limit]
 
     def _stretches(self, begin: Position) -> Iterator[_Stretch]:
         """All that come into question, in order, some thousands at a time."""

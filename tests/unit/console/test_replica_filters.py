@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.delay_queue import entry_keys, envelopes
@@ -86,6 +86,8 @@ def folded(replica: GivenReplica, letters: list[tuple[Headers, bytes | None, int
     return found
 
 
+@example([([("retry-policy", b"a/orders.DLT")], b"a\0b", NOW_MS, "a", False)], [Term("team", "", Glob(("", "\0")))], None)
+@example([([], b"a\0b", NOW_MS, "a", True)], [Term("key", "", Glob(("a", "b"))), Term("key", "", Glob(("a\0", "")))], None)
 @given(LETTERS, st.lists(FILTERS, min_size=1, max_size=6), st.sampled_from([None, frozenset({"a"}), frozenset({"b", "ab"})]))
 def test_sql_means_what_the_predicate_means(
     letters: list[tuple[Headers, bytes | None, int, str, bool]], filters: list[Filter], scope: frozenset[str] | None
