@@ -207,6 +207,17 @@ def test_what_records_say_is_shown_as_text_alone(path: str) -> None:
         assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J\\u202eabc" in html
 
 
+def test_who_may_merge_selects_kinds_and_says_which_they_are_merged_into() -> None:
+    for role, offered in ((Role.VIEWER, False), (Role.OPERATOR, True)):
+        token, line = make_token("ada", Granted({"payments": role}))
+        browser = served(full(), tokens=line).browser()
+        browser.post("/sign-in", data={"token": token}, headers={"Origin": ORIGIN})
+        html = browser.get("/failures").text
+        assert ('<form method="post" action="/failures" id="merging">' in html) == offered
+        assert bool(csrf_of(html.partition('id="merging"')[2])) == offered
+        assert 'formaction="/failures/f00d/merge"' in html
+
+
 def test_a_filter_is_completed_by_fields_and_by_what_there_is() -> None:
     browser = served(full()).browser()
     found = lambda text: re.findall(r'data-value="([^"]*)"', browser.get("/letters/complete", params={"q": text}).text)  # noqa: E731
