@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,6 +90,10 @@ bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=fold
 
 bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale
+
+LETTERS ?= 1000000
+bench-console: setup  ## the console with LETTERS=1000000 letters beside 1,000/s in and out: how fast it answers, how old it is, memory
+	$(BIN)/python -m tests.bench.console --sizes $(LETTERS)
 
 EVENTS ?= 10000000
 bench-analytics: setup  ## analytics over EVENTS=10000000 generated events, and a report on 100,000 letters: time and memory
