@@ -40,7 +40,7 @@ def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
     waits.append(Estimate(request.due.spread_ms + request.due.postpone_ms, "they are spread or postponed"))
     if (ramp := request.action.ramp) is not None:
         each_ms = max(ramp.settle_ms, ramp.silence_ms) if found.silent else ramp.settle_ms
-        waits.append(Estimate(each_ms * len(ramp.steps), f"{len(ramp.steps)} steps are judged after {each_ms // 1_000} s each"))
+        waits.append(Estimate(each_ms * len(ramp.steps), f"{len(ramp.steps)} steps are judged after {each_ms / 1_000:g} s each"))
     return Estimate(sum(each.ms for each in waits), max(waits, key=lambda each: each.ms).slowest)
 
 
