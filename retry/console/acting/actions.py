@@ -19,7 +19,7 @@ from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
-from retry.errors import ActionRefused
+from retry.errors import ActionRefused, RebuildInProgress
 from retry.operations.act import meaning, options, overview, readiness, start, undo
 from retry.operations.act.audit import Audit
 from retry.operations.act.options import ActOptions, AskedBy
@@ -57,8 +57,10 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
 
     Raises:
       FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
+      RebuildInProgress: nobody sees yet what there is.
       HTTPException: 403, the filter asks for what this viewer may not see.
     """
+    _demand_seen(console)
     if not asked.words.strip() and not asked.names:
         raise ActionRefused("say which letters: a filter as team:payments, or choose some; state:waiting means all that wait")
     asks_payload = filters.asks_payload(filters.read(asked.words, viewer))
@@ -127,8 +129,10 @@ def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) 
 
     Raises:
       ActionRefused: it cannot be started like this; the message says what to do.
+      RebuildInProgress: nobody sees yet what there is.
       HTTPException: as `kept`.
     """
+    _demand_seen(console)
     try:
         found = kept(console, viewer, action_id)
     except HTTPException:
@@ -149,6 +153,13 @@ def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) 
         _start(console, viewer, found, found.found, expect)
         found.is_started = True
         console.previews.release(found)
+
+
+def _demand_seen(console: Console) -> None:
+    """Go on only where the console shows what there is: nobody acts on what cannot be seen."""
+    fresh = console.replica.freshness()
+    if fresh.state == "rebuilding":
+        raise RebuildInProgress(fresh.progress)
 
 
 def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, expect: int | None) -> None:
@@ -184,7 +195,10 @@ def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: s
     """
     shards = shards_of(console)
     about = _operated(overview.overviews(shards), viewer, action_id)
-    console.audit.write(what, viewer.name, f"action {action_id}" + (f": {reason}" if reason else ""), teams=about.action.teams)
+    # What is refused below is no order.
+    if about.left and (what != "resume" or about.held is not None):
+        told = f"action {action_id}" + (f": {reason}" if reason else "")
+        console.audit.write(what, viewer.name, told, teams=about.action.teams)
     ORDERS[what](shards, about, viewer.name, reason)
 
 

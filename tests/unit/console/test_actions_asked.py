@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from retry.console.acting import actions, awaited
+from retry.console.replica.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -247,7 +248,10 @@ def test_orders_are_for_operators_of_all_its_teams_and_are_in_the_audit_first(
         order = lambda _shards, about, by, reason, what=what: ordered.append((what, about.id.hex(), by, reason))  # noqa: E731
         monkeypatch.setitem(actions.ORDERS, what, order)
     action_id = "00000000000000aa"
-    kafka.standing = [standing(action_id, ["shop"]), standing("00000000000000bb", ["bank", "shop"]), standing("0" * 16, [])]
+    hold = Order("worker", NOW_MS)
+    kafka.standing = [
+        standing(action_id, ["shop"], held=hold), standing("00000000000000bb", ["bank", "shop"]), standing("0" * 16, []),
+    ]  # fmt: skip
     for what in ("hold", "resume", "cancel"):
         for viewer, other, status in ((EVE, action_id, 404), (BOB, "00000000000000bb", 403), (ANN, "0" * 16, 404)):
             assert console.ask(viewer, "POST", f"/api/actions/{other}/{what}", json={}).status_code == status
@@ -255,6 +259,9 @@ def test_orders_are_for_operators_of_all_its_teams_and_are_in_the_audit_first(
     assert ordered == [(what, action_id, "ann", "why") for what in ("hold", "resume", "cancel")]
     assert [told[:3] for told in console.audit.told] == [(what, "ann", f"action {action_id}: why") for what in actions.ORDERS]
     assert {tuple(told[4]) for told in console.audit.told} == {("shop",)}
+    kafka.standing[0] = standing(action_id, ["shop"], left=[])
+    console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={})
+    assert len(console.audit.told) == 3
     # What no version wrote the teams of is seen by who sees every team.
     assert console.ask(ADA, "POST", f"/api/actions/{'0' * 16}/hold", json={}).status_code == 202
 
@@ -334,3 +341,19 @@ def test_right_after_a_start_its_page_is_there_though_the_replica_does_not_have_
     assert console.ask(BOB, "GET", done.headers["location"]).status_code == 404
     kafka.standing = [standing(action_id, ["shop"])]
     assert "Retry of 3 letters" in console.ask(ANN, "GET", done.headers["location"]).text
+
+
+def test_while_the_replica_is_built_nobody_acts_and_what_runs_can_be_held(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action_id = asked(console)["id"]
+    console.replica.state = Freshness("rebuilding", 0.25, None, 7)
+    for path, body in (("/api/actions", ASKED), (f"/api/actions/{action_id}/start", {})):
+        answer = console.ask(ANN, "POST", path, json=body)
+        assert (answer.status_code, answer.json()["progress"], answer.headers["retry-after"]) == (503, 0.25, "2")
+    assert kafka.started == []
+    held: list[str] = []
+    monkeypatch.setitem(actions.ORDERS, "hold", lambda _shards, about, *_: held.append(about.id.hex()))
+    kafka.standing = [standing(action_id, ["shop"])]
+    assert console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={}).status_code == 202
+    assert held == [action_id]
