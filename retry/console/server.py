@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -33,12 +34,13 @@ from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
 from retry.policies.registry import Registry
 from retry.settings import ReloadedFile, Settings
-from retry.worker import insecure_settings
+from retry.worker import insecure_settings, process_tuning
 from retry.worker.policy_reload import PolicyFile
 
 log = logging.getLogger(__name__)
 
 _SHARE_OF_FILES = 4
+_SWITCH_S = 0.001
 
 
 def run(settings: Settings) -> None:
@@ -49,6 +51,10 @@ def run(settings: Settings) -> None:
       PolicyFileInvalid: the policy file cannot be used.
       AddressUnusable: another process listens there.
     """
+    process_tuning.tune()
+    process_tuning.calm_collector()
+    # The thread that folds may have the interpreter for so long while answers wait for it.
+    sys.setswitchinterval(_SWITCH_S)
     insecure_settings.warn(settings)
     sign_in = _sign_in(settings)
     demand_safe(settings, is_open=sign_in.is_open)

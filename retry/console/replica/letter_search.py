@@ -24,7 +24,7 @@ from retry.operations.letter_filter.syntax import Filter
 # Of more cells none is looked into by itself: letters are walked over instead.
 _CELLS_MAX = 1_000
 # So many letters come into question in the first stretch that is walked over, and at most; so many may lie in between.
-_FIRST_STRETCH, _STRETCH_MAX, _PASSED_MAX = 2_000, 32_000, 400_000
+_FIRST_STRETCH, _STRETCH_MAX, _PASSED_MAX = 2_000, 8_000, 400_000
 _GROWS = 4
 # Where fewer come into question than one of so many, they are found by their cells and not by their order.
 _SPARSE = 5

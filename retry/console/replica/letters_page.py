@@ -26,7 +26,9 @@ def page(
     search = LetterSearch(connection, scope, meant, now_ms)
     found = search.page(position, max(1, min(limit, PAGE_MAX)))
     rows = letter_rows.at(connection, found.letters)
-    count, is_capped = search.count()
+    # Whoever has looked at all has counted them.
+    is_whole = position is None and found.looked_to is None
+    count, is_capped = (len(rows), False) if is_whole else search.count()
     is_partial = found.looked_to is not None and len(found.letters) < limit
     nothing = None if rows or position or is_partial else excluding(connection, scope, meant, now_ms)
     return Page(rows, cursors.encode(file_id, question, found.looked_to), count, is_capped, nothing, is_partial)
