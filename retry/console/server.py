@@ -122,7 +122,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _sign_in(settings: Settings) -> SignIn:
-    origin = Origin(bool(settings.console_tls_cert or settings.console_tls_proxy), settings.console_url)
+    by_proxy = bool(settings.console_tls_proxy)
+    origin = Origin(bool(settings.console_tls_cert) or by_proxy, settings.console_url, by_proxy)
     tokens = Tokens(settings.console_tokens) if settings.console_tokens else None
     provider = _provider(settings) if settings.console_oidc_issuer else None
     sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms)

@@ -218,7 +218,7 @@ class Served:
 
 def served(
     replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
-    url: str = "", more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
+    url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
     now_ms: Callable[[], int] = clock.wall_ms,
 ) -> Served:
     """The console's application.
@@ -231,7 +231,7 @@ def served(
         path = Path(tempfile.mkdtemp(prefix="retry-console-")) / "tokens"
         path.write_text(tokens)
         found = Tokens(path)
-    sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url), now_ms)
+    sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
         Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]

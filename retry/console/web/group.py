@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from retry.console.replica.replica import Replica
 from retry.console.replica.rows import Group
 from retry.console.web import charts, filters
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
@@ -36,7 +37,7 @@ def show(request: Request) -> Response:
     return page(
         request, "group.html", group=group, letters_q=_letters(group), changes=console.replica.notes.changes(group.id),
         trend=charts.trend, by=[(each, [split for split in splits if split.by == each]) for each in BY],
-        may_write=_may_write(viewer, group), term=_term,
+        may_write=_may_write(viewer, teams_of(console.replica, group)), term=_term,
     )  # fmt: skip
 
 
@@ -53,5 +54,11 @@ def _term(group: Group, by: str, value: str | None) -> str | None:
     return f"{f'({own})' if group.merged else own} {filters.exactly(_TERMS[by], value)}"
 
 
-def _may_write(viewer: Viewer, group: Group) -> bool:
-    return all(viewer.may(Role.OPERATOR, team) for team in group.teams) if group.teams else viewer.may(Role.OPERATOR, None)
+def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:
+    """Whose letters are of this kind, also of teams that the viewer does not see: what is said of it is said of all of these."""
+    whole = replica.group(None, group.id)
+    return group.teams if whole is None else whole.teams
+
+
+def _may_write(viewer: Viewer, teams: tuple[str, ...]) -> bool:
+    return all(viewer.may(Role.OPERATOR, team) for team in teams) if teams else viewer.may(Role.OPERATOR, None)

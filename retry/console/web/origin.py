@@ -19,10 +19,17 @@ class Origin(NamedTuple):
     Attributes:
       secure: whether browsers speak TLS, with the console or with a proxy in front of it.
       url: as the settings say; empty where they do not.
+      behind_proxy: whether a proxy that the settings declare is in front, which says whom it asks for.
     """
 
     secure: bool
     url: str = ""
+    behind_proxy: bool = False
+
+    def asker(self, request: Request) -> str:
+        """The address of who asks, as far as it is known: what else stands in the header, anybody can have written."""
+        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip() if self.behind_proxy else ""
+        return forwarded or (request.client.host if request.client else "")
 
     def is_own(self, request: Request) -> bool:
         """Whether a page of this console sent it. Browsers always say where a post comes from."""

@@ -80,8 +80,8 @@ class SignIn:
         It counts as one that failed until `succeeded` is called.
         """
         with self._lock:
-            bucket = self._failed.setdefault(_address(request), Bucket(_FAILED))
-            self._failed.move_to_end(_address(request))
+            bucket = self._failed.setdefault(self.origin.asker(request), Bucket(_FAILED))
+            self._failed.move_to_end(self.origin.asker(request))
             while len(self._failed) > _ADDRESSES_MAX:
                 self._failed.popitem(last=False)
             return bucket.take(1, self._clock_ms()) == 1
@@ -89,7 +89,7 @@ class SignIn:
     def succeeded(self, request: Request) -> None:
         """This address has just signed in."""
         with self._lock:
-            if bucket := self._failed.get(_address(request)):
+            if bucket := self._failed.get(self.origin.asker(request)):
                 bucket.give_back(1)
 
     def set_cookie(self, response: Response, secret: str) -> None:
@@ -106,7 +106,3 @@ class SignIn:
     def state_of(self, request: Request) -> str:
         """The state that this browser went to the provider with; empty where it did not."""
         return request.cookies.get(_STATE_COOKIE if self.origin.secure else _PLAIN_STATE_COOKIE, "")
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""

@@ -77,6 +77,18 @@ def test_a_token_that_is_not_valid_is_refused_and_ten_of_them_are_slowed_down() 
     assert sign_in(browser).status_code == 303
 
 
+def test_behind_a_proxy_attempts_are_counted_for_whom_it_asks() -> None:
+    made = served(tokens=LINE, secure=True, url=SECURE, behind_proxy=True)
+    browser = made.browser(SECURE)
+
+    def tried(forwarded: str, token: str = "wrong") -> int:
+        headers = {"Origin": SECURE, "X-Forwarded-For": forwarded}
+        return int(browser.post("/sign-in", data={"token": token}, headers=headers).status_code)
+
+    assert [tried(f"10.0.0.{n}, 192.0.2.1") for n in range(10)] == [403] * 10
+    assert (tried("10.0.0.9, 192.0.2.1", TOKEN), tried("192.0.2.1, 192.0.2.2", TOKEN)) == (429, 303)
+
+
 def test_who_signs_in_with_a_form_of_another_site_is_refused() -> None:
     browser = served(tokens=LINE).browser()
     for headers in ({"Origin": "http://evil.example"}, {}):
