@@ -19,6 +19,7 @@ from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 HOURS = 24
 NAMES_MAX = 20
+_NO_NOTE = note_records.Note("", "", "", "", 0)
 # A group, and what it was split into, whose ids begin with its own.
 _OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
 
@@ -151,7 +152,9 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
     trend, sent, came_back = _history(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
     row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{note_records.NOTE}{counted.group}",)).fetchone()
-    note = note_records.note(row[0]) if row else note_records.Note("", "", "", "", 0)
+    note = note_records.note(row[0]) if row else _NO_NOTE
+    if not note.is_for(scope):
+        note = _NO_NOTE
     members = {each[6] for each in cells if each[6]} - {counted.group.partition("~")[0]}
     return Group(
         counted.group, cause, next((each[3] for each in cells), None), counted.waiting, counted.parked, trend,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from math import inf
 from typing import NamedTuple
 
 import orjson
@@ -70,12 +69,14 @@ class LetterSearch:
         self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
         self.by_cells = filter_sql.is_of_cells(meant)
         self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
-        self._to = min((1 << 62), predicate.latest_due_ms(meant, now_ms))
+        self._last = int(min(1 << 62, predicate.latest_due_ms(meant, now_ms)))
         maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
         found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
         self.cells: dict[int, int] = dict(found)
         self.total = sum(self.cells.values())
-        self._candidates = None if self.by_cells or not self.cells else candidates(connection, meant)
+        # Of no use where they are about as many as the cells leave.
+        most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
+        self._candidates = None if self.by_cells or not self.cells else candidates(connection, meant, most)
 
     def page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
@@ -131,7 +132,7 @@ class LetterSearch:
     def _among_listed(self) -> _Stretch:
         if self._candidates is not None:
             return _Stretch(f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids(self._candidates),), None)
-        return _Stretch(_OF_CELLS, (ids(self.cells),), None)
+        return _Stretch(f"{_OF_CELLS} AND l.sort > ? AND l.sort <= ?", (ids(self.cells), self._begin[0], self._last), None)
 
     def _listed(self, begin: Position, limit: int) -> list[Position]:
         among = self._among_listed()
@@ -153,7 +154,7 @@ class LetterSearch:
         everything = int(self._connection.execute("SELECT total(letters) FROM cells").fetchone()[0])
         sparse, wanted = everything / max(1, self.total), _FIRST_STRETCH
         among, parameters = (_OF_CELLS, (ids(self.cells),)) if sparse > _SPARSE else (_BY_SORT, ())
-        last = (1 << 62) if self._to == inf else int(self._to)
+        last = self._last
         while True:
             passed = min(_PASSED_MAX, int(wanted * sparse))
             end = self._connection.execute(

@@ -2,7 +2,7 @@
 
 | key | value, a JSON object with `v` 1 |
 | --- | --- |
-| `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms` |
+| `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
 | `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
 | `change/<id>` | a merge or a split of groups, see `retry.console.replica.regrouping` |
 | `filter/<team>/<name>` | `text`, `by`, `at_ms` |
@@ -18,19 +18,29 @@ from zlib import crc32
 import msgspec
 
 from retry.console.replica.regrouping import CHANGE, Change
+from retry.console.replica.rows import Scope
 
 NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose a kind of failures is, and what is known of it."""
+    """Whose a kind of failures is, and what is known of it.
+
+    Attributes:
+      teams: for whom it was written, those whose letters were of this kind; none is everybody.
+    """
 
     owner: str
     note: str
     link: str
     by: str
     at_ms: int
+    teams: tuple[str, ...] = ()
     v: int = 1
+
+    def is_for(self, scope: Scope) -> bool:
+        """Whether a viewer of this scope is one of those for whom it was written."""
+        return scope is None or not self.teams or not scope.isdisjoint(self.teams)
 
 
 class Resolved(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -35,8 +35,11 @@ class Notes:
         self._settings, self._follower, self._reading = settings, follower, reading
         self._topic = topics.names(settings.app_id).notes
 
-    def set_note(self, group: str, *, owner: str, note: str, link: str, by: str) -> None:
+    def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
         """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
+
+        Args:
+          teams: who may read it; none is everybody who sees letters of this kind.
 
         Raises:
           ActionRefused: one is too long, or the link is none.
@@ -44,7 +47,7 @@ class Notes:
         _demand_short(owner=owner, note=note, link=link)
         if link and not link.startswith(("https://", "http://")):
             raise ActionRefused("a link begins with https:// or http://")
-        record = Note(owner, note, link, by, clock.wall_ms()) if owner or note or link else None
+        record = Note(owner, note, link, by, clock.wall_ms(), tuple(teams)) if owner or note or link else None
         self._write(NOTE + group, record)
 
     def merge(self, groups: Collection[str], into: str, by: str) -> str:

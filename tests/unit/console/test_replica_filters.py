@@ -123,7 +123,6 @@ def test_however_letters_are_found_they_are_the_same(
     monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 5)
     if not listed:
         monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
-        monkeypatch.setattr("retry.console.replica.candidates.COUNT_MAX", 20)
     found: list[str] = []
     page = replica.letters(text, limit=7)
     while True:
@@ -139,7 +138,6 @@ def test_a_search_that_takes_long_says_how_far_it_came(tmp_path: Path, monkeypat
     replica.fold(OWN.changelog, *(entry(n, NOW_MS + n) for n in range(2_000)))
     replica.finish()
     monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
-    monkeypatch.setattr("retry.console.replica.candidates.COUNT_MAX", 20)
     monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 20)
     monkeypatch.setattr("retry.console.replica.letter_search.PAGE_S", 0.0)
     monkeypatch.setattr("retry.console.replica.letter_search.COUNT_S", 0.0)
