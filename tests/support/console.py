@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,8 @@ class FakeReplica:
         self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
         self._seen(scope)
-        kinds = [each for each in self.kinds if scope is None or scope & set(each.teams)]
+        mine = {each.id: tuple(team for team in each.teams if scope is None or team in scope) for each in self.kinds}
+        kinds = [replace(each, teams=mine[each.id]) for each in self.kinds if scope is None or mine[each.id]]
         return Page(kinds, None, len(kinds), False, self.nothing_matches)
 
     def group(self, scope: Scope, group_id: str) -> Group | None:

@@ -114,11 +114,22 @@ def kept(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
       HTTPException: 404 where this viewer has none, 410 where it is too old.
     """
     found = console.previews.of(action_id, viewer.name)
-    if found is not None:
+    if found is not None and _is_still_for(viewer, found):
         return found
     if console.previews.was(action_id, viewer.name):
         raise HTTPException(HTTPStatus.GONE, "this preview is older than 50 minutes, or many came after it: preview it again")
     raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such preview; a restart of the console forgets them: preview it again")
+
+
+def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
+    """Whether who asked for it may see it: roles are taken away, and others may come by the same name from a provider."""
+    if kept.found is None:
+        return True
+    teams = kept.found.request.action.teams
+    shows_payload = any(each.diff not in ([], [_HIDDEN]) for each in kept.found.examples)
+    return all(
+        viewer.may(Role.VIEWER, team or None) and (not shows_payload or viewer.may_reveal(team or None)) for team in teams
+    )  # fmt: skip
 
 
 def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:

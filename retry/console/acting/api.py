@@ -18,6 +18,7 @@ from retry.console.acting.api_answers import answer, limit_of, none, read
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, query_of, viewer_of
+from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
 from retry.operations.moments import moment_ms
 
@@ -60,9 +61,7 @@ def letters(request: Request) -> Response:
     words, after = given.get("q", ""), given.get("after") or None
     meant, limit = filters.read(words, viewer), limit_of(given)
     if filters.asks_payload(meant):
-        found = console.replica.payloads.scan(viewer.scope(), meant, after, limit)
-        teams = {row.team for row in found.rows if row.team}
-        console.audit.write(REVEAL, viewer.name, f"filter {words}", [row.name for row in found.rows], teams)
+        found = scan(request, meant, after, limit)
         rows = [api_rows.letter(row) for row in found.rows]
         return answer({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
     page = console.replica.letters(viewer.scope(), meant, after, limit)
@@ -101,6 +100,9 @@ def groups(request: Request) -> Response:
         viewer_of(request).scope(), meant, given.get("after") or None, limit_of(given),
         resolved=given.get("resolved") in ("1", "true"),
     )  # fmt: skip
+    if filters.asks_payload(meant):
+        teams = {team for row in page.rows for team in row.teams}
+        console.audit.write(REVEAL, viewer_of(request).name, f"filter {meant}", teams=teams)
     rows = [api_rows.group(row) for row in page.rows]
     return answer({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
 

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from retry.console.replica.rows import Group
 from retry.console.web.app import Console, console_of, form_of, viewer_of
+from retry.console.web.group import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand, needs
 
 _CHARS_MAX = {"owner": 200, "note": 10_000, "link": 2_000, "name": 100, "text": 1_024}
@@ -48,7 +49,9 @@ def note(request: Request) -> Response:
         # What runs code is no address either, as javascript: is.
         raise HTTPException(HTTPStatus.BAD_REQUEST, "the link is not one like https://tracker.example.com/17")
     notes, by = console_of(request).replica.notes, viewer_of(request).name
-    notes.set_note(group.id, owner=_text(request, "owner"), note=_text(request, "note"), link=link, by=by)
+    # Who has letters of this kind later has no part in what was written for these teams.
+    teams = teams_of(console_of(request).replica, group)
+    notes.set_note(group.id, owner=_text(request, "owner"), note=_text(request, "note"), link=link, by=by, teams=teams)
     return _back(group)
 
 
@@ -133,13 +136,16 @@ def _group(request: Request) -> Group:
 
 
 def _operated(request: Request, group_id: str) -> Group:
-    """The group, of whose teams that this viewer sees this viewer is operator."""
+    """The group, of all of whose teams this viewer is operator: what is changed about it is changed for all of them."""
     viewer = viewer_of(request)
     found = console_of(request).replica.group(viewer.scope(), group_id)
     if found is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it is left")
     for team in found.teams or (EVERY_TEAM,):
         demand(viewer, Role.OPERATOR, team)
+    if not all(viewer.may(Role.OPERATOR, team) for team in teams_of(console_of(request).replica, found)):
+        reason = "letters of other teams are of this kind, too: changing it takes the role operator in each of these teams"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     return found
 
 

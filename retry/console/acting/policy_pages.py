@@ -83,7 +83,8 @@ def reschedule(request: Request) -> Response:
             found = reschedule_dry_run.rehearsed(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
     finally:
         _REHEARSING.release()
-    return _page(request, given=given, rehearsed=_told(found))
+    # What was left alone is of other teams, too, whose letters not everybody may count.
+    return _page(request, given=given, rehearsed=_told(found, found.left_alone if viewer.scope() is None else None))
 
 
 def _case(given: dict[str, str]) -> MatchInput:
@@ -135,7 +136,7 @@ def _row(registry: Registry, topic: str, route: PolicyRoute) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(found: reschedule_dry_run.Rehearsed) -> dict[str, Any]:
+def _told(found: reschedule_dry_run.Rehearsed, left_alone: int | None) -> dict[str, Any]:
     counts = [
         {"team": team, "policy": policy, "moves": _moves(moves)} for (team, policy), moves in sorted(found.counts.items())
     ]  # fmt: skip
@@ -145,7 +146,7 @@ def _told(found: reschedule_dry_run.Rehearsed) -> dict[str, Any]:
         for move, some in found.examples.items() for each in some
     ]  # fmt: skip
     total = _moves(sum(found.counts.values(), Counter()))
-    return {"counts": counts, "examples": examples, "left_alone": found.left_alone, "total": total}
+    return {"counts": counts, "examples": examples, "left_alone": left_alone, "total": total}
 
 
 def _moves(moves: Counter[Any]) -> list[tuple[str, int]]:

@@ -36,8 +36,8 @@ def show(request: Request) -> Response:
     splits = console.replica.splits(viewer.scope(), group.id)
     return page(
         request, "group.html", group=group, letters_q=_letters(group), changes=console.replica.notes.changes(group.id),
-        trend=charts.trend, by=[(each, [split for split in splits if split.by == each]) for each in BY],
-        may_write=_may_write(viewer, teams_of(console.replica, group)), term=_term,
+        trend=charts.trend, by=[(each, [split for split in splits if split.by == each]) for each in BY], term=_term,
+        may_act=_may_operate(viewer, group.teams), may_write=_may_operate(viewer, teams_of(console.replica, group)),
     )  # fmt: skip
 
 
@@ -60,5 +60,5 @@ def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:
     return group.teams if whole is None else whole.teams
 
 
-def _may_write(viewer: Viewer, teams: tuple[str, ...]) -> bool:
+def _may_operate(viewer: Viewer, teams: tuple[str, ...]) -> bool:
     return all(viewer.may(Role.OPERATOR, team) for team in teams) if teams else viewer.may(Role.OPERATOR, None)

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry.console.acting.audit_trail import REVEAL
+from retry.console.replica.payloads import Scanned
 from retry.console.replica.rows import LetterRow, Page, Scope
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
@@ -55,7 +56,8 @@ def show(request: Request) -> Response:
     try:
         meant = filters.read(text, viewer)
         if filters.asks_payload(meant):
-            found, scanned = _scan(request, meant, given.get("after"))
+            scanned = scan(request, meant, given.get("after"), ROWS)
+            found = Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None)
         else:
             found, scanned = console.replica.letters(viewer.scope(), meant, given.get("after"), ROWS), None
     except FilterInvalid as fault:
@@ -64,8 +66,12 @@ def show(request: Request) -> Response:
     return page(request, "letters.html", fault=None, live=live, scanned=scanned, **shared, **_shown(given, found))
 
 
-def _scan(request: Request, meant: Filter, after: str | None) -> tuple[Page[LetterRow], Any]:
-    """What a filter on payloads means: read from Kafka, by somebody who may, and written down before it is shown."""
+def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scanned:
+    """What a filter on payloads means: read from Kafka, by somebody who may, and written down before it is shown.
+
+    Raises:
+      HTTPException: 503, as many are looked for as may be at once.
+    """
     console, viewer = console_of(request), viewer_of(request)
 
     def is_cancelled() -> bool:
@@ -75,12 +81,12 @@ def _scan(request: Request, meant: Filter, after: str | None) -> tuple[Page[Lett
         reason = f"{_SCANS_MAX} filters on payloads are looked for already; ask again in some seconds"
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "5"})
     try:
-        scanned = console.replica.payloads.scan(viewer.scope(), meant, after, ROWS, is_cancelled)
+        scanned = console.replica.payloads.scan(viewer.scope(), meant, after, limit, is_cancelled)
     finally:
         _scans.release()
     teams = {row.team for row in scanned.rows if row.team}
     console.audit.write(REVEAL, viewer.name, f"filter {meant}", [row.name for row in scanned.rows], teams)
-    return Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None), scanned
+    return scanned
 
 
 def _shown(given: dict[str, str], rows: Page[LetterRow]) -> dict[str, Any]:

@@ -123,7 +123,9 @@ class Provider:
         if pending is None or self._clock_ms() - pending.since_ms > _PENDING_MS:
             raise SignInFailed("This sign-in was not begun here, or more than ten minutes ago; sign in again.")
         claims = self._claims(self._id_token(code, pending.verifier), pending.nonce)
-        name = next((claims[each] for each in _NAMES if isinstance(claims.get(each), str) and claims[each]), "")
+        # An address that the provider has not seen to be the person's own may be anybody's.
+        known = _NAMES if claims.get("email_verified", True) is True else _NAMES[1:]
+        name = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
         viewer = partial(self._viewer, visible(name, 100), claims)
         if viewer() is None:
             raise SignInFailed(f"{visible(name, 100)} has signed in, and has no role here; ask who runs this console for one.")

@@ -159,6 +159,19 @@ def test_nobody_else_sees_or_starts_a_preview(console: ActingConsole, kafka: Kaf
     assert kafka.started == []
 
 
+def test_a_preview_is_not_shown_to_who_may_not_see_its_letters_or_payloads_any_more(
+    console: ActingConsole, kafka: Kafka
+) -> None:
+    kafka.diff = ["-4711"]
+    action_id = asked(console)["id"]
+    of_another_team, blind = Viewer("ann", EVE.roles, EVE.reveal), Viewer("ann", ANN.roles)
+    for path in (f"/api/actions/{action_id}", f"/act/{action_id}"):
+        assert "4711" in console.ask(ANN, "GET", path).text
+        for viewer in (of_another_team, blind):
+            answer = console.ask(viewer, "GET", path)
+            assert (answer.status_code, "4711" in answer.text) == (404, False)
+
+
 def test_who_has_lost_the_role_since_the_preview_starts_nothing(console: ActingConsole, kafka: Kafka) -> None:
     action_id = asked(console)["id"]
     assert started(console, action_id, Viewer("ann", {"shop": Role.VIEWER, "bank": Role.OPERATOR})).status_code == 403

@@ -48,7 +48,7 @@ def test_what_was_written_is_what_was_typed(console: ActingConsole) -> None:
     console.ask(ADA, "POST", "/failures/aa/merge", {"group": ["bb", "cc", "bb", "aa"]})
     console.ask(ANN, "POST", "/failures/aa/split", {"by": "topic"})
     assert console.replica.notes.calls == [
-        ("set_note", "aa", "ann", "call them", "https://t.example.com/1", "ann"), ("merge", ["bb", "cc"], "aa", "ada"),
+        ("set_note", "aa", "ann", "call them", "https://t.example.com/1", "ann", ("shop",)), ("merge", ["bb", "cc"], "aa", "ada"),
         ("split", "aa", "topic", "ann"),
     ]  # fmt: skip
 

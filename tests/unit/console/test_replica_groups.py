@@ -169,6 +169,16 @@ def test_notes_are_shown_and_removed_and_what_is_none_is_told(replica: GivenRepl
     assert len(ids(replica)) == 3
 
 
+def test_a_note_is_for_the_teams_whose_letters_were_of_its_kind_then(
+    replica: GivenReplica, three: tuple[str, str, str]
+) -> None:
+    replica.fold(OWN.changelog, entry(60, team="orders", headers=failure("a.A")))
+    note(replica, NOTE + three[0], Note("ann", "the bank", "https://t/1", "bob", NOW_MS, ("payments",)))
+    for teams, seen in ((None, True), ({"payments"}, True), ({"payments", "orders"}, True), ({"orders"}, False)):
+        found = one(replica, three[0], None if teams is None else frozenset(teams))
+        assert (found.owner, found.note, found.link) == (("ann", "the bank", "https://t/1") if seen else ("", "", ""))
+
+
 def test_a_viewer_counts_letters_of_its_teams_alone(replica: GivenReplica, three: tuple[str, str, str]) -> None:
     replica.fold(OWN.changelog, entry(60, team="orders", headers=failure("a.A")))
     assert {group.id: group.count for group in replica.groups(scope=frozenset({"orders"}))} == {three[0]: 1}
