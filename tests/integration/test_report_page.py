@@ -217,7 +217,8 @@ def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
         {"earlier": 300, "recent": 0}, {"earlier": 300, "recent": 1}, {"earlier": 2, "recent": 3}, {"earlier": 0, "recent": 30},
     ), strict=False)]  # fmt: skip
     table = page(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
-    trends = re.findall(r'<td class="n ([a-z]*)">([^<]*)</td><td class="name"><code>retry explain', table)
+    samples = r'<tr class="samples"><td></td><td colspan="8"><code>retry explain'
+    trends = re.findall(rf'<td class="n ([a-z]*)">([^<]*)</td></tr>\s*{samples}', table)
     assert trends == [("good", "gone"), ("good", "↓ to 0.3 %"), ("", "steady"), ("bad", "new")]
 
 
