@@ -55,3 +55,25 @@ def test_no_revealed_payload_runs(opened: Open) -> None:
         page.goto(path)
         page.get_by_role("button", name="Reveal").click()
         harmless(page)
+
+
+def test_no_note_and_no_reason_runs(opened: Open) -> None:
+    page = opened("/").page
+    (group,) = linked(page, "/failures?q=exception%3Acom.acme.pay.CardDeclined", 1)
+    for text in HOSTILE:
+        page.goto(group)
+        page.get_by_label("Owner").fill(text[:100])
+        page.get_by_label("Note").fill(text)
+        page.get_by_role("button", name="Save").click()
+        harmless(page)
+    for path in (group, "/failures"):
+        page.goto(path)
+        harmless(page)
+    page.goto("/pauses")
+    page.locator("#name").fill("orders")
+    page.get_by_label("Why").first.fill("".join(HOSTILE[:4]))
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator("#live")).to_contain_text("ran")
+    for path in ("/pauses", "/", "/audit"):
+        page.goto(path)
+        harmless(page)
