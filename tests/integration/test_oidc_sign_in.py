@@ -55,6 +55,14 @@ def test_a_provider_signs_in_with_the_roles_of_its_groups(company: Served, oidc:
     assert "Act on it" in page
 
 
+def test_an_address_that_was_not_seen_to_be_the_persons_own_is_no_name(company: Served, oidc: OidcProvider) -> None:
+    oidc.person |= {"email_verified": False, "preferred_username": "mallory"}
+    browser = company.browser()
+    gone_through(browser)
+    page = browser.get("/").text
+    assert ("mallory" in page, "ada@example.com" in page) == (True, False)
+
+
 def test_the_browser_is_sent_with_pkce_state_and_nonce(company: Served, oidc: OidcProvider) -> None:
     location = company.browser().get("/sign-in/provider").headers["location"]
     given = {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}

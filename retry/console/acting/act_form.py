@@ -20,6 +20,7 @@ from retry.operations.moments import moment_ms
 # A page has at most so many letters to be chosen.
 NAMES_MAX = 10_000
 _REASON_MAX = 1_000
+_TOO_DEEP = "merge_patch: objects lie in each other too deep"
 _DURATIONS = ("spread", "postpone", "settle", "silence")
 # What the form says besides the filter.
 _STATES = {"waiting": "state:waiting", "parked": "state:parked", "both": "(state:waiting or state:parked)"}
@@ -59,6 +60,8 @@ def of_body(body: bytes) -> Ask:
         given = msgspec.json.decode(body, type=ActBody)
     except msgspec.MsgspecError as error:
         raise OptionsInvalid(str(error)) from None
+    except RecursionError:
+        raise OptionsInvalid(_TOO_DEEP) from None
     if given.value is not None and given.value_base64 is not None:
         raise OptionsInvalid("give value or value_base64, not both")
     value = None if given.value is None else given.value.encode()
@@ -69,7 +72,10 @@ def of_body(body: bytes) -> Ask:
             raise OptionsInvalid("value_base64: it is no base64") from None
     times = {name: _read(name, getattr(given, name), duration_ms) for name in _DURATIONS}
     at_ms = given.at if isinstance(given.at, int) else _read("at", given.at, moment_ms)
-    patch = None if given.merge_patch is None else orjson.dumps(given.merge_patch).decode()
+    try:
+        patch = None if given.merge_patch is None else orjson.dumps(given.merge_patch).decode()
+    except orjson.JSONEncodeError:
+        raise OptionsInvalid(_TOO_DEEP) from None
     found = ActOptions(
         at=at_ms, ramp=given.ramp, keep=given.keep, to=given.to, value=value, set_headers=given.set_headers,
         removed=given.remove_headers, merge_patch=patch, **times,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.acting import api_actions, api_rows, openapi, pauses, told
-from retry.console.acting.api_answers import answer, limit_of, none, read
+from retry.console.acting.api_answers import Words, answer, limit_of, none, read
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, query_of, viewer_of
@@ -29,8 +29,8 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be paused; see `retry.console.acting.pauses`."""
 
     scope: str
-    name: str = ""
-    reason: str = ""
+    name: Words = ""
+    reason: Words = ""
     until: str | None = None
     force: bool = False
 

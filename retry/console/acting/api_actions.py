@@ -14,7 +14,7 @@ from starlette.routing import Route
 from retry.console.acting import act_form, actions, standing_actions, told
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.action_pages import page_of
-from retry.console.acting.api_answers import answer, limit_of, none, read
+from retry.console.acting.api_answers import Words, answer, limit_of, none, read
 from retry.console.acting.previews import KeptPreview
 from retry.console.acting.shards import shards as shards_of
 from retry.console.web.app import body_of, console_of, query_of, viewer_of
@@ -35,7 +35,7 @@ class StartBody(msgspec.Struct, forbid_unknown_fields=True):
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
     """Why something is ordered."""
 
-    reason: str = ""
+    reason: Words = ""
 
 
 def routes() -> list[Route]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import orjson
@@ -15,6 +15,8 @@ from retry.console.web.app import body_of
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
 Body = TypeVar("Body", bound=msgspec.Struct)
+# Written into the changelog, where every worker keeps it.
+Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
 def read(request: Request, shape: type[Body]) -> Body:

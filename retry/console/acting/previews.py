@@ -21,7 +21,7 @@ _OF_ONE_MAX, _KEPT_MAX = 20, 200
 # Each takes some hundred bytes.
 _MEMBERS_MAX = 2_000_000
 # Each reads the changelog, beside what is there to follow it.
-_AT_ONCE, _WAITING_MAX = 2, 20
+_AT_ONCE, _WAITING_MAX, _WAITING_OF_ONE_MAX = 2, 20, 5
 _FORGOTTEN_MAX = 10_000
 
 
@@ -80,8 +80,9 @@ class Previews:
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()
-            if sum(not each.done.is_set() for each in self._kept.values()) >= _WAITING_MAX:
-                raise ActionRefused(f"{_WAITING_MAX} previews are being worked out; ask again when one of them is done")
+            waiting = [each.by for each in self._kept.values() if not each.done.is_set()]
+            if len(waiting) >= _WAITING_MAX or waiting.count(by) >= _WAITING_OF_ONE_MAX:
+                raise ActionRefused(f"{len(waiting)} previews are being worked out; ask again when one of them is done")
             self._kept[action_id] = kept
             self._make_room(by)
         self._pool.submit(self._work_out, kept, make)

@@ -29,6 +29,8 @@ from retry.kafka.interface import KafkaException
 log = logging.getLogger(__name__)
 
 STREAMS_MAX = 200
+# Of one sign-in: nobody takes those of all others.
+_OF_ONE_MAX = 40
 EVERY_S = 2.0
 # What is shown as a time that has gone by grows old although nothing else changes.
 _ANYWAY_TICKS = 5
@@ -135,8 +137,9 @@ class Live:
         name, argument = query.get("part", ""), query.get("of", "")
         if (name and name not in self._parts) or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such part of a page")
-        if len(self._streams) >= self._max:
-            told = f"{self._max} pages are kept fresh, and no more can be; this one is not"
+        own = sum(each.session is session for each in self._streams)
+        if len(self._streams) >= self._max or own >= _OF_ONE_MAX:
+            told = f"{len(self._streams)} pages are kept fresh, and no more can be; this one is not"
             return StreamingResponse(iter([f"retry: {_FULL_RETRY_MS}\n{_event(FRESHNESS, told)}"]), media_type=_EVENTS)
         mine = _Stream(session, name, argument)
         self._streams.add(mine)

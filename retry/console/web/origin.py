@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
     def asker(self, request: Request) -> str:
         """The address of who asks, as far as it is known: what else stands in the header, anybody can have written."""
-        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip() if self.behind_proxy else ""
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip() if self.behind_proxy else ""
         return forwarded or (request.client.host if request.client else "")
 
     def is_own(self, request: Request) -> bool:

@@ -74,3 +74,21 @@ def test_a_kind_that_is_of_several_teams_is_changed_by_operators_of_all_of_them(
     assert ("/failures/bb/note" in page, "Act on all of them" in page) == (False, True)
     assert console.ask(BOTH, "POST", f"/failures/bb/{what}", form).status_code == 303
     assert len(notes.calls) == 1
+
+
+DEEP = '{"a":' * 400 + "1" + "}" * 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/actions", '{"kind":"patch","filter":"team:shop","merge_patch":%s}' % DEEP),
+        ("/api/actions", '{"kind":"patch","filter":"team:shop","merge_patch":%s}' % ('{"a":' * 100_000)),
+        ("/api/actions/0123456789abcdef/hold", '{"reason":"%s"}' % ("x" * 1_001)),
+        ("/api/pauses", '{"scope":"team","name":"shop","reason":"%s"}' % ("x" * 1_001)),
+        ("/api/pauses", '{"scope":"topic","name":"%s","force":true}' % ("x" * 1_001)),
+    ],
+)
+def test_what_is_sent_is_neither_too_long_for_the_changelog_nor_too_deep(console: ActingConsole, path: str, body: str) -> None:
+    answer = console.ask(ANN, "POST", path, body)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")

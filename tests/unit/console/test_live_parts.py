@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from retry.console.replica.rows import Scope
+from retry.console.web import live
 from retry.console.web.granted_roles import Granted
 from retry.console.web.rights import Role
 from retry.console.web.token_file import make_token
@@ -175,6 +176,20 @@ def test_one_more_than_there_may_be_is_told_so_and_tries_again_later() -> None:
             assert "retry: 30000" in second.text
             assert "this one is not" in second.text
             await first.until(lambda text: "#live" in text)
+
+    run(test())
+
+
+def test_one_viewer_does_not_take_the_streams_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_OF_ONE_MAX", 1)
+    made = console(Counter())
+
+    async def test() -> None:
+        greedy, other = cookie_of(made, PAYMENTS), cookie_of(made, PAYMENTS)
+        async with looking(made, greedy), looking(made, greedy) as second, looking(made, other) as third:
+            await asyncio.wait_for(second.ended.wait(), DEADLINE_S)
+            assert "this one is not" in second.text
+            await third.until(lambda text: "#live" in text)
 
     run(test())
 

@@ -103,6 +103,11 @@ def test_no_more_are_worked_out_than_may_wait(store: Store, monkeypatch: pytest.
     begun = [store.previews.begin(f"0{n}", "ann", "retry", "", slow) for n in range(3)]
     with pytest.raises(ActionRefused, match="3 previews are being worked out"):
         store.previews.begin("0f", "ann", "retry", "", slow)
+    monkeypatch.setattr(previews, "_WAITING_MAX", 20)
+    monkeypatch.setattr(previews, "_WAITING_OF_ONE_MAX", 3)
+    with pytest.raises(ActionRefused, match="3 previews are being worked out"):
+        store.previews.begin("0f", "ann", "retry", "", slow)
+    begun.append(store.previews.begin("0e", "bob", "retry", "", slow))
     go_on.set()
     assert all(kept.done.wait(30) for kept in begun)
     store.kept("0f")
