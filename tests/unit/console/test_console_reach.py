@@ -76,17 +76,18 @@ def test_a_kind_that_is_of_several_teams_is_changed_by_operators_of_all_of_them(
     assert len(notes.calls) == 1
 
 
+PATCH, LONG = '{"kind":"patch","filter":"team:shop","merge_patch":', "x" * 1_001
 DEEP = '{"a":' * 400 + "1" + "}" * 400
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/api/actions", '{"kind":"patch","filter":"team:shop","merge_patch":%s}' % DEEP),
-        ("/api/actions", '{"kind":"patch","filter":"team:shop","merge_patch":%s}' % ('{"a":' * 100_000)),
-        ("/api/actions/0123456789abcdef/hold", '{"reason":"%s"}' % ("x" * 1_001)),
-        ("/api/pauses", '{"scope":"team","name":"shop","reason":"%s"}' % ("x" * 1_001)),
-        ("/api/pauses", '{"scope":"topic","name":"%s","force":true}' % ("x" * 1_001)),
+        ("/api/actions", PATCH + DEEP + "}"),
+        ("/api/actions", PATCH + '{"a":' * 100_000),
+        ("/api/actions/0123456789abcdef/hold", f'{{"reason":"{LONG}"}}'),
+        ("/api/pauses", f'{{"scope":"team","name":"shop","reason":"{LONG}"}}'),
+        ("/api/pauses", f'{{"scope":"topic","name":"{LONG}","force":true}}'),
     ],
 )
 def test_what_is_sent_is_neither_too_long_for_the_changelog_nor_too_deep(console: ActingConsole, path: str, body: str) -> None:
