@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+# Under their own names: what pages ask of the replica comes through here.
+from retry.console.replica.filter_rows import Names as Names
+from retry.console.replica.filter_rows import SavedFilter as SavedFilter
+
 # The teams that a viewer may see; None is every team. Letters of no known team are seen by those alone who see every team.
 Scope = frozenset[str] | None
 # Nothing is counted further.
@@ -272,17 +276,6 @@ class LineageEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What there is to complete a filter with; of each at most 200, in alphabetical order."""
-
-    teams: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    exceptions: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    consumer_groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class AuditRow:
     """What one transaction did for an action to letters of one team, or what somebody did in the console.
 
@@ -304,13 +297,3 @@ class AuditRow:
     results: dict[str, int] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     team: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SavedFilter:
-    """A filter that somebody has kept for a team; of no team it is everybody's."""
-
-    name: str
-    text: str
-    team: str
-    by: str
