@@ -29,7 +29,7 @@ _MORE_TICKS_MS = sorted({
     *(times * unit_ms for unit_ms in (1, 1_000, 60_000) for times in (2, 5, 20, 30)), 200, 500,
     *(times * 3_600_000 for times in (2, 12)), *(times * _DAY_MS for times in (2, 3, 14)),
 })  # fmt: skip
-_TICKS_LEAST = 3
+_TICKS_LEAST, _FEW = 3, 5
 _WIDTH, _ROW = 860, 26
 # What vl-convert measures with, and what has the same widths elsewhere.
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -190,9 +190,10 @@ def _when(rows: Rows, column: str) -> alt.X:
 
 
 def _counts(most: int | None = None) -> alt.Axis:
-    # Of few there would be halves, which are written as the same whole number twice.
-    few = {} if most is None or most > 5 else {"values": list(range(most + 1))}
-    return alt.Axis(tickMinStep=1, format=",d", **few)
+    if most is None or most > _FEW:
+        return alt.Axis(tickMinStep=1, format=",d")
+    # There would be halves, which are written as the same whole number twice.
+    return alt.Axis(values=list(range(most + 1)), format=",d")
 
 
 def _percent() -> alt.Axis:
