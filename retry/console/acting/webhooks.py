@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import orjson
 
@@ -116,6 +116,8 @@ class Notifier:
         self._settings = console.settings
         url = self._settings.console_url or f"http://{self._settings.console_addr}"
         self._happenings = Happenings(console, url.rstrip("/"))
+        # For the log; the rest of such an address is often a secret.
+        self._receiver = urlsplit(self._settings.console_webhook).hostname
         self._waiting: list[tuple[Event, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console webhooks", daemon=True)
@@ -151,7 +153,7 @@ class Notifier:
         except RetryError as error:
             log.warning("what is new cannot be told: %s", error)
         if left_out := self._waiting[:-_WAITING_MAX]:
-            log.warning("%d events are not told: %s does not answer", len(left_out), self._settings.console_webhook)
+            log.warning("%d events are not told: %s does not answer", len(left_out), self._receiver)
             self._waiting = self._waiting[-_WAITING_MAX:]
 
     async def _call_all(self, client: WebhookClient) -> None:
@@ -163,7 +165,7 @@ class Notifier:
             if tries + 1 < _TRIES_MAX:
                 self._waiting.append((event, tries + 1))
             else:
-                log.warning("%s was not told to %s: %s", event.id, self._settings.console_webhook, fault)
+                log.warning("%s was not told to %s: %s", event.id, self._receiver, fault)
 
     async def _call(self, client: WebhookClient, event: Event) -> str | None:
         """Why it failed; None where it did not."""

@@ -34,10 +34,13 @@ def show(request: Request) -> Response:
     if group is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it any more")
     splits = console.replica.splits(viewer.scope(), group.id)
+    teams, scope = teams_of(console.replica, group), viewer.scope()
+    # They name kinds and people of each of these teams.
+    changes = console.replica.notes.changes(group.id) if scope is None or scope.issuperset(teams) else []
     return page(
-        request, "group.html", group=group, letters_q=_letters(group), changes=console.replica.notes.changes(group.id),
+        request, "group.html", group=group, letters_q=_letters(group), changes=changes,
         trend=charts.trend, by=[(each, [split for split in splits if split.by == each]) for each in BY], term=_term,
-        may_act=_may_operate(viewer, group.teams), may_write=_may_operate(viewer, teams_of(console.replica, group)),
+        may_act=_may_operate(viewer, group.teams), may_write=_may_operate(viewer, teams),
     )  # fmt: skip
 
 

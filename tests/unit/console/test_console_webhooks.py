@@ -99,7 +99,8 @@ def test_a_call_that_failed_is_made_again_under_the_same_id_and_not_for_ever(
     failing = Receiver(*["connect"] * 9)
     look_and_call(notifier, failing, 8)
     assert len(failing.requests) == 5
-    assert "group.new-cc was not told" in caplog.text
+    assert "group.new-cc was not told to hooks.example.com" in caplog.text
+    assert "/in" not in caplog.text
 
 
 def test_while_the_replica_is_built_nothing_is_new(console: ActingConsole) -> None:
