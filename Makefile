@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics load faults soak release check-release lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak release check-release lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,30 +20,38 @@ $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(BIN)/python -m retry.jars
 	touch $@
 
-# Without Go the tests of the chart skip, and without npm those with KafkaJS; where CI is set they fail. The tag leaves out the clouds
-# that promtool would look for targets in; what is not optimised is there a third sooner.
+# Without Go the tests of the chart skip, and without npm those with KafkaJS and in a browser; where CI is set they fail. The tag
+# leaves out the clouds that promtool would look for targets in; what is not optimised is there a third sooner.
 TOOLS := build/tools
 NODE  := build/node
 SCHEMA := build/grafana
 RELEASE := build/release
-tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS and Grafana's schema, where npm is
-tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed)
+BROWSER := build/browser
+tools: $(if $(shell command -v go),$(TOOLS)/.installed)  ## helm, kubeconform, promtool for tests of the chart, where Go is; KafkaJS, Grafana's schema, Chromium, where npm is
+tools: $(if $(shell command -v npm),$(NODE)/.installed $(SCHEMA)/.installed $(BROWSER)/.installed)
 tools: $(RELEASE)/.installed
 
 $(TOOLS)/.installed: tests/chart/tools/go.mod tests/chart/tools/go.sum
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(TOOLS)) go install -trimpath -ldflags=-s -gcflags='all=-N -l' -tags remove_all_sd tool
 	touch $@
 
+define NPM_CI
+mkdir -p $(@D)
+cp $^ $(@D)
+cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund
+endef
+
 $(NODE)/.installed: tests/consumers/package.json tests/consumers/package-lock.json
-	mkdir -p $(@D)
-	cp $^ $(@D)
-	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	$(NPM_CI)
 	touch $@
 
 $(SCHEMA)/.installed: tests/chart/grafana/package.json tests/chart/grafana/package-lock.json
-	mkdir -p $(@D)
-	cp $^ $(@D)
-	npm --prefix $(@D) ci --silent --ignore-scripts --no-audit --no-fund
+	$(NPM_CI)
+	touch $@
+
+$(BROWSER)/.installed: tests/browser/package.json tests/browser/package-lock.json $(addprefix tests/browser/,unpack.mjs headless.sh fonts.conf)
+	$(NPM_CI)
+	node $(@D)/unpack.mjs
 	touch $@
 
 $(RELEASE)/.installed: release/tools.lock
@@ -90,6 +98,10 @@ bench-peers: setup  ## the same work done by a Kafka Streams service (PEERS=fold
 bench-scale: setup  ## what grows with ten million waiting entries, 1,000 topics, 64 shards; a thundering herd; actions: half an hour, 20 GB
 	$(BIN)/python -m tests.bench.scale
 
+LETTERS ?= 1000000
+bench-console: setup  ## the console with LETTERS=1000000 letters beside 1,000/s in and out: how fast it answers, how old it is, memory
+	$(BIN)/python -m tests.bench.console --sizes $(LETTERS)
+
 EVENTS ?= 10000000
 bench-analytics: setup  ## analytics over EVENTS=10000000 generated events, and a report on 100,000 letters: time and memory
 	$(BIN)/python -m tests.bench.analytics --events $(EVENTS)
@@ -124,4 +136,4 @@ lock:  ## renew requirements.lock, and release/tools.lock
 	  --no-header -o release/tools.lock release/tools.in
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(RELEASE)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE)

@@ -2,10 +2,11 @@
 
 1. A real broker, its topics, one `retry worker`, and two consumers that fail for 15 of 100 orders; Spark starts beside them.
 2. 2,000 orders and 500 invoices; what fails is dead-lettered, waits, comes back, and in the end is processed or parked.
-3. Meanwhile the other ways in: recurring tasks, HTTP timers, scheduled messages.
+3. Meanwhile the other ways in: recurring tasks, HTTP timers, scheduled messages; and the console, which shows all of it.
 4. `retry analytics report` begins. Meanwhile the gateway is mended, and what was parked because of it is retried in steps. Then
    everything else is stopped, and Kafka is read from the beginning: each thing that must have happened did, once.
-5. The report: tables, and a page that stays in `build/retry-report.html`. Its counts must be those of step 4.
+5. The report: tables, and a page that stays in `build/retry-report.html`. Its counts must be those of step 4, as those that the
+   console shows. On a terminal worker, consumers and console then stay up for you to act, until Ctrl-C.
 
 The exit code is 0 only if all of that is so.
 """
@@ -25,6 +26,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples import mended, report, scheduler, tasks, timers
+from examples.console import Console
 from examples.ledger import KINDS, MAX_ATTEMPTS, Event, Ledger, differences, expected, returned
 from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
@@ -78,17 +80,20 @@ class _Demo:
         broker = LocalBroker(self._folder / "broker")
         servers = broker.bootstrap_servers
         # The threads end after the processes that they wait for.
-        with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+        with ThreadPoolExecutor(4) as pool, ExitStack() as stack:
             receiver, webhooks = stack.enter_context(timers.receiving(self._folder))
             settings = self._settings(servers) | webhooks
             analytics = report.Analytics(stack.enter_context(Stage(self._folder, settings)), _PAGE)
             stack.enter_context(broker)
             service = stack.enter_context(Stage(self._folder, settings))
+            shown = stack.enter_context(Stage(self._folder, settings | {"RETRY_DATA_DIR": str(self._folder / "console")}))
             schedules = stack.enter_context(Stage(self._folder, scheduler.settings(servers, self._folder / "scheduler")))
             with self._log_of_worker_on_failure(service):
                 say("creating topics; starting a worker, a timers API, a scheduler, two teams' consumers")
                 topics = self._start(service, schedules, servers)
+                console = Console(shown)
                 ways = [
+                    pool.submit(console.await_ready, self._screen.part("console"), self._deadline),
                     pool.submit(tasks.play, service, servers, self._screen.part("tasks"), self._deadline),
                     pool.submit(timers.play, service, receiver, self._screen.part("timers"), self._deadline),
                     pool.submit(scheduler.play, schedules, servers, self._screen.part("schedules"), self._deadline),
@@ -102,9 +107,15 @@ class _Demo:
                 if wrong := differences(self._expected + self._returned, events):
                     raise DemoFailed("\n  ".join(["Kafka does not hold what it must:", *wrong]))
                 say("read anew: every order was processed or parked once, what was parked came back once")
-                for line in analytics.answer(self._screen, self._deadline, self._parked_and_recovered(events)):
+                parked, recovered = self._parked_and_recovered(events)
+                console.await_parked(parked - len(self._returned) // 2, self._deadline)
+                for line in analytics.answer(self._screen, self._deadline, (parked, recovered)):
                     self._screen.say(line)
-        self._last_screen(events)
+            if self._screen.is_terminal:
+                self._last_screen(events, "the console stays up")
+                self._stay(service, servers, console)
+                return
+        self._last_screen(events, "nothing is left running")
 
     def _settings(self, servers: str) -> dict[str, str]:
         policies = self._folder / "policies.yaml"
@@ -116,6 +127,7 @@ class _Demo:
             "RETRY_DATA_DIR": str(self._folder / "worker"),
             "RETRY_SHARDS": "4",
             "RETRY_HTTP_ADDR": "127.0.0.1:0",
+            "RETRY_CONSOLE_ADDR": "127.0.0.1:0",
             # All of it is over soon.
             "RETRY_POSITIONS_EVERY_S": "1",
         }
@@ -125,14 +137,24 @@ class _Demo:
         tasks.create_topics(servers)
         scheduler.create_topics(servers)
         service.run("topics", "create", deadline=self._deadline)
-        service.start("worker", "retry", "worker")
+        self._start_letters(service, servers)
         service.start("api", "retry", "api")
-        for topic in _ORDERS:
-            service.start(topic, "examples.orders", "--topic", topic, "--bootstrap-servers", servers)
         schedules.start("scheduler", "retry", "scheduler")
         for stage, part in ((service, "worker"), (service, "api"), (schedules, "scheduler")):
             stage.await_ready(part, self._deadline)
         return topics
+
+    def _start_letters(self, service: Stage, servers: str) -> None:
+        service.start("worker", "retry", "worker")
+        for topic in _ORDERS:
+            service.start(topic, "examples.orders", "--topic", topic, "--bootstrap-servers", servers)
+
+    def _stay(self, service: Stage, servers: str, console: Console) -> None:
+        """Let who looks at the console act, until Ctrl-C."""
+        self._start_letters(service, servers)
+        self._screen.say(f"\nOPEN {console.url} and retry, edit or discard what was parked; Ctrl-C ends all of it")
+        console.keep(service.check)
+        self._screen.say("stopped; nothing is left running")
 
     def _play_letters(self, service: Stage, servers: str, ledger: Ledger, ways: list[Future[None]]) -> None:
         """Produce at an even pace and show what happens, until all expected events are there and the other ways in are done."""
@@ -177,18 +199,20 @@ class _Demo:
         parked = sum(kind == "parked" for kind, _, _ in events)
         return parked, sum(kind == "processed" and made not in (0, MAX_ATTEMPTS + 1) for kind, _, made in events)
 
-    def _last_screen(self, events: Counter[Event]) -> None:
+    def _last_screen(self, events: Counter[Event], left: str) -> None:
         parked, recovered = self._parked_and_recovered(events)
         took_s = _ALL_S - self._deadline.remaining_s()
         self._screen.say(f"""
-SHOWN in {took_s:.0f} s on a real broker, checked record by record; nothing is left running
+SHOWN in {took_s:.0f} s on a real broker, checked record by record; {left}
   letters    {sum(_ORDERS.values()):,} orders: {recovered} failed and recovered, {parked} parked, none lost, no retry sent twice
   act        {len(self._returned) // 2} of the parked ones retried in steps when their cause was mended; all of them recovered
   tasks      one a second, one by cron, one once; changed and deleted while they ran
   timers     webhooks signed and in time, one called again after a 503, one ended in time
   schedules  sent at their second, replaced, cancelled
+  console    what failed, why, and what became of it: the same numbers
   report     {_PAGE}
 NEXT
+  retry console                        the page of the demo, of your own letters
   retry analytics report --text        the report above, of your own topics
   retry inspect --topic YOUR.DLT       what would become of your own dead letters; it only reads
   docs/tutorial/first-retry.md         the same by hand, step by step, with your own consumer""")

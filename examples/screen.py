@@ -25,6 +25,11 @@ class Screen:
         self._begun_s = self._shown_s = monotonic_s()
         self._of = self._line = ""
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it."""
+        return self._console.is_terminal
+
     def say(self, text: str) -> None:
         """Print one message, wrapped at a hundred columns."""
         for line in text.rstrip("\n").split("\n"):

@@ -8,9 +8,10 @@
     worker/         one process: shards (restore, standby, rebalance), threads in Faust, supervisor
     scheduling/     the other ways in: scheduled messages, recurring tasks, HTTP timers
     kafka/          the one door to librdkafka
-    http_server/    the one way to answer HTTP: for health, metrics, the scheduler and the API
+    http_server/    the one way to answer HTTP: for health, metrics, the scheduler, the API and the console
     telemetry/      metrics, outcomes, traces, reasons for health
     operations/     looks from outside: discover, try, inspect, explain, pause, act, verify; and sizes
+    console/        the operators' pages over a replica of what waits, rests and failed
     analytics/      PySpark over outcomes, and advice on policies
     cli/            what operators type
     testing/        the broker and the table in memory, for tests of users and of our own

@@ -15,6 +15,7 @@ from retry.cli.analytics_report import report
 from retry.cli.api import api
 from retry.cli.audit import audit
 from retry.cli.broker import broker
+from retry.cli.console import console
 from retry.cli.discover import discover
 from retry.cli.erase import erase
 from retry.cli.explain import explain
@@ -68,8 +69,8 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain, pause,
-    resume, pauses, reschedule, act, actions, audit, erase, tasks, analytics, verify, broker,
+    worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain,
+    pause, resume, pauses, reschedule, act, actions, audit, erase, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -24,6 +24,8 @@ RetryError
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
+├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
+├── CursorStale            go back to the first page
 ├── ActionRefused          ask for what the message names instead; nothing was done
 ├── SchedulerEnded         read its log, and start it again
 ├── TaskInvalid            send a definition that is as the message asks; this one is parked
@@ -115,8 +117,8 @@ class AddressUnusable(RetryError):
 
     def __init__(self, host: str, port: int, reason: str) -> None:
         super().__init__(
-            f"cannot listen on {host}:{port} ({reason}); stop what does, or set another address: RETRY_HTTP_ADDR or "
-            "RETRY_API_ADDR, of a scheduler SERVER_ADDR or METRICS_ADDR"
+            f"cannot listen on {host}:{port} ({reason}); stop what does, or set another address: RETRY_HTTP_ADDR, "
+            "RETRY_API_ADDR or RETRY_CONSOLE_ADDR, of a scheduler SERVER_ADDR or METRICS_ADDR"
         )
         self.host, self.port, self.reason = host, port, reason
 
@@ -187,6 +189,21 @@ class FilterInvalid(RetryError):
     def __init__(self, column: int, reason: str) -> None:
         super().__init__(f"filter, column {column}: {reason}")
         self.column, self.reason = column, reason
+
+
+class RebuildInProgress(RetryError):
+    """The console's replica is being built, and shows nothing until it is."""
+
+    def __init__(self, progress: float) -> None:
+        super().__init__(f"the topics are being read, {progress:.0%} so far; pages are shown when that is done")
+        self.progress = progress
+
+
+class CursorStale(RetryError):
+    """A page goes on behind a row that this list does not have."""
+
+    def __init__(self) -> None:
+        super().__init__("this page belongs to another list, or to one of before a restart; go back to the first page")
 
 
 class ActionRefused(RetryError):

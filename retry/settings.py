@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import msgspec
 
-from retry import clock
 from retry.errors import SettingsInvalid
 
-log = logging.getLogger(__name__)
-
-_Parsed = TypeVar("_Parsed")
-_READ_EVERY_S = 5.0
 _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -64,6 +58,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       api_tls_key: path of its key, PEM without a passphrase. Both files are read again when they change.
       scheduler_tls_cert: the same for the REST API of `retry scheduler`.
       scheduler_tls_key: path of its key.
+      console_addr: address where `retry console` listens. Port 0 picks a free port.
+      console_url: address of the console as its viewers write it, like https://retry.example.com: for links, and where a provider
+        sends who has signed in.
+      console_tokens: path of a file of tokens with their roles, whose lines `retry console token` makes.
+      console_tls_cert: path of the certificate chain with which the console speaks TLS itself.
+      console_tls_key: path of the key of that certificate.
+      console_tls_proxy: 1 says that a proxy in front of the console speaks TLS, under `console_url`.
+      console_oidc_issuer: URL of an OpenID Connect provider that people sign in at.
+      console_oidc_client_id: what that provider calls the console.
+      console_oidc_client_secret: path of a file with the secret that the provider gave it. None where it gave none.
+      console_oidc_claim: what the provider says of a person that `console_oidc_roles` has lines for.
+      console_oidc_roles: path of a file that says which role each value of that claim has.
+      console_session_s: how long somebody stays signed in.
+      console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
+      console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -103,6 +112,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_tls_key: Path | None = None
     scheduler_tls_cert: Path | None = None
     scheduler_tls_key: Path | None = None
+    console_addr: str = "127.0.0.1:8082"
+    console_url: str = ""
+    console_tokens: Path | None = None
+    console_tls_cert: Path | None = None
+    console_tls_key: Path | None = None
+    console_tls_proxy: int = 0
+    console_oidc_issuer: str = ""
+    console_oidc_client_id: str = ""
+    console_oidc_client_secret: Path | None = None
+    console_oidc_claim: str = "groups"
+    console_oidc_roles: Path | None = None
+    console_session_s: int = 28_800
+    console_schedulers: str = ""
+    console_webhook: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -125,6 +148,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
         self.http_host_port()
         self.api_host_port()
+        self.console_host_port()
+        if self.console_url and not _ORIGIN.fullmatch(self.console_url):
+            fault = f"{self.console_url!r} is not scheme://host or scheme://host:port, like https://retry.example.com"
+            raise SettingsInvalid("RETRY_CONSOLE_URL", fault)
 
     def http_host_port(self) -> tuple[str, int]:
         """Host and port of `http_addr`.
@@ -141,6 +168,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
           SettingsInvalid: it is not host:port.
         """
         return _host_port("RETRY_API_ADDR", self.api_addr)
+
+    def console_host_port(self) -> tuple[str, int]:
+        """Host and port of `console_addr`.
+
+        Raises:
+          SettingsInvalid: it is not host:port.
+        """
+        return _host_port("RETRY_CONSOLE_ADDR", self.console_addr)
 
     def __repr__(self) -> str:
         hidden = ("kafka", "registry")
@@ -184,6 +219,8 @@ BOUNDS = (
     ("api_timers_per_team", 0, 1_000_000_000),
     ("api_metrics_open", 0, 1),
     ("api_audit", 0, 2),
+    ("console_tls_proxy", 0, 1),
+    ("console_session_s", 60, 604_800),
 )
 
 
@@ -250,42 +287,3 @@ def _typed(variable: str, text: str) -> object:
         except ValueError:
             raise SettingsInvalid(variable, f"{text!r} is not a whole number") from None
     return text if fields[name] is str else Path(text)
-
-
-class ReloadedFile(Generic[_Parsed]):
-    """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
-
-    Args:
-      setting: the environment variable that names it.
-      parse: what it holds. Raises SettingsInvalid where that cannot be used.
-
-    Raises:
-      SettingsInvalid: the file cannot be used. Later such a file changes nothing, and the log says so once.
-    """
-
-    def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:
-        self._setting, self._path, self._parse = setting, path, parse
-        self._held, self._last_error = self._read(), ""
-        self._reading = clock.Interval(_READ_EVERY_S)
-
-    def current(self) -> _Parsed:
-        """What the file held last, of what could be used."""
-        if self._reading.is_due():
-            try:
-                self._held, self._last_error = self._read(), ""
-            except SettingsInvalid as error:
-                if str(error) != self._last_error:
-                    self._last_error = str(error)
-                    log.warning("%s; what was read before stays in use", error)
-        return self._held
-
-    def trouble(self) -> str:
-        """Why what the file holds now is not in use; empty where it is."""
-        self.current()
-        return self._last_error
-
-    def _read(self) -> _Parsed:
-        try:
-            return self._parse(self._path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from retry.cli.output import say, say_json
 if TYPE_CHECKING:
     from retry.worker.acls import AclLine
 
-_PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler", "discover")
+_PARTS = ("worker", "topics create", "commands", "analytics", "api", "console", "scheduler", "discover")
 _COLUMNS = ("for", "resource", "pattern", "name", "operation", "what stops without it")
 
 

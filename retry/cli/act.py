@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retry.cli import act_output, operator
-from retry.cli.act_options import UNASKED_MAX, kind_options, ramp, request
+from retry.cli.act_options import kind_options, ramp, request
 from retry.cli.letter_options import TERMS
 from retry.cli.output import say
 from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
-    from retry.operations.act.choose import Meant
+    from retry.operations.act.meaning import Meaning
     from retry.operations.act.preview import Preview
     from retry.operations.control_requests import ShardNumbers
 
 KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
 NOT_YET, REFUSED, HELD = 1, 3, 4
-# Slashes in the key of a letter that rests: topic/partition/offset.
-_OF_PLACE = 2
-_RESTING = ("parked", "discarded")
 
 
 @click.command(context_settings=TERMS)
@@ -63,7 +60,6 @@ def act(
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
     from retry import clock
     from retry import settings as environment
-    from retry.cli.framed_values import FramedValues
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.preview import preview
@@ -72,6 +68,7 @@ def act(
     from retry.operations.letters.listing import Listing
     from retry.policies.policy_file import load
     from retry.policies.registry import Registry
+    from retry.scheduling.tasks.framed_values import FramedValues
 
     registry = load(policies) if policies else Registry()
     settings = environment.from_environment()
@@ -84,10 +81,10 @@ def act(
         readiness.demand(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
         now_ms = shards.now_ms() if yes else clock.wall_ms()
-        meant, of = _meant(words, letters, now_ms)
+        meant = _meant(words, letters, now_ms)
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
-        resting = (where, shards) if of.intersection(_RESTING) else None
-        found = preview(settings, registry, asked, meant, now_ms, resting, waits="waiting" in of)
+        resting = (where, shards) if meant.rests else None
+        found = preview(settings, registry, asked, meant.fits, now_ms, resting, waits="waiting" in meant.states)
         found = found.ramped(ramp(kind, options, found.chosen.count), registry.groups())
         if not as_json or not yes:
             act_output.show(found, as_json=as_json)
@@ -98,28 +95,13 @@ def act(
         sys.exit(REFUSED)
 
 
-def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> tuple[Meant, frozenset[str]]:
-    """Which letters, and the states in which they can be."""
-    from retry.delay_queue.entry_keys import source_from_text
-    from retry.operations.explain.search import place
-    from retry.operations.letter_filter.parse import parse
-    from retry.operations.letter_filter.predicate import predicate, states
+def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meaning:
+    from retry.operations.act.meaning import meaning
 
-    meant = parse(" ".join(words))
-    for each in letters:
-        try:
-            place(each) if each.count("/") == _OF_PLACE else source_from_text(each)
-        except ValueError:
-            raise click.BadParameter(f"{each!r} is no key that `retry letters` prints", param_hint="--letter") from None
-    fits, named = predicate(meant, now_ms), frozenset(letters)
-    of = states(meant)
-    if letters:
-        of &= {state for each in letters for state in (_RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
-    elif of.issuperset({"waiting", "parked"}):
-        # Whoever names no state does not mean what was given up.
-        of = frozenset({"waiting"})
-    fits_in = lambda letter: letter.state in of and fits(letter)  # noqa: E731
-    return (lambda letter: letter.name in named and fits_in(letter)) if named else fits_in, of
+    try:
+        return meaning(" ".join(words), letters, now_ms)
+    except ValueError as wrong:
+        raise click.BadParameter(f"{wrong.args[0]!r} is no key that `retry letters` prints", param_hint="--letter") from None
 
 
 def _expected(found: Preview, expect: int | None) -> None:
@@ -136,6 +118,8 @@ def _shown(found: Preview) -> int:
 
 
 def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, as_json: bool) -> int:
+    from retry.operations.act.options import UNASKED_MAX
+
     count = found.chosen.count
     if not count:
         if as_json:

@@ -1,4 +1,4 @@
-"""Options of `retry act` → what is asked for; options that do not go with a kind are refused by name."""
+"""Options of `retry act` → what is asked for; see `retry.operations.act.options`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,10 @@ from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
     from retry.delay_queue.ramp_records import Ramp
+    from retry.operations.act.options import ActOptions
     from retry.operations.act.request import Request
 
-_DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
-# Which options go with which kind.
-_OF = {
-    "retry": {"at", "spread", "postpone", *_RAMP},
-    "redirect": {"to", "at", "spread", "postpone", *_RAMP},
-    "park": set(),
-    "discard": set(),
-    "edit": {"value_file", "set_headers", "removed"},
-    "patch": {"set_headers", "removed", "merge_patch"},
-}
-# Of more letters than this nobody has looked at each.
-UNASKED_MAX = 1_000
-_SETTLE_MS, _SILENCE_MS = 10_000, 120_000
-_NAMES = {"set_headers": "--set-header", "removed": "--remove-header"}
+_NAMES = {"set_headers": "--set-header", "removed": "--remove-header", "value": "--value-file"}
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -61,77 +49,48 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def request(kind: str, options: dict[str, Any], **about: Any) -> Request:
+def request(kind: str, options: dict[str, Any], **about: str) -> Request:
     """What the options ask for.
 
     Args:
       about: of the action: by, reason, filter, policies.
     """
-    from retry.delay_queue.action_records import Action, Patch
-    from retry.operations.act.request import DueTimes, Edit, new
+    from retry.operations.act.options import AskedBy, OptionsInvalid, asked
 
-    given = {name for name, value in options.items() if value not in (None, ())}
-    if wrong := sorted(given - _OF[kind]):
-        raise click.UsageError(f"{', '.join(map(_option, wrong))} does not go with {kind}")
-    if len(given & _DUE) > 1:
-        raise click.UsageError("give one of --at, --spread and --postpone")
-    details = given & (_RAMP - {"ramp"})
-    if given & _DUE and (details or options["ramp"]):
-        raise click.UsageError("a ramp sends letters now: it does not go with --at, --spread or --postpone")
-    if options["ramp"] is False and details:
-        raise click.UsageError("--keep, --settle and --silence are of a ramp, and do not go with --no-ramp")
-    if kind == "redirect" and not options["to"]:
-        raise click.UsageError("redirect needs --to TOPIC")
-    if kind == "edit" and not given:
-        raise click.UsageError("edit needs --value-file, --set-header or --remove-header")
-    headers = _headers(options["set_headers"], options["removed"])
-    patch = Patch(headers, options["merge_patch"] or "") if kind == "patch" else None
-    if patch is not None:
-        _check(patch)
-    action = Action(kind, asked_at_ms=0, slices=[], members=0, target=options["to"], patch=patch, **about)
-    due = DueTimes(options["at"], options["spread"] or 0, options["postpone"] or 0)
-    file = options["value_file"]
-    edit = Edit(None if file is None else _read(file), headers) if kind == "edit" else None
-    return new(action, due, edit)
+    try:
+        return asked(kind, _given(options), AskedBy(**about), _option)
+    except OptionsInvalid as invalid:
+        raise click.UsageError(str(invalid)) from None
 
 
 def ramp(kind: str, options: dict[str, Any], letters: int) -> Ramp | None:
     """How so many letters are retried in steps; None where they are all due as they are asked for."""
-    from retry.delay_queue import ramp_records
-    from retry.delay_queue.ramp_records import Ramp
+    from retry.operations.act import options as act_options
 
-    if "ramp" not in _OF[kind] or options["ramp"] is False or any(options[each] for each in _DUE):
-        return None
-    asked = options["ramp"] or any(options[each] is not None for each in _RAMP)
-    if not asked and letters <= UNASKED_MAX:
-        return None
-    keep, settle_ms, silence_ms = options["keep"], options["settle"], options["silence"]
-    return Ramp(
-        ramp_records.KEEP if keep is None else keep, ramp_records.steps(letters),
-        _SETTLE_MS if settle_ms is None else settle_ms, _SILENCE_MS if silence_ms is None else silence_ms,
-    )
+    return act_options.ramp(kind, _given(options), letters)
+
+
+def _given(options: dict[str, Any]) -> ActOptions:
+    from retry.operations.act.options import ActOptions
+
+    same = {name: value for name, value in options.items() if name not in ("value_file", "set_headers", "removed")}
+    file, headers = options["value_file"], _headers(options["set_headers"])
+    value = None if file is None else _read(file)
+    return ActOptions(**same, value=value, set_headers=headers, removed=list(options["removed"]))
 
 
 def _option(name: str) -> str:
     return _NAMES.get(name, "--" + name.replace("_", "-"))
 
 
-def _headers(given: tuple[str, ...], removed: tuple[str, ...]) -> dict[str, str | None]:
-    found: dict[str, str | None] = dict.fromkeys(removed)
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
     for each in given:
         name, equals, text = each.partition("=")
         if not name or not equals:
             raise click.BadParameter(f"{each!r} is not NAME=VALUE", param_hint="--set-header")
         found[name] = text
     return found
-
-
-def _check(patch: Any) -> None:
-    from retry.delivery.patch import fault
-    from retry.errors import ActionRefused
-
-    if wrong := fault(patch):
-        raise ActionRefused(wrong)
 
 
 def _read(file: Path) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from retry.operations.act.follow import Following
     from retry.operations.act.preview import Preview
 
-# Of each kind of group; the rest is told together.
-_GROUPS_SHOWN = 10
 _PROGRESS_S = 5.0
 
 
 def show(found: Preview, *, as_json: bool) -> None:
     """Print a preview."""
     from retry.operations.act.preview import told
+    from retry.operations.act.told import preview_object
 
     chosen, action = found.chosen, found.request.action
     if as_json:
-        say_json(orjson.dumps(_object(found)))
+        say_json(orjson.dumps(preview_object(found)))
         return
     say(f"{chosen.count:,} letters to {action.kind}" + (f" to {action.target}" if action.target else ""))
     for name, groups in chosen.groups.items():
-        if groups:
+        # Of what waits there is no reason to be told.
+        if groups.keys() - {""} or (groups and name != "reason"):
             say(f"  by {name}: {_counted(groups)}")
     if action.ramp is not None:
         say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")
@@ -59,6 +59,8 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
 
 def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:
     """Print what became of it."""
+    from retry.operations.act.told import tally_object
+
     tally, held = following.tally, following.held
     if as_json:
         about = {"action": action_id.hex(), "kind": action.kind, "members": action.members, **tally_object(tally)}
@@ -70,11 +72,6 @@ def result(action_id: bytes, action: Action, following: Following, left: list[in
     elif left:
         shards = ", ".join(map(str, left))
         say(f"not done yet in shards {shards}: a worker does it; retry actions show {action_id.hex()}", err=True)
-
-
-def tally_object(tally: Tally) -> dict[str, Any]:
-    """A tally, for JSON."""
-    return {"done": tally.done, "gone": tally.gone, "refused": tally.refused}
 
 
 def told_tally(tally: Tally) -> str:
@@ -94,20 +91,9 @@ def told_ms(ms: int) -> str:
 
 
 def _counted(groups: Counter[str]) -> str:
-    most = groups.most_common(_GROUPS_SHOWN)
+    from retry.operations.act.told import GROUPS_SHOWN
+
+    most = groups.most_common(GROUPS_SHOWN)
     rest = sum(groups.values()) - sum(number for _, number in most)
     shown = [f"{name or 'not known'} {number:,}" for name, number in most]
     return ", ".join([*shown, f"others {rest:,}"] if rest else shown)
-
-
-def _object(found: Preview) -> dict[str, Any]:
-    chosen, action = found.chosen, found.request.action
-    groups = {name: dict(groups.most_common(_GROUPS_SHOWN)) for name, groups in chosen.groups.items()}
-    examples = [
-        {"letter": each.letter, "due": iso(each.due_at_ms), "target": each.target, "diff": each.diff or None}
-        for each in found.examples
-    ]  # fmt: skip
-    return {
-        "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "examples": examples,
-        "steps": None if action.ramp is None else action.ramp.steps, "silent": list(found.silent) if action.ramp else None,
-    }  # fmt: skip

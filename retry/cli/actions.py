@@ -6,17 +6,16 @@ import csv
 import io
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
 from retry.cli import operator
 from retry.cli.act import REFUSED, started
-from retry.cli.act_output import tally_object, told_tally
+from retry.cli.act_output import told_tally
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
-from retry.cli.ramp_output import ramp_object
 from retry.clock import iso
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from retry.settings import Settings
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due", "new_target")
 
 
 def _order(command: Callable[..., None]) -> Callable[..., None]:
@@ -48,10 +46,11 @@ def actions(context: click.Context, as_json: bool) -> None:
         return
     _, shards = _connected()
     from retry.operations.act.overview import overviews
+    from retry.operations.act.told import action_object
 
     found = overviews(shards)
     for about in found:
-        say_json(orjson.dumps(_row(about))) if as_json else say(_line(about))
+        say_json(orjson.dumps(action_object(about))) if as_json else say(_line(about))
     if not found:
         say("no action was asked for", err=True)
 
@@ -65,10 +64,11 @@ def show(action: str) -> None:
     """
     _, shards, about = _found(action)
     from retry.operations.act.overview import with_failed
+    from retry.operations.act.told import action_object, ramp_object
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    say_json(orjson.dumps({**_row(about), "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
+    say_json(orjson.dumps({**action_object(about), "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 
 @actions.command()
@@ -82,14 +82,13 @@ def members(action: str, as_json: bool) -> None:
     """
     settings, shards, about = _found(action)
     from retry.operations.act.members import members
+    from retry.operations.act.told import MEMBER_COLUMNS, member_row
 
     if not as_json:
-        say(_csv(_COLUMNS))
-    for at_ms, shard, told in members(settings, shards, about):
-        at, due = (None if each is None else iso(each) for each in (at_ms, told.due_ms))
-        new_due = None if told.new_due_ms is None else iso(told.new_due_ms)
-        row = (told.letter or told.parked, told.result, at, shard, due, told.target, new_due, told.new_target)
-        say_json(orjson.dumps(dict(zip(_COLUMNS, row, strict=True)))) if as_json else say(_csv(row))
+        say(_csv(MEMBER_COLUMNS))
+    for each in members(settings, shards, about):
+        row = member_row(each)
+        say_json(orjson.dumps(row)) if as_json else say(_csv(tuple(row.values())))
 
 
 @actions.command()
@@ -185,17 +184,6 @@ def _line(about: ActionOverview) -> str:
     what = f"{action.kind}{target} of {action.members:,} letters ({action.filter}) by {action.by}{reason}"
     step = "" if action.ramp is None else f"; step {min(about.step.step + 1, len(action.ramp.steps))} of {len(action.ramp.steps)}"
     return f"{about.id.hex()}  {iso(action.asked_at_ms)}  {about.status:<9}  {what}; {told_tally(about.tally)}{step}"
-
-
-def _row(about: ActionOverview) -> dict[str, Any]:
-    action, held, cancelled = about.action, about.held, about.cancelled
-    return {
-        "action": about.id.hex(), "kind": action.kind, "status": about.status, "by": action.by, "reason": action.reason,
-        "asked": iso(action.asked_at_ms), "filter": action.filter, "target": action.target, "undoes": action.undoes,
-        "policies": action.policies, "members": action.members, **tally_object(about.tally), "shards_left": about.left,
-        "held": None if held is None else {"by": held.by, "at": iso(held.at_ms), "reason": held.reason},
-        "cancelled": None if cancelled is None else {"by": cancelled.by, "at": iso(cancelled.at_ms), "reason": cancelled.reason},
-    }  # fmt: skip
 
 
 def _csv(row: tuple[object, ...]) -> str:

@@ -11,7 +11,6 @@ import orjson
 
 from retry.cli import operator
 from retry.cli.act import NOT_YET, REFUSED, started, typed
-from retry.cli.act_options import UNASKED_MAX
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
@@ -116,6 +115,7 @@ def _do(
 
 def _demand_expected(count: int, expect: int | None, *, asked: bool) -> None:
     from retry.errors import ActionRefused
+    from retry.operations.act.options import UNASKED_MAX
 
     if expect is not None and count != expect:
         raise ActionRefused(f"{count:,} letters have this key, not {expect:,}; nothing was done")

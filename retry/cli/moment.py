@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 
@@ -16,18 +14,10 @@ class Moment(click.ParamType):
         self._direction = -1 if ago else 1
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since 1970 from an ISO 8601 date and time, from milliseconds, or from a duration."""
-        from backoff import duration_ms
-        from retry.clock import wall_ms
+        """Milliseconds since 1970; see `retry.operations.moments`."""
+        from retry.operations.moments import moment_ms
 
-        if value.isdigit():
-            return int(value)
         try:
-            return wall_ms() + self._direction * duration_ms(value)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return self.fail(f"{value!r} is no moment; give 2026-01-31T12:00:00+00:00, 1767225600000 or 10m", param, ctx)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+            return moment_ms(value, self._direction)
+        except ValueError as wrong:
+            return self.fail(str(wrong), param, ctx)

@@ -7,11 +7,8 @@ from collections.abc import Iterable
 
 from retry.cli.output import say
 from retry.errors import PolicyFileInvalid
-from retry.kafka import topics
+from retry.operations.known_names import unknown
 from retry.policies.policy_file import load
-from retry.policies.registry import Registry
-from retry.policies.tasks import TEAM
-from retry.policies.yaml_document import meant
 from retry.settings import Settings
 
 
@@ -35,20 +32,8 @@ def check(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) 
         say(f"names are not checked: {invalid}", err=True)
         return
     for scope, name in named:
-        names = _known(registry, settings)[scope]
-        if name not in names and not (scope == "topic" and (registry.reads(name) or registry.defines(name))):
-            say(f"{settings.policies} knows no {_WORDS[scope]} {name}{meant(name, names)}", err=True)
+        if wrong := unknown(registry, settings, scope, name):
+            say(f"{settings.policies} {wrong}", err=True)
             if not force:
                 say("nothing was done; --force does it all the same", err=True)
                 sys.exit(1)
-
-
-_WORDS = {"team": "team", "topic": "dead-letter topic", "target": "target"}
-
-
-def _known(registry: Registry, settings: Settings) -> dict[str, set[str]]:
-    return {
-        "team": {route.team for route in registry.routes()} | ({TEAM} if registry.tasks else set()),
-        "topic": {*registry.exact, *(registry.tasks.topics if registry.tasks else ())},
-        "target": registry.targets() | {topics.names(settings.app_id).parked},
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 import orjson
@@ -16,9 +15,6 @@ from retry.cli.output import say, say_json
 from retry.clock import iso
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
-
-if TYPE_CHECKING:
-    from retry.operations.control_requests import ShardNumbers
 
 NamedPause = tuple[str, str]
 _REFUSED = 3
@@ -96,30 +92,22 @@ def pauses(as_json: bool) -> None:
 def _ask(scope: str, name: str, asked: Pause | None, force: bool) -> int:
     from retry import settings as environment
     from retry.cli import name_check
+    from retry.errors import ActionRefused
+    from retry.operations import pauses
     from retry.operations.control_requests import ShardNumbers
 
     settings = environment.from_environment()
     name_check.check(settings, [(scope, name)] if name else [], force=force)
     shards = ShardNumbers(settings)
-    if asked is not None and asked.until_ms is not None:
-        _demand_end(shards, settings.app_id, asked.until_ms)
-    shards.ask(control_records.pause_key(scope, name), None if asked is None else control_records.encode(asked))
-    return shards.count
-
-
-def _demand_end(shards: ShardNumbers, app_id: str, until_ms: int) -> None:
-    """See that a pause will end; ends the process where it is over already, or where a worker does not know of its end."""
-    from retry.errors import ActionRefused
-    from retry.operations.act import readiness
-
     try:
-        if until_ms <= shards.now_ms():
-            raise ActionRefused(f"{iso(until_ms)} is over by the brokers' time; nothing was paused")
-        readiness.demand_current(shards.admin, app_id, "would hold back until `retry resume`")
+        pauses.resume(shards, scope, name) if asked is None else pauses.pause(shards, scope, name, asked)
     except ActionRefused as refused:
         say(str(refused), err=True)
         sys.exit(_REFUSED)
+    return shards.count
 
 
 def _words(scope: str, name: str) -> str:
-    return {"all": "everything", "topic": f"dead-letter topic {name}"}.get(scope, f"{scope} {name}")
+    from retry.operations.pauses import told
+
+    return told(scope, name)

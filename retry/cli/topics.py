@@ -36,6 +36,6 @@ def _run(*, make: bool) -> None:
     for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
         say(f"created {topic}")
     names = kafka.names(settings.app_id)
-    others = [names.calls, names.parked_timers, names.discarded, names.audit, *parking]
+    others = [names.calls, names.parked_timers, names.discarded, names.audit, names.notes, *parking]
     for topic, about in kafka.check(admin, settings.app_id, others).items():
         say(f"ok {topic} ({about.partitions} partitions)")

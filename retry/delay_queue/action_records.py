@@ -97,6 +97,7 @@ class Action(msgspec.Struct, frozen=True):
       reason, filter: in the operator's words, and which letters were meant.
       parking: names of topics in which members rest, by the hash of their ids, in hexadecimal.
       ramp: how it goes on in steps; None where all is done at once.
+      teams: whose letters they are, so that others are told nothing of it; empty where that was not written down.
     """
 
     kind: str
@@ -112,6 +113,7 @@ class Action(msgspec.Struct, frozen=True):
     filter: str = ""
     parking: dict[str, str] = {}
     ramp: Ramp | None = None
+    teams: list[str] = []
     v: int = format_versions.ACTION.writes
 
 

@@ -5,6 +5,7 @@
 | `v` | 1 |
 | `action`, `kind`, `by`, `reason` | its id in hexadecimal, what was asked, who asked, and why, in the operator's words |
 | `at_ms`, `shard` | when it was done, and in which shard |
+| `teams` | whose letters the action is about; empty where that was not written down |
 | `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
 | `result` | `done`, `gone`, or why nothing was done for it |
 | `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
@@ -36,7 +37,7 @@ def audited(
     action = state.action
     told = {
         "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
-        "shard": shard,
+        "shard": shard, "teams": action.teams,
     }  # fmt: skip
     letters = [_result(member, result, action.parking) for member, result in results]
     parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]

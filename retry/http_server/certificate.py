@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from retry import clock
 from retry.errors import SettingsInvalid
 from retry.http_server.host_names import is_loopback
-from retry.settings import ReloadedFile
+from retry.reloaded_file import ReloadedFile
 
 log = logging.getLogger(__name__)
 

@@ -83,6 +83,11 @@ def readable(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partit
     return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S)
 
 
+def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The offsets of their first records; without those that got no answer within a few seconds."""
+    return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
+
+
 def offsets_at(admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float) -> dict[Partition, int]:
     """Offsets of many partitions at once, for readers of committed records; without those that got no answer in that time.
 

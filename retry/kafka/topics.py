@@ -33,7 +33,9 @@ _BYTES_MAX = "1048588"
 _BATCH_OVERHEAD = 256
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-_PARTS = ("changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit")
+_PARTS = (
+    "changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit", "notes",
+)  # fmt: skip
 
 
 class TopicNames(NamedTuple):
@@ -49,6 +51,7 @@ class TopicNames(NamedTuple):
     parked_timers: str = "parked-timers"
     discarded: str = "discarded"
     audit: str = "audit"
+    notes: str = "notes"
 
 
 def names(app_id: str) -> TopicNames:
@@ -59,7 +62,7 @@ def names(app_id: str) -> TopicNames:
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = names(app_id)
-    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit}
+    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes}
 
 
 class Described(NamedTuple):
@@ -99,6 +102,8 @@ _CALLS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * _DA
 _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 # Who did what to which letters, for a year.
 _AUDIT_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(365 * _DAY_MS)}
+# What operators write beside letters: few records, the newest of each.
+_NOTES_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 
 
 def create(
@@ -115,6 +120,7 @@ def create(
     wanted[own.calls] = shards, _CALLS_CONFIG
     wanted[own.parked_timers] = wanted[own.discarded] = shards, _KEEP_CONFIG
     wanted[own.audit] = shards, _AUDIT_CONFIG
+    wanted[own.notes] = 1, _NOTES_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)

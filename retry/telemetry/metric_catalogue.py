@@ -107,4 +107,12 @@ API = (
     Metric("retry_api_certificate_left_seconds", GAUGE, (), "how long the certificate in use is valid; +Inf where there is none"),
 )
 
-DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API)}
+CONSOLE = (
+    Metric("retry_console_requests_total", COUNTER, ("method", "status"), "requests that were answered"),
+    Metric("retry_console_request_seconds", HISTOGRAM, (), "how long these took to begin to be answered"),
+    Metric("retry_console_streams", GAUGE, (), "open pages that are kept fresh"),
+    Metric("retry_console_lag_records", GAUGE, (), "records that are there and not shown yet"),
+    Metric("retry_console_ready", GAUGE, (), "1 once everything that was there at the start is read"),
+)
+
+DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API, *CONSOLE)}

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 ALL_NAMES = "*"
 WORKER, COMMANDS, ANALYTICS, API, SCHEDULER, TOPICS = "worker", "commands", "analytics", "api", "scheduler", "topics create"
-DISCOVER = "discover"
+CONSOLE, DISCOVER = "console", "discover"
 # What comes in or goes out by the scheduler's own settings; see `retry.scheduling.messages.settings`.
 SCHEDULES, HISTORY, SCHEDULED_TARGETS = "schedules topics", "history topic", "targets of schedules"
 
@@ -110,6 +110,7 @@ _OTHERS = (
     Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, erase, pause --until; explain does not know whether a worker runs"),
     Need(COMMANDS, TOPIC, "audit", READ, "audit, actions members, actions undo, erase"),
     Need(COMMANDS, TOPIC, "audit", DESCRIBE_CONFIGS, "erase"),
+    Need(COMMANDS, TOPIC, "notes", DESCRIBE, "topics check"),
     Need(COMMANDS, TOPIC, "discarded", READ, "act, erase, topics check, verify; explain of what was discarded"),
     Need(COMMANDS, TOPIC, "discarded", DESCRIBE_CONFIGS, "verify, erase"),
     Need(ANALYTICS, TOPIC, "outcomes", READ, "report, and all of analytics", vital=True),
@@ -119,6 +120,32 @@ _OTHERS = (
     Need(API, TOPIC, "changelog", DESCRIBE_CONFIGS, "it does not start", vital=True),
     Need(API, TOPIC, "calls", READ, "it does not start", vital=True),
     *(Need(TOPICS, TOPIC, "created topics", operation, "topics create") for operation in (CREATE, DESCRIBE, DESCRIBE_CONFIGS)),
+)
+_CONSOLE = (
+    Need(CONSOLE, TOPIC, "changelog", READ, "it shows nothing", vital=True),
+    Need(CONSOLE, TOPIC, "changelog", WRITE, "nobody acts or pauses there"),
+    Need(CONSOLE, TOPIC, "changelog", DESCRIBE_CONFIGS, "nobody acts there"),
+    Need(CONSOLE, TRANSACTIONAL_ID, "control writers", WRITE, "nobody acts or pauses there"),
+    Need(CONSOLE, TOPIC, "lineage", DESCRIBE, "nobody acts there"),
+    Need(CONSOLE, TOPIC, "task definitions", WRITE, "tasks are not cancelled there"),
+    Need(CONSOLE, TOPIC, SCHEDULES, WRITE, "schedules are not cancelled there"),
+    Need(CONSOLE, TOPIC, HISTORY, READ, "it does not show which schedules were sent"),
+    Need(CONSOLE, TOPIC, "outcomes", READ, "it does not know what came back, and has no trends"),
+    Need(CONSOLE, TOPIC, "parked", READ, "it shows no letter that is parked there"),
+    Need(CONSOLE, TOPIC, "parked", DESCRIBE_CONFIGS, "it does not know when Kafka deletes what rests there"),
+    Need(CONSOLE, TOPIC, "teams' parking topics", READ, "it shows no letter that is parked there"),
+    Need(CONSOLE, TOPIC, "teams' parking topics", DESCRIBE_CONFIGS, "it does not know when Kafka deletes what rests there"),
+    Need(CONSOLE, TOPIC, "discarded", READ, "it shows no letter that was discarded"),
+    Need(CONSOLE, TOPIC, "discarded", DESCRIBE_CONFIGS, "it does not know when Kafka deletes what rests there"),
+    Need(CONSOLE, TOPIC, "audit", READ, "it does not show who did what"),
+    Need(CONSOLE, TOPIC, "audit", WRITE, "payloads are not shown, and nobody pauses there"),
+    Need(CONSOLE, TOPIC, "notes", READ, "owners, notes, merges, splits and kept filters are not shown"),
+    Need(CONSOLE, TOPIC, "notes", WRITE, "owners, notes, merges, splits and filters are not kept"),
+    Need(CONSOLE, TOPIC, "targets", READ, "a letter's page does not say where it was sent"),
+    Need(CONSOLE, TOPIC, "targets", DESCRIBE_CONFIGS, "nobody acts there on letters larger than 1 MB"),
+    Need(CONSOLE, TOPIC, "dead letters", READ, "a letter's page does not have the letter as it was"),
+    Need(CONSOLE, GROUP, "intake group", DESCRIBE, "a letter's page does not know whether it was taken in"),
+    Need(CONSOLE, GROUP, "table group", DESCRIBE, "it does not know whether a worker runs"),
 )
 # Whoever looks for what is there needs to see it; it is asked for by name, and only while somebody looks.
 _FINDING = (
@@ -132,7 +159,7 @@ _DOOR = (
     Need(SCHEDULER, TOPIC, HISTORY, READ, "its REST API has no history"),
     Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
 )
-NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_FINDING, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
@@ -158,6 +185,7 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         "parked timers": [own.parked_timers],
         "calls": [own.calls],
         "audit": [own.audit],
+        "notes": [own.notes],
         "discarded": [own.discarded],
         "created topics": {*topics.internal(app_id), own.parked, own.parked_timers, *registry.parking()},
         "targets": registry.targets(),

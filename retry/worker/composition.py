@@ -35,7 +35,8 @@ from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
-from retry.settings import ReloadedFile, Settings
+from retry.reloaded_file import ReloadedFile
+from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
 from retry.worker import acls, passed_letters
 from retry.worker.backlog_gauges import BacklogGauges

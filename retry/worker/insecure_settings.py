@@ -38,11 +38,13 @@ def _certificates(kafka: Mapping[str, str]) -> Iterator[str]:
 def _files(settings: Settings) -> Iterator[str]:
     # Of tokens the file has hashes, which anybody may read.
     secrets = {
-        "RETRY_API_TOKENS": (settings.api_tokens, False),
-        "RETRY_WEBHOOK_SECRETS": (settings.webhook_secrets, True),
-        "RETRY_API_TLS_KEY": (settings.api_tls_key, True),
-        "RETRY_SCHEDULER_TLS_KEY": (settings.scheduler_tls_key, True),
-    }
+        "RETRY_API_TOKENS": (settings.api_tokens, False), "RETRY_WEBHOOK_SECRETS": (settings.webhook_secrets, True),
+        "RETRY_API_TLS_KEY": (settings.api_tls_key, True), "RETRY_SCHEDULER_TLS_KEY": (settings.scheduler_tls_key, True),
+        "RETRY_CONSOLE_TOKENS": (settings.console_tokens, False),
+        "RETRY_CONSOLE_OIDC_ROLES": (settings.console_oidc_roles, False),
+        "RETRY_CONSOLE_OIDC_CLIENT_SECRET": (settings.console_oidc_client_secret, True),
+        "RETRY_CONSOLE_TLS_KEY": (settings.console_tls_key, True),
+    }  # fmt: skip
     for prefix, properties in (("RETRY_KAFKA_", settings.kafka), ("RETRY_REGISTRY_", settings.registry)):
         for name in _SECRET_FILES:
             place = properties.get(name)

@@ -29,6 +29,7 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("lineage", "describe"): ("topics", "check"),
     ("calls", "describe"): ("topics", "check"),
     ("parked timers", "describe"): ("topics", "check"),
+    ("notes", "describe"): ("topics", "check"),
     ("lineage", "describe-configs"): ("erase", "--key", "k"),
     ("audit", "read"): ("audit",),
     ("audit", "describe-configs"): ("erase", "--key", "k"),

@@ -42,6 +42,9 @@ KINDS = (
 ELSEWHERE = {
     "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
     "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
+    "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
+    "console_tls_proxy", "console_oidc_issuer", "console_oidc_client_id", "console_oidc_client_secret", "console_oidc_claim",
+    "console_oidc_roles", "console_session_s", "console_webhook", "console_schedulers",
 }  # fmt: skip
 
 Object = dict[str, Any]
@@ -152,6 +155,12 @@ REFUSED = {
     "policies.existingConfigMap=other": "policies.file and policies.existingConfigMap are both set",
     "worker.replicas=9": "worker.replicas x worker.processes is more than settings.shards (8)",
     "api.enabled=true": "api.tokens.name is not set: name a Secret",
+    "console.enabled=true": "console.tokens.name and console.oidc.issuer are not set",
+    "console.enabled=true,console.tokens.name=t": "console.tls is not set",
+    "console.enabled=true,console.tokens.name=t,console.tls.proxy=true": "console.url is not set",
+    "console.enabled=true,console.tls.name=t,console.oidc.issuer=https://login": "give console.oidc.clientId",
+    "console.url=retry.example.com": "/console/url",
+    "console.sessionS=1": "/console/sessionS",
     "keda.enabled=true": "keda.serverAddress is not set",
     "keda.enabled=true,keda.serverAddress=http://p,keda.maxReplicas=9": "keda.maxReplicas x worker.processes is more than",
     "keda.enabled=true,keda.serverAddress=http://p,keda.minReplicas=5,keda.maxReplicas=4": "keda.minReplicas is more than",
@@ -239,6 +248,7 @@ def commands_run(part: str) -> dict[str, str | None]:
 
 def test_what_pods_run_is_a_command_with_these_options() -> None:
     assert commands_run("worker") == {"worker/topics": "create", "worker/worker": "worker"}
+    assert commands_run("console") == {"console/topics": "create", "console/console": "console"}
     assert commands_run("api") == {"api/topics": "create", "api/api": "api"}
     assert commands_run("scheduler") == {"scheduler/scheduler": "scheduler"}
 
@@ -273,6 +283,37 @@ def test_every_value_of_settings_arrives() -> None:
     }  # fmt: skip
     assert found.registry == {"url": "https://registry.local", "basic.auth.user.info": "given"}
     assert found.http_host_port() == ("::", 8080)
+
+
+def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
+    def found(*options: str) -> Settings:
+        (container,) = one("Deployment", "demo-retry-console", FULL, *options)["spec"]["template"]["spec"]["containers"]
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+        read = settings.from_environment(environment(container))
+        files = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret, read.console_oidc_roles)
+        assert {str(file.parent) for file in files if file} <= mounts
+        return read
+
+    told = found()
+    assert told.console_addr == "[::]:8082"
+    assert (told.console_url, told.console_session_s) == ("https://retry.local", 3_600)
+    assert told.console_tokens == Path("/etc/retry/tokens/people")
+    assert (told.console_tls_cert, told.console_tls_proxy) == (Path("/etc/retry/console-tls/tls.crt"), 0)
+    assert (told.console_oidc_issuer, told.console_oidc_client_id) == ("https://login.local", "retry")
+    assert (told.console_oidc_claim, told.console_webhook) == ("teams", "https://chat.local/hook")
+    assert told.console_schedulers == "eu=http://scheduler.eu:8000"
+    proxied = found("--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name=")
+    assert (proxied.console_tls_cert, proxied.console_tls_proxy, proxied.console_oidc_client_secret) == (None, 1, None)
+
+
+def test_the_console_is_asked_over_tls_where_it_speaks_it() -> None:
+    def schemes(*options: str) -> set[str]:
+        (container,) = one("Deployment", "demo-retry-console", FULL, *options)["spec"]["template"]["spec"]["containers"]
+        (endpoint,) = one("ServiceMonitor", "demo-retry-console", FULL, *options)["spec"]["endpoints"]
+        probes = {container[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+        return probes | {endpoint.get("scheme", "http").upper()}
+
+    assert (schemes(), schemes("--set", "console.tls.name=,console.tls.proxy=true")) == ({"HTTPS"}, {"HTTP"})
 
 
 @pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
@@ -331,11 +372,13 @@ def test_selectors_find_what_they_are_for() -> None:
     def found(selector: Object) -> list[str]:
         return [name for name, labels in pods.items() if selector.items() <= labels.items()]
 
-    for component in ("worker", "api", "scheduler"):
+    for component in ("worker", "api", "scheduler", "console"):
         name = f"demo-retry-{component}"
         service = one("Service", name)
         assert found(service["spec"]["selector"]) == [name]
-        assert found(one("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == [name]
+        # There is one console, and none while it is moved.
+        if component != "console":
+            assert found(one("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == [name]
         assert found(one("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
         monitored = one("ServiceMonitor", name)["spec"]
         assert monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

@@ -9,8 +9,8 @@ import pytest
 from retry import clock
 from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of
 from retry.errors import SettingsInvalid
+from retry.reloaded_file import ReloadedFile
 from retry.scheduling.timers.api_tokens import Tokens, make_token
-from retry.settings import ReloadedFile
 
 ONE, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + "QUJD" * 10
 

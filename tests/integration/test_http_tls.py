@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry import settings
+from retry import reloaded_file
 from retry.http_server import HttpServer, connections, server
 from retry.http_server.certificate import Certificate
 from retry.kafka.local_broker import free_port
@@ -53,7 +53,7 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """Read again at each connection."""
-    monkeypatch.setattr(settings, "_READ_EVERY_S", 0.0)
+    monkeypatch.setattr(reloaded_file, "_READ_EVERY_S", 0.0)
     return Pair(tmp_path)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
 pytest.importorskip("altair")
 
 from retry.analytics.html.render import page
+from tests.support.browser import LOOKS, Look, Watched, browsing
 from tests.support.findings import findings
-from tests.support.tools import chromium
 
 pytestmark = pytest.mark.check
 
@@ -34,11 +34,8 @@ HOSTILE = (
     ("{{ 7 * 191 }}{% raw %}", "datum.x + '\\' + alert(1)", "&lt;b&gt;&amp;", "]]><!--"),
     ("\x00\x1b[2J\u202edlrow\ud800", "x" * 5_000, "\n\t ", "javascript:alert(1)"),
 )
+Dom = Callable[[str], tuple[str, str]]
 NAMES = ("payments", "com.acme.pay.CardDeclined", "io.elastic.NodeClosed", "topic")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
-)  # fmt: skip
 
 
 class Elements(HTMLParser):
@@ -76,21 +73,42 @@ class Elements(HTMLParser):
             self._groups.pop()
 
 
+def nearly_empty() -> dict[str, Any]:
+    """Findings of a first letter: each answer has one row at most, and half of them have none."""
+    found: dict[str, Any] = {name: each[:1] if isinstance(each, list) else each for name, each in findings().items()}
+    nothing = (
+        "actions", "changed", "not_counted", "storms", "near_retention", "lateness", "time_to_recovery", "parked_by_reason",
+    )  # fmt: skip
+    return found | {name: [] for name in nothing} | {"before": None, "cost": None, "assumed": 1}
+
+
 def hostile(texts: Sequence[str]) -> dict[str, Any]:
     return findings(dict(zip(NAMES, texts, strict=True)))
 
 
-def dom(text: str, folder: Path) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as running:
+        yield running
+
+
+@pytest.fixture
+def dom(browser: Browser, tmp_path: Path) -> Callable[[str], tuple[str, str]]:
     """The page as the browser has it, and what the browser says to its console."""
-    file = folder / "page.html"
-    file.write_text(text, encoding="utf-8")
-    command = [chromium(), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+    def load(text: str) -> tuple[str, str]:
+        (file := tmp_path / "page.html").write_text(text, encoding="utf-8")
+        watched = Watched(browser)
+        watched.page.goto(file.as_uri())
+        found = watched.page.content(), "\n".join(watched.troubles)
+        watched.close()
+        return found
+
+    return load
 
 
-def test_every_plot_has_marks_and_the_console_is_empty(tmp_path: Path) -> None:
-    found, console = dom(page(findings()), tmp_path)
+def test_every_plot_has_marks_and_the_console_is_empty(dom: Dom) -> None:
+    found, console = dom(page(findings()))
     assert console == ""
     elements = Elements(found)
     assert elements.marks.keys() == {f"plot-{name}" for name in PLOTS}
@@ -100,15 +118,15 @@ def test_every_plot_has_marks_and_the_console_is_empty(tmp_path: Path) -> None:
         assert not [mark for mark in marks if "NaN" in (mark.get("d") or "") + (mark.get("transform") or "")], name
 
 
-def test_the_browser_would_have_told(tmp_path: Path) -> None:
+def test_the_browser_would_have_told(dom: Dom) -> None:
     forbidden = "<script>document.title='ran'</script><p style='color:red'>"
-    found, console = dom(page(findings()).replace("</main>", f"</main>{forbidden}"), tmp_path)
+    found, console = dom(page(findings()).replace("</main>", f"</main>{forbidden}"))
     assert console.count("Content Security Policy") >= 2
     assert "<title>ran</title>" not in found
 
 
-def test_no_name_runs(tmp_path: Path) -> None:
-    found, console = dom(page(hostile(HOSTILE[0])), tmp_path)
+def test_no_name_runs(dom: Dom) -> None:
+    found, console = dom(page(hostile(HOSTILE[0])))
     assert console == ""
     assert "<title>What became of every retry</title>" in found
     assert Elements(found).marks.keys() == {f"plot-{name}" for name in PLOTS}
@@ -199,7 +217,8 @@ def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
         {"earlier": 300, "recent": 0}, {"earlier": 300, "recent": 1}, {"earlier": 2, "recent": 3}, {"earlier": 0, "recent": 30},
     ), strict=False)]  # fmt: skip
     table = page(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
-    trends = re.findall(r'<td class="n ([a-z]*)">([^<]*)</td><td class="name"><code>retry explain', table)
+    samples = r'<tr class="samples"><td></td><td colspan="8"><code>retry explain'
+    trends = re.findall(rf'<td class="n ([a-z]*)">([^<]*)</td></tr>\s*{samples}', table)
     assert trends == [("good", "gone"), ("good", "↓ to 0.3 %"), ("", "steady"), ("bad", "new")]
 
 
@@ -210,3 +229,21 @@ def test_of_a_single_row_there_is_something_to_see() -> None:
     for name, drawn in marks.items():
         shapes = [mark for mark in drawn if len(re.findall("[LlAahvHV]", mark.get("d") or "")) >= 2]
         assert shapes, name
+
+
+@pytest.mark.parametrize("found", [findings(), nearly_empty()], ids=["busy", "nearly empty"])
+def test_whoever_cannot_see_it_or_has_a_phone_can_read_it(found: dict[str, Any], browser: Browser, tmp_path: Path) -> None:
+    (file := tmp_path / "page.html").write_text(page(found), encoding="utf-8")
+    for look in LOOKS:
+        assert (look, faults(browser, file, look)) == (look, [])
+
+
+def faults(browser: Browser, file: Path, look: Look) -> list[str]:
+    """What is wrong with a page in one size and colour; letters in a picture are to be large enough, too."""
+    watched = Watched(browser, "", *look)
+    watched.page.goto(file.as_uri())
+    small = watched.page.evaluate("""() => [...document.querySelectorAll("figure svg")].map(svg =>
+      svg.getBoundingClientRect().width / svg.viewBox.baseVal.width).filter(scale => scale < 0.9)""")
+    found = [*watched.violations(), *watched.troubles, *watched.refused(), *(f"a picture is shown at {scale}" for scale in small)]
+    watched.close()
+    return found

@@ -48,7 +48,7 @@ def _said(error: type[Exception]) -> str:
     happened = inspect.getdoc(error) or ""
     if "__init__" not in vars(error):
         return happened
-    example: dict[str, Any] = {"findings": ["<findings>"], "seconds": 60, "reason": "<reason>"}
+    example: dict[str, Any] = {"findings": ["<findings>"], "seconds": 60, "progress": 0.5, "reason": "<reason>"}
     names = inspect.signature(error).parameters
     message = str(error(**{name: example.get(name, f"<{name}>") for name in names}))
     return happened if message.startswith("<fault>") else f"{happened} `{message}`"
@@ -104,7 +104,7 @@ def _rights() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
-    "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "topics", "acls", "policies", "broker"),
+    "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "console", "topics", "acls", "policies", "broker"),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase"),
     "commands_attach": lambda: command_docs.section("discover", "try", "size"),
@@ -119,6 +119,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics_worker": lambda: _metrics(metric_catalogue.WORKER),
     "metrics_scheduler": lambda: _metrics(metric_catalogue.SCHEDULER),
     "metrics_api": lambda: _metrics(metric_catalogue.API),
+    "metrics_console": lambda: _metrics(metric_catalogue.CONSOLE),
 }
 
 

@@ -1,4 +1,4 @@
-"""Programs besides Python and Java: what `make tools` installs, and Chromium. Tests that use one are of the second size.
+"""Programs besides Python and Java: what `make tools` installs. Tests that use one are of the second size.
 
 A test that lacks one is skipped, and fails where CI is set.
 """
@@ -18,6 +18,7 @@ from tests.support.chart import ROOT
 
 _FOLDER, NODE_MODULES = ROOT / "build" / "tools", ROOT / "build" / "node" / "node_modules"
 SCHEMA_MODULES = ROOT / "build" / "grafana" / "node_modules"
+_BROWSER = ROOT / "build" / "browser"
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -54,8 +55,16 @@ def typescript() -> tuple[str, Path]:
 
 
 def chromium() -> str:
-    """Path of Chromium, or of Chrome; skips where neither is, since no make target installs it."""
-    return _first(_CHROMIUM) or pytest.skip("needs chromium: apt-get install chromium")
+    """Path of Chromium: what `CHROMIUM` names, the system's, or the one of `make tools`."""
+    named = os.environ.get("CHROMIUM")
+    path = named or _first(_CHROMIUM) or _first(["headless.sh"], str(_BROWSER) if (_BROWSER / "chromium").exists() else "")
+    return path or _missing("no Chromium; `make tools` installs it where npm is")
+
+
+def axe() -> Path:
+    """The script of axe-core, which finds in a page what keeps people out."""
+    script = _BROWSER / "node_modules" / "axe-core" / "axe.min.js"
+    return script if script.exists() else _missing("no axe-core; `make tools` installs it where npm is")
 
 
 def _first(names: Sequence[str], path: str | None = None) -> str | None:

@@ -67,6 +67,20 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and $v.api.enabled (not $v.api.tokens.name) }}
 {{- fail "api.tokens.name is not set: name a Secret with lines that `retry api token TEAM` makes" }}
 {{- end }}
+{{- if $v.console.enabled }}
+{{- if not (or $v.console.tokens.name $v.console.oidc.issuer) }}
+{{- fail "console.tokens.name and console.oidc.issuer are not set: name a Secret with lines that `retry console token NAME` makes, or an identity provider" }}
+{{- end }}
+{{- if not (or $v.console.tls.name $v.console.tls.proxy) }}
+{{- fail "console.tls is not set: name a Secret with tls.crt and tls.key, or say that a proxy before it speaks TLS (console.tls.proxy)" }}
+{{- end }}
+{{- if and $v.console.oidc.issuer (not (and $v.console.oidc.clientId $v.console.oidc.roles.name)) }}
+{{- fail "console.oidc.issuer is set: give console.oidc.clientId, and with console.oidc.roles.name a ConfigMap that says who has which role" }}
+{{- end }}
+{{- if and (not $v.console.url) (or $v.console.tls.proxy $v.console.oidc.issuer) }}
+{{- fail "console.url is not set: say by which address browsers reach the console, as https://retry.example.com" }}
+{{- end }}
+{{- end }}
 {{- if $v.keda.enabled }}
 {{- if not $v.keda.serverAddress }}
 {{- fail "keda.serverAddress is not set: give the address of Prometheus, as http://prometheus.monitoring:9090" }}
@@ -124,7 +138,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: RETRY_{{ $name | snakecase | upper }}
 {{- if eq $name "httpHosts" }}
   {{- $full := include "retry.fullname" $.root }}
-  value: {{ printf "%s-api,%s-scheduler,%s-worker,*.svc,*.svc.cluster.local,%s" $full $full $full $value | trimSuffix "," | quote }}
+  value: {{ printf "%s-api,%s-console,%s-scheduler,%s-worker,*.svc,*.svc.cluster.local,%s" $full $full $full $full $value | trimSuffix "," | quote }}
 {{- else }}
   value: {{ include "retry.plain" $value }}
 {{- end }}

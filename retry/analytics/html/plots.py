@@ -29,7 +29,7 @@ _MORE_TICKS_MS = sorted({
     *(times * unit_ms for unit_ms in (1, 1_000, 60_000) for times in (2, 5, 20, 30)), 200, 500,
     *(times * 3_600_000 for times in (2, 12)), *(times * _DAY_MS for times in (2, 3, 14)),
 })  # fmt: skip
-_TICKS_LEAST = 3
+_TICKS_LEAST, _FEW = 3, 5
 _WIDTH, _ROW = 860, 26
 # What vl-convert measures with, and what has the same widths elsewhere.
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -48,7 +48,7 @@ def worth(rows: Rows) -> str:
     # Where a bar has no height, its colour still tells.
     feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
     panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=250, height=120)
-    header = alt.Header(labelLimit=250, labelFontWeight="bold", labelAnchor="start")
+    header = alt.Header(labelLimit=260, labelAnchor="start")
     facet = alt.Facet("kind:N", title=None, sort=_seen(rows, "kind"), header=header)
     return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
 
@@ -130,7 +130,7 @@ def fingerprints(rows: Rows) -> str:
 
 def retries_over_time(rows: Rows, storms: Rows) -> str:
     """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
-    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_counts())
+    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_counts(max(row["sent"] for row in rows)))
     lines = _of(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
     # A line through one minute cannot be seen.
     dots = _of(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
@@ -166,7 +166,7 @@ def _seen(rows: Rows, column: str) -> list[str]:
 
 
 def _names(rows: Rows) -> alt.Y:
-    return alt.Y("kind:N", title=None, sort=_seen(rows, "kind"), axis=alt.Axis(labelLimit=250))
+    return alt.Y("kind:N", title=None, sort=_seen(rows, "kind"), axis=alt.Axis(labelLimit=275))
 
 
 def _teams(rows: Rows) -> alt.Color:
@@ -189,8 +189,11 @@ def _when(rows: Rows, column: str) -> alt.X:
     return alt.X(f"{column}:T", title=title, scale=alt.Scale(type="utc"), axis=axis)
 
 
-def _counts() -> alt.Axis:
-    return alt.Axis(tickMinStep=1, format=",d")
+def _counts(most: int | None = None) -> alt.Axis:
+    if most is None or most > _FEW:
+        return alt.Axis(tickMinStep=1, format=",d")
+    # There would be halves, which are written as the same whole number twice.
+    return alt.Axis(values=list(range(most + 1)), format=",d")
 
 
 def _percent() -> alt.Axis:
@@ -215,8 +218,8 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
     text = {
         "labelColor": "currentColor",
         "titleColor": "currentColor",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
+        "labelFontSize": 13,
+        "titleFontSize": 13,
         "titleFontWeight": "normal",
     }
     grid = {"gridColor": "currentColor", "gridOpacity": 0.12, "domainColor": "currentColor", "domainOpacity": 0.4}

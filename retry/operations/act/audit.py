@@ -1,17 +1,27 @@
-"""The audit: who did what to which letters, as workers wrote it with the effect, a record for each slice of an action."""
+"""The audit: who did what to which letters.
+
+Workers write a record for each slice of an action, with the effect. What people do in the console that is no action (they are
+shown payloads, they pause what is sent) the console writes before it takes effect, in the same form: without the id of an action,
+with -1 for the shard, under the key `console`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from retry.delay_queue.action_records import CLOCKS_MS
+from retry.delivery.act_audit import DONE
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.settings import Settings
+
+PERSON_KEY, NO_SHARD = b"console", -1
+# Slashes in the name of a letter that rests.
+_OF_PLACE = 2
 
 
 class AuditLetter(msgspec.Struct, frozen=True):
@@ -35,7 +45,11 @@ class AuditLetter(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """What one transaction did for an action."""
+    """What one transaction did for an action; or what a person did, where `shard` is -1 and `action` is empty.
+
+    Attributes:
+      teams: whose letters these are; empty where that was not written down.
+    """
 
     action: str
     kind: str
@@ -44,6 +58,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     shard: int
     letters: list[AuditLetter]
     reason: str = ""
+    teams: list[str] = []
 
 
 class Audit(NamedTuple):
@@ -70,6 +85,24 @@ class Audit(NamedTuple):
                 found = _read(message.value() or b"", f"{topic}/{message.partition()}/{message.offset()}")
                 if found.at_ms >= since_ms:
                     yield found
+
+
+def by_person(kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str]) -> bytes:
+    """The value of a record of what a person does in the console.
+
+    Args:
+      letters: names, as `retry letters` prints them.
+      teams: whom it concerns.
+    """
+    record = AuditRecord("", kind, by, at_ms, NO_SHARD, [_named(name) for name in letters], reason, sorted(teams))
+    return msgspec.json.encode({"v": 1, **msgspec.to_builtins(record)})
+
+
+def _named(name: str) -> AuditLetter:
+    if name.count("/") == _OF_PLACE:
+        return AuditLetter(DONE, parked=name)
+    due_ms, _, letter = name.partition("/")
+    return AuditLetter(DONE, letter, int(due_ms))
 
 
 def _read(value: bytes, where: str) -> AuditRecord:

@@ -24,7 +24,10 @@ from retry.settings import Settings
 EXAMPLES_MAX = 20
 # Their keys are held in memory, at some hundred bytes each.
 MEMBERS_MAX = 2_000_000
-GROUPED_BY = ("team", "topic", "target", "exception")
+GROUPED_BY = ("team", "topic", "target", "exception", "reason", "age")
+# Since the first failure, in milliseconds: whoever looks wants to know whether these are of now, of today or of last month.
+_AGES = ((3_600_000, "under 1h"), (86_400_000, "1h to 1d"), (604_800_000, "1d to 7d"), (2_592_000_000, "7d to 30d"))
+_ORDERED = bytes([entry_keys.ORDERED])
 Meant = Callable[[FoundLetter], bool]
 
 
@@ -51,11 +54,13 @@ class Chosen:
       keys: of the members that wait, by shard.
       resting: places of the members that rest, and `parking` the names of their topics, by the hash of their ids.
       refused: letters that are meant and are no members, by why.
-      groups: by team, topic, target and exception, how many members there are of each.
+      groups: by team, topic, target, exception, reason and age, how many members there are of each.
       examples: the first members.
+      ordered: members of topics whose policy keeps the letters of one key in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int = 0) -> None:
+        self.ordered, self._now_ms = 0, now_ms
         self.keys: list[list[bytes]] = []
         self.resting: list[bytes] = []
         self.parking: dict[str, str] = {}
@@ -72,14 +77,26 @@ class Chosen:
         """Another member, of the shard that was begun last."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
-        self.count_in(letter)
+        self.count_in(letter, key)
         self.keys[-1].append(key)
 
-    def count_in(self, letter: FoundLetter) -> None:
-        """Count another member by what it has in common with others."""
-        names = letter.team, letter.topic, letter.target, letter.failure.exception
+    def count_in(self, letter: FoundLetter, key: bytes) -> None:
+        """Count another member by what it has in common with others.
+
+        Args:
+          key: of its entry; of a letter that rests, of the entry that it would be; empty where only a worker can tell.
+        """
+        self.ordered += key[:1] == _ORDERED
+        age = _age(letter.first_failed_ms, self._now_ms)
+        names = letter.team, letter.topic, letter.target, letter.failure.exception, letter.reason, age
         for groups, name in zip(self.groups.values(), names, strict=True):
             groups[name or ""] += 1
+
+
+def _age(failed_ms: int | None, now_ms: int) -> str:
+    if failed_ms is None:
+        return ""
+    return next((words for most_ms, words in _AGES if now_ms - failed_ms < most_ms), "over 30d")
 
 
 def choose(
@@ -95,7 +112,7 @@ def choose(
       TopicsInvalid: the changelog cannot be read.
       ActionRefused: they are too many for one action.
     """
-    chosen = Chosen()
+    chosen = Chosen(now_ms)
     for _, table in waiting_entries.shards(settings):
         chosen.keys.append([])
         if not waits:

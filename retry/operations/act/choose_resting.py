@@ -49,7 +49,7 @@ def choose_resting(
             chosen.refused[result.reason] += 1
             continue
         chosen.resting.append(place.encode())
-        chosen.count_in(letter)
+        chosen.count_in(letter, b"" if result is None else result.key)
         refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
             examples.append(RestingExample(letter.name, result))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from retry.delay_queue import action_records, action_state, ramp_records
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -17,6 +17,12 @@ from retry.operations.act.follow import summed
 from retry.operations.control_requests import ShardNumbers
 
 _CONTROLS = b"\x10action/"
+
+
+class Standing(Protocol):
+    """Records of each partition of the changelog whose keys begin so: see `ShardNumbers`, or a copy of them."""
+
+    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]: ...
 
 
 class ActionOverview(NamedTuple):
@@ -50,8 +56,11 @@ class ActionOverview(NamedTuple):
         return "running" if self.held is None else "held"
 
 
-def overviews(shards: ShardNumbers) -> list[ActionOverview]:
+def overviews(shards: Standing) -> list[ActionOverview]:
     """Every action that the changelog remembers, those that were asked for last first.
+
+    Args:
+      shards: tells control records of each partition.
 
     Raises:
       TopicsInvalid: the changelog cannot be read.
@@ -109,8 +118,12 @@ def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) ->
 def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
     """The same, with the letters that failed again after a ramp had sent them; reads the changelog once more."""
     marks = shards.standing(ramp_records.failed_of(about.id))[ramp_records.HOME]
-    failed = Counter(map(ramp_records.step_of, marks))
-    return about._replace(steps=[each._replace(failed=failed[n]) for n, each in enumerate(about.steps)])
+    return failed_again(about, Counter(map(ramp_records.step_of, marks)))
+
+
+def failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOverview:
+    """The same, with the letters that failed again, by step."""
+    return about._replace(steps=[each._replace(failed=failed.get(n, 0)) for n, each in enumerate(about.steps)])
 
 
 def _steps(action: Action, states: dict[int, ActionState]) -> list[StepCounts]:

@@ -132,6 +132,8 @@ def preview(
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
     examples = [*(_change(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
+    teams = sorted(chosen.groups["team"])
+    request = request._replace(action=msgspec.structs.replace(request.action, teams=teams))
     return Preview(request, chosen, now_ms, examples)
 
 

@@ -44,7 +44,7 @@ class DueTimes(NamedTuple):
 
 
 class Framing(Protocol):
-    """Knows the schemas of a registry; see `retry.cli.framed_values`."""
+    """Knows the schemas of a registry; see `retry.scheduling.tasks.framed_values`."""
 
     def encoded(self, former: bytes, value: bytes) -> bytes:
         """JSON as a value with the frame of the former one, encoded by its schema.

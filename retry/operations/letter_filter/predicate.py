@@ -65,13 +65,13 @@ def predicate(meant: Filter, now_ms: int) -> Predicate:
     return lambda letter: any(part(letter) for part in parts)
 
 
-def states(meant: Filter) -> frozenset[str]:
+def states(meant: Filter, *, discarded: bool = False) -> frozenset[str]:
     """The states that a letter may have of which a filter holds; where no other has to be looked at.
 
-    What was discarded is meant only where that is said.
+    What was discarded is meant only where that is said, in the filter or with `discarded`.
     """
     possible = frozenset(state for state in STATES if _possible(meant, state)[0])
-    return possible if _names(meant, DISCARDED) else possible - {DISCARDED}
+    return possible if discarded or names(meant, DISCARDED) else possible - {DISCARDED}
 
 
 def latest_due_ms(meant: Filter, now_ms: int) -> float:
@@ -82,15 +82,15 @@ def latest_due_ms(meant: Filter, now_ms: int) -> float:
         return max(latest_due_ms(each, now_ms) for each in meant.of)
     if isinstance(meant, Not) or meant.field != "due" or not isinstance(meant.value, Range):
         return inf
-    high = _at(meant.value.high, now_ms)
+    high = bound_at(meant.value.high, now_ms)
     return inf if high is None else high
 
 
-def _names(meant: Filter, state: str) -> bool:
+def names(meant: Filter, state: str) -> bool:
     """Whether a filter speaks of a state."""
     if isinstance(meant, Term):
         return meant.field == "state" and meant.value == Glob((state,))
-    return _names(meant.of, state) if isinstance(meant, Not) else any(_names(each, state) for each in meant.of)
+    return names(meant.of, state) if isinstance(meant, Not) else any(names(each, state) for each in meant.of)
 
 
 def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
@@ -140,7 +140,7 @@ _TEXTS: dict[str, _Texts] = {
 
 
 def _ranges(field: str, value: Range, now_ms: int) -> Predicate:
-    low, high = _at(value.low, now_ms), _at(value.high, now_ms)
+    low, high = bound_at(value.low, now_ms), bound_at(value.high, now_ms)
 
     def within(number: int | None) -> bool:
         return number is not None and (low is None or number >= low) and (high is None or number <= high)
@@ -152,7 +152,8 @@ def _ranges(field: str, value: Range, now_ms: int) -> Predicate:
     return lambda letter: letter.first_failed_ms is not None and within(now_ms - letter.first_failed_ms)
 
 
-def _at(bound: Bound | None, now_ms: int) -> int | None:
+def bound_at(bound: Bound | None, now_ms: int) -> int | None:
+    """The number that a bound stands for, as of this moment."""
     if isinstance(bound, Moment):
         return bound.at_ms(now_ms)
     return bound.ms if isinstance(bound, Span) else bound

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.errors import SettingsInvalid
-from retry.settings import ReloadedFile
+from retry.reloaded_file import ReloadedFile
 
 log = logging.getLogger(__name__)
 

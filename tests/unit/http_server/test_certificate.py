@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retry import clock, settings
+from retry import clock, reloaded_file
 from retry.errors import SettingsInvalid
 from retry.http_server.certificate import Certificate, certificate_of
 from tests.support.secured import Certificates
@@ -60,7 +60,7 @@ FAULTS = ["expired", "early", "mismatch", "locked", "certificate absent", "key a
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     """Read again each time that somebody asks."""
-    monkeypatch.setattr(settings, "_READ_EVERY_S", 0.0)
+    monkeypatch.setattr(reloaded_file, "_READ_EVERY_S", 0.0)
     return Files(tmp_path)
 
 

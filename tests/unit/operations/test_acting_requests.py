@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry import format_versions
-from retry.cli.ramp_output import ramp_object
 from retry.dead_letters import retry_headers
 from retry.delay_queue import action_records, entry_keys, envelopes, ramp_records
 from retry.delay_queue.action_records import Action, Member, Order, Tally
@@ -29,6 +28,7 @@ from retry.operations.act import choose, overview, request, start
 from retry.operations.act.choose import Chosen
 from retry.operations.act.differences import differences
 from retry.operations.act.request import DueTimes, Edit
+from retry.operations.act.told import ramp_object
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import predicate
 from retry.policies.policy_file import parse as policy_file
@@ -79,6 +79,7 @@ def test_those_that_are_meant_are_chosen_by_shard_and_others_are_refused_by_reas
     assert dict(found.refused) == {"named": 1, "parks": 1}
     assert {name: dict(groups) for name, groups in found.groups.items()} == {
         "team": {"shop": 29}, "topic": {"orders.DLT": 29}, "target": {"orders.retry": 29}, "exception": {"": 29},
+        "reason": {"": 29}, "age": {"1h to 1d": 29},
     }  # fmt: skip
     assert len(found.examples) == choose.EXAMPLES_MAX
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from retry.cli.framed_values import FramedValues
 from retry.delay_queue.envelopes import Entry
 from retry.errors import ActionRefused, SchemaUnavailable
 from retry.operations.act.differences import differences
 from retry.operations.act.request import Edit
 from retry.scheduling.tasks import avro
+from retry.scheduling.tasks.framed_values import FramedValues
 from tests.support.registry import RegistryServer, confluent
 
 FIELDS: list[dict[str, Any]] = [

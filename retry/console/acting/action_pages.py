@@ -1,0 +1,174 @@
+"""The pages of actions: those that run as steps, what became of others, orders about them, and their letters as CSV.
+
+| path | what it does |
+| --- | --- |
+| `GET /actions?after=…` | those of the last 30 days, the last first |
+| `GET /actions/{id}` | one of them |
+| `POST /actions/{id}/hold`, `/resume`, `/cancel` | orders it, and goes back to it |
+| `POST /actions/{id}/undo` | works out what can be undone, and goes to the preview |
+| `GET /actions/{id}/members.csv` | each letter and what became of it |
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from retry.console.acting import actions, awaited, meanwhile, standing_actions, told
+from retry.console.acting.act_pages import action_id
+from retry.console.acting.shards import shards as shards_of
+from retry.console.replica.rows import Scope
+from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
+from retry.console.web.rights import Role, needs
+from retry.errors import ActionRefused, CursorStale
+from retry.operations.act.members import members as all_members
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.told import MEMBER_COLUMNS, member_row
+
+PAGE = 50
+_WAIT_S = 3.0
+_REASON_MAX = 1_000
+_CSV_ROWS = 500
+
+
+def routes(console: Console) -> list[Route]:
+    """The routes of the table above; what runs stays fresh while somebody looks."""
+    console.live.register("actions", partial(_list_html, console))
+    console.live.register("action", partial(_action_html, console))
+    return [
+        Route("/actions", list_), Route("/actions/{id}", show), Route("/actions/{id}/members.csv", members),
+        Route("/actions/{id}/undo", undo, methods=["POST"]),
+        *(Route(f"/actions/{{id}}/{what}", order, methods=["POST"], name=what) for what in actions.ORDERS),
+    ]  # fmt: skip
+
+
+@needs(Role.VIEWER)
+def list_(request: Request) -> Response:
+    """What was asked for in the last 30 days."""
+    console, after = console_of(request), query_of(request, "after").get("after", "")
+    return page(request, "actions.html", **_list(console, viewer_of(request).scope(), after), live=("actions", after))
+
+
+@needs(Role.VIEWER)
+def show(request: Request) -> Response:
+    """One action, with what can be ordered of it."""
+    console, viewer, found = console_of(request), viewer_of(request), action_id(request)
+    kept = console.previews.of(found, viewer.name)
+    if kept is not None and kept.is_started and standing_actions.action(console.replica, viewer.scope(), found) is None:
+        # The workers have it; the replica will in a moment.
+        return page(request, "started.html", action=found)
+    about = _about(console, viewer.scope(), found)
+    may = all(viewer.may(Role.OPERATOR, team or None) for team in about.action.teams or [""])
+    return page(request, "action.html", may=may, live=("action", found), **_action(console, viewer.scope(), about))
+
+
+@needs(Role.OPERATOR)
+def order(request: Request) -> Response:
+    """Hold it, resume it or cancel it."""
+    console, viewer = console_of(request), viewer_of(request)
+    found, what = action_id(request), request.url.path.rpartition("/")[2]
+    actions.order(console, viewer, what, found, reason(request))
+    awaited.until(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
+    return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
+
+
+@needs(Role.OPERATOR)
+def undo(request: Request) -> Response:
+    """Work out what can be undone."""
+    kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason(request))
+    kept.done.wait(_WAIT_S)
+    return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
+
+
+@needs(Role.VIEWER)
+def members(request: Request) -> Response:
+    """Each letter of an action and what became of it; read from the audit while it is sent."""
+    console, found = console_of(request), action_id(request)
+    about = _about(console, viewer_of(request).scope(), found)
+    rows = all_members(console.settings, shards_of(console), about)
+    headers = {"Content-Disposition": f'attachment; filename="action-{found}.csv"'}
+    return StreamingResponse(_csv(map(member_row, rows)), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def reason(request: Request) -> str:
+    """Why somebody does what the form does, in their words.
+
+    Raises:
+      ActionRefused: in too many of them.
+    """
+    text = str(form_of(request).get("reason", "")).strip()
+    if len(text) > _REASON_MAX:
+        raise ActionRefused(f"the reason has more than {_REASON_MAX:,} characters")
+    return text
+
+
+def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list[ActionOverview], str | None]:
+    """So many actions behind the one of this id, and where the next ones begin.
+
+    Raises:
+      CursorStale: there is no such action.
+    """
+    found = standing_actions.actions(console.replica, scope)
+    if after:
+        behind = next((n for n, each in enumerate(found) if each.id.hex() == after), None)
+        if behind is None:
+            raise CursorStale
+        found = found[behind + 1 :]
+    some = found[:most]
+    return some, some[-1].id.hex() if len(found) > most else None
+
+
+def _about(console: Console, scope: Scope, found: str) -> ActionOverview:
+    about = standing_actions.action(console.replica, scope, found)
+    if about is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days; a new one takes seconds")
+    return about
+
+
+def _is_ordered(about: ActionOverview | None, what: str) -> bool:
+    """Whether an action is as an order wants it, or has come to its end before."""
+    if about is None or not about.left:
+        return True
+    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
+
+
+def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
+    some, following = page_of(console, scope, after, PAGE)
+    return {"actions": [told.about_object(each, console.clock_ms()) for each in some], "after": following}
+
+
+def _list_html(console: Console, scope: Scope, after: str) -> str:
+    return console.templates.get_template("actions-live.html").render(**_list(console, scope, after))
+
+
+def _action_html(console: Console, scope: Scope, found: str) -> str:
+    shown = _action(console, scope, _about(console, scope, found))
+    return console.templates.get_template("action-live.html").render(**shown)
+
+
+def _action(console: Console, scope: Scope, about: ActionOverview) -> dict[str, Any]:
+    now_ms = console.clock_ms()
+    new = meanwhile.new_failures(console.replica, scope, about, now_ms) if about.left else None
+    return {"about": told.about_object(about, now_ms), "new": new}
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(MEMBER_COLUMNS)
+    for n, row in enumerate(rows, 1):
+        writer.writerow(row.values())
+        if n % _CSV_ROWS == 0:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()

@@ -1,0 +1,243 @@
+"""Actions on letters, as somebody asks for them in the console: previewed, started once, held, resumed, cancelled, undone.
+
+All that counts is in the changelog: whether the console lives on makes no difference to what was started.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import NamedTuple
+
+from starlette.exceptions import HTTPException
+
+from retry.console.acting import team_rights
+from retry.console.acting.audit_trail import REVEAL
+from retry.console.acting.previews import KeptPreview
+from retry.console.acting.shards import shards as shards_of
+from retry.console.web import filters
+from retry.console.web.app import Console
+from retry.console.web.rights import Role, Viewer
+from retry.delay_queue import action_records
+from retry.errors import ActionRefused, RebuildInProgress
+from retry.operations.act import meaning, options, overview, readiness, start, undo
+from retry.operations.act.audit import Audit
+from retry.operations.act.options import ActOptions, AskedBy
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.preview import Preview, preview
+from retry.operations.act.request import Request
+from retry.operations.cluster import Cluster
+from retry.operations.letters.listing import Listing
+from retry.policies.registry import Registry
+from retry.scheduling.tasks.framed_values import FramedValues
+
+# Parked records that are looked at: the newest of each partition.
+_NEWEST = 1_000_000
+_HIDDEN = "what changes is not shown: that takes the right to reveal payloads"
+ORDERS = {"hold": overview.hold, "resume": overview.resume, "cancel": overview.cancel}
+
+
+class Ask(NamedTuple):
+    """What somebody wants to be done.
+
+    Attributes:
+      words: a filter.
+      names: of single letters, which the filter has to mean besides; none are all that it means.
+    """
+
+    kind: str
+    words: str
+    names: tuple[str, ...] = ()
+    options: ActOptions = ActOptions()
+    reason: str = ""
+
+
+def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
+    """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
+
+    Raises:
+      FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
+      RebuildInProgress: nobody sees yet what there is.
+      HTTPException: 403, the filter asks for what this viewer may not see.
+    """
+    _demand_seen(console)
+    if not asked.words.strip() and not asked.names:
+        raise ActionRefused("say which letters: a filter as team:payments, or choose some; state:waiting means all that wait")
+    asks_payload = filters.asks_payload(filters.read(asked.words, viewer))
+    registry = console.registry()
+    # What is wrong with the names is told at once, and so is a filter that is none.
+    try:
+        meant = meaning.meaning(asked.words, asked.names, console.clock_ms())
+    except ValueError as wrong:
+        raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
+    about = AskedBy(viewer.name, asked.reason, meant.words, registry.digest)
+    request = options.asked(asked.kind, asked.options, about)
+    if request.edit is not None:
+        request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
+    if asks_payload:
+        console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
+    make = partial(_previewed, console, viewer, asked, request, registry)
+    return console.previews.begin(request.id.hex(), viewer.name, asked.kind, meant.words, make)
+
+
+def _previewed(
+    console: Console, viewer: Viewer, asked: Ask, request: Request, registry: Registry, kept: KeptPreview
+) -> Preview:
+    settings = console.settings
+    shards = shards_of(console)
+    readiness.demand(shards.admin, settings.app_id)
+    now_ms = shards.now_ms()
+    meant = meaning.meaning(asked.words, asked.names, now_ms).of_teams(team_rights.acting_scope(viewer))
+    listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
+    resting = (listing, shards) if meant.rests else None
+    found = preview(settings, registry, request, meant.fits, now_ms, resting, waits="waiting" in meant.states)
+    return _seen(console, viewer, found.ramped(options.ramp(asked.kind, asked.options, found.chosen.count), registry.groups()))
+
+
+def _seen(console: Console, viewer: Viewer, found: Preview) -> Preview:
+    """The same, with payloads shown only to who may see them, and only once that is written down."""
+    changed = [each for each in found.examples if each.diff]
+    if not changed:
+        return found
+    teams = found.request.action.teams
+    if all(viewer.may_reveal(team or None) for team in teams):
+        console.audit.reveal(viewer.name, [each.letter for each in changed], teams)
+        return found
+    hidden = [each._replace(diff=[_HIDDEN]) if each.diff else each for each in found.examples]
+    return found._replace(examples=hidden)
+
+
+def kept(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
+    """The preview of this id.
+
+    Raises:
+      HTTPException: 404 where this viewer has none, 410 where it is too old.
+    """
+    found = console.previews.of(action_id, viewer.name)
+    if found is not None and _is_still_for(viewer, found):
+        return found
+    if console.previews.was(action_id, viewer.name):
+        raise HTTPException(HTTPStatus.GONE, "this preview is older than 50 minutes, or many came after it: preview it again")
+    raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such preview; a restart of the console forgets them: preview it again")
+
+
+def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
+    """Whether who asked for it may see it: roles are taken away, and others may come by the same name from a provider."""
+    if kept.found is None:
+        return True
+    teams = kept.found.request.action.teams
+    shows_payload = any(each.diff not in ([], [_HIDDEN]) for each in kept.found.examples)
+    return all(
+        viewer.may(Role.VIEWER, team or None) and (not shows_payload or viewer.may_reveal(team or None)) for team in teams
+    )  # fmt: skip
+
+
+def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
+    """Start what was previewed; where it has been started already, by whomever and from wherever, nothing is done.
+
+    Args:
+      expect: how many letters it must be; asked for where these are many.
+
+    Raises:
+      ActionRefused: it cannot be started like this; the message says what to do.
+      RebuildInProgress: nobody sees yet what there is.
+      HTTPException: as `kept`.
+    """
+    _demand_seen(console)
+    try:
+        found = kept(console, viewer, action_id)
+    except HTTPException:
+        # Started from another console, or before this one was started.
+        if _asked_for(console, viewer, action_id) is None:
+            raise
+        return
+    with found.starting:
+        if found.is_started:
+            return
+        if found.is_spent:
+            found.is_started = _asked_for(console, viewer, action_id) is not None
+            if not found.is_started:
+                raise ActionRefused("it was not started, and what waits may have changed: preview it again")
+            return
+        if found.found is None:
+            raise found.fault or ActionRefused("it is still being worked out; start it when you have seen what it does")
+        _start(console, viewer, found, found.found, expect)
+        found.is_started = True
+        console.previews.release(found)
+
+
+def _demand_seen(console: Console) -> None:
+    """Go on only where the console shows what there is: nobody acts on what cannot be seen."""
+    fresh = console.replica.freshness()
+    if fresh.state == "rebuilding":
+        raise RebuildInProgress(fresh.progress)
+
+
+def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, expect: int | None) -> None:
+    count, kind = found.chosen.count, found.request.action.kind
+    if not count:
+        raise ActionRefused("there is no letter that this can be done for; nothing was done")
+    if expect is None and count > options.UNASKED_MAX and kind != action_records.UNDO:
+        raise ActionRefused(f"these are {count:,} letters: type their number")
+    if expect is not None and expect != count:
+        raise ActionRefused(f"these are {count:,} letters, not {expect:,}; nothing was done")
+    team_rights.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
+    shards = shards_of(console)
+    readiness.demand(shards.admin, console.settings.app_id)
+    kept.is_spent = True
+    start.start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking, count)
+
+
+def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:
+    """The action of this id as the changelog has it; None where there is none that this viewer may see."""
+    return _visible(overview.overviews(shards_of(console)), viewer, action_id)
+
+
+def _visible(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
+    return next((each for each in found if each.id.hex() == action_id and team_rights.sees(viewer.scope(), each.action)), None)
+
+
+def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
+    """Hold, resume or cancel an action.
+
+    Raises:
+      ActionRefused: nothing of it is left to be done, or it is not held.
+      HTTPException: 404 or 403.
+    """
+    shards = shards_of(console)
+    about = _operated(overview.overviews(shards), viewer, action_id)
+    # What is refused below is no order.
+    if about.left and (what != "resume" or about.held is not None):
+        told = f"action {action_id}" + (f": {reason}" if reason else "")
+        console.audit.write(what, viewer.name, told, teams=about.action.teams)
+    ORDERS[what](shards, about, viewer.name, reason)
+
+
+def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
+    """Have a preview of the undo of a discard worked out.
+
+    Raises:
+      ActionRefused: it cannot be undone; the message says what can be done instead.
+      HTTPException: 404 or 403.
+    """
+    shards = shards_of(console)
+    about = _operated(overview.overviews(shards), viewer, action_id)
+    readiness.demand(shards.admin, console.settings.app_id)
+    asked = undo.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
+
+    def make(kept: KeptPreview) -> Preview:
+        found = preview(console.settings, Registry(), asked.request, asked.meant, shards.now_ms())
+        if late := len(asked.letters) - found.chosen.count:
+            kept.notes.append(f"{late:,} of {len(asked.letters):,} letters: already discarded, or acted on since; return them")
+        return found
+
+    words = f"action {action_id}"
+    return console.previews.begin(asked.request.id.hex(), viewer.name, action_records.UNDO, words, make)
+
+
+def _operated(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview:
+    about = _visible(found, viewer, action_id)
+    if about is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")
+    team_rights.demand_each(viewer, Role.OPERATOR, about.action.teams)
+    return about

@@ -1,0 +1,87 @@
+"""What the replica has, as the API says it in JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from retry.clock import iso
+from retry.console.replica.rows import AuditRow, Freshness, Group, LetterRow, Now
+from retry.operations.letters.found_letter import FoundLetter
+
+
+def letter(row: LetterRow) -> dict[str, Any]:
+    """A letter without headers and payload."""
+    source = None if row.topic is None else f"{row.topic}/{row.partition}/{row.offset}"
+    return {
+        "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": source, "target": row.target,
+        "key": None if row.key is None else row.key.decode("utf-8", "replace"), "key_base64": _base64(row.key),
+        "attempt": row.attempt, "due": _iso(row.due_at_ms), "failed": _iso(row.failed_ms),
+        "first_failed": _iso(row.first_failed_ms), "label": row.label,
+        "exception": row.exception, "cause": row.cause, "message": row.message, "fingerprint": row.fingerprint,
+        "group": row.group, "policy": row.policy, "reason": row.reason, "id": row.lineage, "consumer_group": row.consumer_group,
+        "bytes": row.size_bytes, "behind": row.behind, "action": row.action,
+    }  # fmt: skip
+
+
+def payload(found: FoundLetter) -> dict[str, Any]:
+    """Headers and payload of a letter: for those alone who may see them."""
+    headers = [[name, _base64(value)] for name, value in found.headers]
+    return {"value_base64": _base64(found.value), "headers": headers}
+
+
+def group(row: Group) -> dict[str, Any]:
+    """A kind of failures."""
+    return {
+        "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
+        "trend": list(row.trend), "first_seen": _iso(row.first_ms), "last_seen": _iso(row.last_ms), "sent": row.sent,
+        "came_back": row.came_back, "owner": row.owner, "note": row.note, "link": row.link, "resolved": _iso(row.resolved_at_ms),
+        "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
+    }  # fmt: skip
+
+
+def audit(row: AuditRow) -> dict[str, Any]:
+    """What was done."""
+    return {
+        "at": iso(row.at_ms), "action": row.action or None, "kind": row.kind, "by": row.by, "reason": row.reason,
+        "shard": None if row.shard < 0 else row.shard, "letters": row.letters, "done": row.done, "results": row.results,
+        "examples": list(row.examples),
+    }  # fmt: skip
+
+
+def now(found: Now, fresh: Freshness) -> dict[str, Any]:
+    """What there is to be seen at one moment."""
+    held = [
+        {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),
+         "reason": each.reason, "by": each.by, "letters": each.letters}
+        for each in found.held
+    ]  # fmt: skip
+    return {
+        "as_of": iso(found.as_of_ms), "freshness": freshness(fresh), "waiting": found.waiting, "parked": found.parked,
+        "discarded": found.discarded, "named": found.named, "new_groups": found.new_groups, "overdue": found.overdue,
+        "lateness_ms": found.lateness_ms, "near_retention": found.near_retention, "held": held,
+        "due": [{"from": iso(bar.from_ms), "to": iso(bar.to_ms), "letters": bar.count} for bar in found.due],
+        "recovery": [{"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back} for each in found.recovery],
+        "shards": [
+            {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset}
+            for each in found.shards
+        ],
+        "failed_by_hour": list(found.failed_by_hour), "retried_by_hour": list(found.retried_by_hour),
+    }  # fmt: skip
+
+
+def freshness(fresh: Freshness) -> Mapping[str, Any]:
+    """How old the data is."""
+    return {
+        "state": fresh.state, "progress": fresh.progress, "as_of": _iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
+        "trouble": fresh.trouble or None,
+    }  # fmt: skip
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()

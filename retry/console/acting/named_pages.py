@@ -1,0 +1,160 @@
+"""The pages of schedules, tasks and timers: what waits, what was sent lately, and how one is cancelled.
+
+| path | what it does |
+| --- | --- |
+| `GET /schedules`, `/tasks`, `/timers` | what waits; fields are those of the scheduler's REST API, as `schedule-id` |
+| `GET /schedules/history` | schedules that were sent, of the newest 10,000; the same fields |
+| `POST /entries/cancel` | cancels what waits, through the way by which it came in |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from retry import settings as environment
+from retry.console.acting import awaited, named_entries, other_schedulers
+from retry.console.acting.action_pages import reason
+from retry.console.acting.other_schedulers import OtherScheduler
+from retry.console.replica.rows import LetterRow, Scope
+from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
+from retry.console.web.rights import Role, demand, needs
+from retry.scheduling.messages import stored_schedules
+from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
+from retry.scheduling.messages.search import Query, QueryInvalid, SearchPage, parse_query, search
+
+_FIELDS = ("schedule-id", "epoch-from", "epoch-to", "max", "skip", "sort-by")
+_PLACES = {"schedule": "/schedules", "task": "/tasks", "timer": "/timers"}
+_SHOWN = 100
+# A page of a search is looked for among so many, and says where there are more.
+_SEARCHED_MAX = 100_000
+_BATCH = 1_000
+
+
+class Searched(NamedTuple):
+    """What a page shows of a search.
+
+    Attributes:
+      ended_early: whether there were more to be searched.
+      faults: schedulers that did not answer, and why.
+    """
+
+    found: SearchPage
+    ended_early: bool
+    faults: list[str]
+
+
+def routes(console: Console) -> list[Route]:
+    """The routes of the table above."""
+    others = other_schedulers.read(console.settings.console_schedulers)
+    return [
+        *(Route(path, _of(kind, others), name=kind) for kind, path in _PLACES.items()),
+        Route("/schedules/history", _history(others)),
+        Route("/entries/cancel", cancel, methods=["POST"]),
+    ]  # fmt: skip
+
+
+def _of(kind: str, others: list[OtherScheduler]) -> Any:
+    @needs(Role.VIEWER)
+    def waiting(request: Request) -> Response:
+        """What waits."""
+        console, scope = console_of(request), viewer_of(request).scope()
+        rows = _Counted(_rows(console, scope, kind))
+        asks = others if kind == "schedule" and viewer_of(request).may(Role.VIEWER, SCHEDULES) else []
+        return _page(request, kind, "live", rows, asks)
+
+    return waiting
+
+
+def _history(others: list[OtherScheduler]) -> Any:
+    @needs(Role.VIEWER)
+    def history(request: Request) -> Response:
+        """Schedules that were sent."""
+        demand(viewer_of(request), Role.VIEWER, SCHEDULES)
+        console_of(request).cluster()
+        topic = environment.of_process().get("HISTORY_TOPIC") or "history"
+        sent = stored_schedules.history(console_of(request).settings, topic)
+        rows = ({**each, "name": "", "team": SCHEDULES, "value": None} for each in sent)
+        return _page(request, "schedule", "history", _Counted(rows), others)
+
+    return history
+
+
+@needs(Role.OPERATOR)
+def cancel(request: Request) -> Response:
+    """Cancel what waits."""
+    form = form_of(request)
+    kind = str(form.get("kind", ""))
+    if kind not in _PLACES:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"kind: it is one of {', '.join(_PLACES)}")
+    console, viewer, name = console_of(request), viewer_of(request), str(form.get("name", ""))
+    named_entries.cancel(console, viewer, name, reason(request))
+    awaited.until(lambda: console.replica.letter(viewer.scope(), name) is None)
+    return RedirectResponse(_PLACES[kind], HTTPStatus.SEE_OTHER)
+
+
+class _Counted:
+    """Rows, at most so many as are searched."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._rows, self.ended_early = rows, False
+
+    def __iter__(self) -> Iterator[Any]:
+        for n, row in enumerate(self._rows):
+            if n == _SEARCHED_MAX:
+                self.ended_early = True
+                return
+            yield row
+
+
+def _rows(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
+    """What waits, soonest first, as the search knows schedules."""
+    after: str | None = None
+    while True:
+        found = console.replica.named_entries(scope, kind, "", after, _BATCH)
+        yield from map(_row, found.rows)
+        if (after := found.after) is None:
+            return
+
+
+def _row(row: LetterRow) -> dict[str, Any]:
+    due_s = (row.due_at_ms or 0) // 1_000
+    return {
+        "id": row.label or "", "epoch": due_s, "timestamp": (row.failed_ms or 0) // 1_000, "topic": row.topic or "",
+        "target-topic": row.target, "name": row.name, "team": row.team, "size": row.size_bytes,
+    }  # fmt: skip
+
+
+def _page(request: Request, kind: str, place: str, rows: _Counted, others: list[OtherScheduler]) -> Response:
+    given, viewer = query_of(request, *_FIELDS), viewer_of(request)
+    show = partial(page, request, "named.html", kind=kind, place=place, given=given, several=bool(others))
+    try:
+        query = parse_query({"sort-by": "epoch asc" if place == "live" else "", **_written(given)})
+    except QueryInvalid as wrong:
+        nothing = Searched(SearchPage(0, []), False, [])
+        return show(status=HTTPStatus.BAD_REQUEST, fault=str(wrong), searched=nothing, skip=0, may={})
+    query = query._replace(rows_max=min(query.rows_max, _SHOWN if not given.get("max") else query.rows_max))
+    searched = _searched(rows, query, other_schedulers.asked(others, place, _written(given)))
+    may = {row["team"]: viewer.may(Role.OPERATOR, row["team"]) for row in searched.found.page if row.get("team")}  # type: ignore[typeddict-item]
+    return show(fault="", searched=searched, skip=query.skip + len(searched.found.page), may=may)
+
+
+def _searched(rows: _Counted, query: Query, answers: list[other_schedulers.Answer]) -> Searched:
+    def all_rows() -> Iterator[Any]:
+        yield from rows
+        for answer in answers:
+            yield from answer.schedules
+
+    found = search(all_rows(), query)
+    return Searched(found, rows.ended_early, [f"{each.scheduler}: {each.fault}" for each in answers if each.fault])
+
+
+def _written(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value.strip() for name, value in given.items() if value.strip()}

@@ -1,0 +1,161 @@
+"""What operators write beside kinds of failures: owner, note and link, merges and splits, what is resolved; and saved filters.
+
+| path | fields | what it does |
+| --- | --- | --- |
+| `POST /failures/{id}/note` | owner, note, link | writes them; all empty removes the note |
+| `POST /failures/{id}/merge` | group, several times | counts these kinds as this one |
+| `POST /failures/{id}/split` | by | makes kinds of their own by `frames`, `topic`, `consumer-group` or `attempt` |
+| `POST /failures/{id}/undo` | change | takes back a merge or a split |
+| `POST /failures/{id}/resolve`, `/reopen` | | says that nothing, or something, is to be done |
+| `POST /filters`, `/filters/delete` | name, text, team | keeps a filter for a team, or no more |
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from urllib.parse import quote, urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from retry.console.replica.rows import Group
+from retry.console.web.app import Console, console_of, form_of, viewer_of
+from retry.console.web.group import teams_of
+from retry.console.web.rights import EVERY_TEAM, Role, demand, needs
+
+_CHARS_MAX = {"owner": 200, "note": 10_000, "link": 2_000, "name": 100, "text": 1_024}
+_LINK = re.compile(r"https?://[^\s\"'<>\\]+")
+_SPLITS = ("frames", "topic", "consumer-group", "attempt")
+_MERGED_MAX = 100
+
+
+def routes(console: Console) -> list[Route]:  # noqa: ARG001
+    """The routes of the table above."""
+    of_group = {"note": note, "merge": merge, "split": split, "undo": undo, "resolve": resolve, "reopen": reopen}
+    return [
+        *(Route(f"/failures/{{id}}/{what}", endpoint, methods=["POST"]) for what, endpoint in of_group.items()),
+        Route("/filters", save_filter, methods=["POST"]), Route("/filters/delete", delete_filter, methods=["POST"]),
+    ]  # fmt: skip
+
+
+@needs(Role.OPERATOR)
+def note(request: Request) -> Response:
+    """Write whose a kind of failures is, what is known of it, and where it is tracked."""
+    group, link = _group(request), _text(request, "link")
+    if link and not _LINK.fullmatch(link):
+        # What runs code is no address either, as javascript: is.
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "the link is not one like https://tracker.example.com/17")
+    notes, by = console_of(request).replica.notes, viewer_of(request).name
+    # Who has letters of this kind later has no part in what was written for these teams.
+    teams = teams_of(console_of(request).replica, group)
+    notes.set_note(group.id, owner=_text(request, "owner"), note=_text(request, "note"), link=link, by=by, teams=teams)
+    return _back(group)
+
+
+@needs(Role.OPERATOR)
+def merge(request: Request) -> Response:
+    """Count other kinds as this one."""
+    group = _group(request)
+    given = dict.fromkeys(str(each) for each in form_of(request).getlist("group"))
+    others = [_operated(request, each).id for each in list(given)[: _MERGED_MAX + 1]]
+    others = [each for each in others if each != group.id]
+    if not 1 <= len(others) <= _MERGED_MAX:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"choose 1 to {_MERGED_MAX} other kinds of failures")
+    console_of(request).replica.notes.merge(others, group.id, viewer_of(request).name)
+    return _back(group)
+
+
+@needs(Role.OPERATOR)
+def split(request: Request) -> Response:
+    """Make kinds of their own of letters of one kind."""
+    group, by_what = _group(request), _text(request, "by")
+    if by_what not in _SPLITS:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"split by one of {', '.join(_SPLITS)}")
+    console_of(request).replica.notes.split(group.id, by_what, viewer_of(request).name)
+    return _back(group)
+
+
+@needs(Role.OPERATOR)
+def undo(request: Request) -> Response:
+    """Take back a merge or a split."""
+    group, change = _group(request), _text(request, "change")
+    notes = console_of(request).replica.notes
+    if change not in {each[0] for each in notes.changes(group.id)} or not notes.undo(change, viewer_of(request).name):
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such merge or split, or it was taken back")
+    # A part of a split is no group any more.
+    left = console_of(request).replica.group(viewer_of(request).scope(), group.id)
+    return RedirectResponse("/failures", HTTPStatus.SEE_OTHER) if left is None else _back(left)
+
+
+@needs(Role.OPERATOR)
+def resolve(request: Request) -> Response:
+    """Nothing is to be done about it; a later letter opens it again."""
+    group = _group(request)
+    console_of(request).replica.notes.resolve(group.id, viewer_of(request).name)
+    return _back(group)
+
+
+@needs(Role.OPERATOR)
+def reopen(request: Request) -> Response:
+    """Something is to be done about it after all."""
+    group = _group(request)
+    console_of(request).replica.notes.reopen(group.id, viewer_of(request).name)
+    return _back(group)
+
+
+@needs(Role.VIEWER)
+def save_filter(request: Request) -> Response:
+    """Keep a filter for a team."""
+    name, text, team = (_text(request, field) for field in ("name", "text", "team"))
+    if not name:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "give the filter a name")
+    _demand_team(request, team)
+    console_of(request).replica.notes.save_filter(name, text, team, viewer_of(request).name)
+    return RedirectResponse(f"/letters?{urlencode({'q': text})}", HTTPStatus.SEE_OTHER)
+
+
+@needs(Role.VIEWER)
+def delete_filter(request: Request) -> Response:
+    """Keep it no more."""
+    name, team = _text(request, "name"), _text(request, "team")
+    _demand_team(request, team)
+    console_of(request).replica.notes.delete_filter(name, team, viewer_of(request).name)
+    return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)
+
+
+def _demand_team(request: Request, team: str) -> None:
+    """A filter of a team takes the role operator there; everybody's, in all teams."""
+    demand(viewer_of(request), Role.OPERATOR, team or EVERY_TEAM)
+
+
+def _group(request: Request) -> Group:
+    return _operated(request, str(request.path_params["id"]))
+
+
+def _operated(request: Request, group_id: str) -> Group:
+    """The group, of all of whose teams this viewer is operator: what is changed about it is changed for all of them."""
+    viewer = viewer_of(request)
+    found = console_of(request).replica.group(viewer.scope(), group_id)
+    if found is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it is left")
+    for team in found.teams or (EVERY_TEAM,):
+        demand(viewer, Role.OPERATOR, team)
+    if not all(viewer.may(Role.OPERATOR, team) for team in teams_of(console_of(request).replica, found)):
+        reason = "letters of other teams are of this kind, too: changing it takes the role operator in each of these teams"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+    return found
+
+
+def _text(request: Request, field: str) -> str:
+    text = str(form_of(request).get(field, "")).strip()
+    most = _CHARS_MAX.get(field, 200)
+    if len(text) > most:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"{field} has more than {most:,} characters")
+    return text
+
+
+def _back(group: Group) -> Response:
+    return RedirectResponse(f"/failures/{quote(group.id, safe='')}", HTTPStatus.SEE_OTHER)

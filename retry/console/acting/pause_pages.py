@@ -1,0 +1,86 @@
+"""The page of pauses: what is held back, until when, why and by whom.
+
+| path | what it does |
+| --- | --- |
+| `GET /pauses` | what is paused, and a form |
+| `POST /pauses` | pauses what the form names |
+| `POST /pauses/resume` | ends a pause |
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from retry.console.acting import awaited, pauses, told
+from retry.console.acting.action_pages import reason
+from retry.console.replica.rows import Scope
+from retry.console.web.app import Console, console_of, form_of, page, viewer_of
+from retry.console.web.rights import EVERY_TEAM, Role, needs
+from retry.delay_queue.control_records import SCOPES
+from retry.errors import ActionRefused
+from retry.operations.moments import moment_ms
+
+
+def routes(console: Console) -> list[Route]:
+    """The routes of the table above."""
+    console.live.register("pauses", partial(_html, console))
+    return [
+        Route("/pauses", show), Route("/pauses", pause, methods=["POST"]), Route("/pauses/resume", resume, methods=["POST"]),
+    ]  # fmt: skip
+
+
+@needs(Role.VIEWER)
+def show(request: Request) -> Response:
+    """What is paused."""
+    return _page(request, {})
+
+
+@needs(Role.OPERATOR)
+def pause(request: Request) -> Response:
+    """Pause what the form names."""
+    given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
+    console, scope, name = console_of(request), given.get("scope", ""), given.get("name", "")
+    try:
+        until_ms = moment_ms(given["until"]) if given.get("until") else None
+        force = bool(given.get("force"))
+        pauses.pause(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
+    except (ActionRefused, ValueError) as refused:
+        return _page(request, given, str(refused), HTTPStatus.BAD_REQUEST)
+    awaited.until(lambda: (scope, name) in told.standing(console.replica.controls(), console.clock_ms()))
+    return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
+
+
+@needs(Role.OPERATOR)
+def resume(request: Request) -> Response:
+    """End a pause."""
+    form = form_of(request)
+    scope, name = (str(form.get(field, "")).strip() for field in ("scope", "name"))
+    console = console_of(request)
+    pauses.resume(console, viewer_of(request), scope, name, reason(request))
+    awaited.until(lambda: (scope, name) not in told.standing(console.replica.controls(), console.clock_ms()))
+    return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
+
+
+def _page(request: Request, given: dict[str, str], fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    console, viewer = console_of(request), viewer_of(request)
+    known = console.replica.names(viewer.scope())
+    scopes = SCOPES if viewer.may(Role.OPERATOR, EVERY_TEAM) else SCOPES[1:]
+    may, standing = viewer.may_anywhere(Role.OPERATOR), _standing(console, viewer.scope())
+    return page(
+        request, "pauses.html", status, given=given, fault=fault, known=known, scopes=scopes, may=may, live=("pauses", ""),
+        **standing,
+    )  # fmt: skip
+
+
+def _standing(console: Console, scope: Scope) -> dict[str, Any]:
+    return {"pauses": told.pause_objects(pauses.visible(console, console.replica.controls(), scope))}
+
+
+def _html(console: Console, scope: Scope, _argument: str) -> str:
+    return console.templates.get_template("pauses-live.html").render(**_standing(console, scope))

@@ -1,0 +1,18 @@
+"""The changelog's partitions, as what is done from the console needs them: asked anew each time, since they may have grown."""
+
+from __future__ import annotations
+
+from retry.console.web.app import Console
+from retry.operations.control_requests import ShardNumbers
+
+
+def shards(console: Console) -> ShardNumbers:
+    """The changelog's partitions.
+
+    Raises:
+      BrokersUnreachable: nobody answered.
+      TopicsInvalid: there is no changelog.
+    """
+    # Where the brokers were never there this says so at once.
+    console.cluster()
+    return ShardNumbers(console.settings)

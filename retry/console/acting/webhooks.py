@@ -1,0 +1,184 @@
+"""Tells a webhook of a new kind of failures, and of an action that is held, with a link to its page.
+
+What there was when this began is known; so a restart tells nothing twice, and what happens while no console runs is told by none.
+A call is signed as those of timers are, and goes only where theirs may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from retry import clock
+from retry.clock import iso
+from retry.console.acting import standing_actions
+from retry.console.replica.rows import Group
+from retry.console.web.app import Console
+from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.standard_webhooks import secrets_of
+from retry.errors import LookupsBusy, RebuildInProgress, RetryError
+from retry.operations.letter_filter.syntax import EVERYTHING
+from retry.reloaded_file import ReloadedFile
+from retry.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_EVERY_S, _TIMEOUT_S = 5.0, 15.0
+# Kinds of failures that are looked at: the 5,000 with most letters.
+_PAGE, _PAGES_MAX = 500, 10
+_TRIES_MAX = 5
+# Kept to be told again while the receiver is away.
+_WAITING_MAX = 100
+_TEAM = "console"
+
+
+class Event(NamedTuple):
+    """Something that is told.
+
+    Attributes:
+      id: the same at each attempt.
+    """
+
+    id: str
+    kind: str
+    body: bytes
+
+
+class Happenings:
+    """What is new since the last look.
+
+    Args:
+      url: of the console, as others reach it.
+    """
+
+    def __init__(self, console: Console, url: str) -> None:
+        self._console, self._url = console, url
+        self._groups: set[str] | None = None
+        self._held: set[tuple[str, int]] | None = None
+
+    def new(self) -> list[Event]:
+        """Kinds of failures that were not there, and holds that did not stand, when this was asked last.
+
+        Raises:
+          RebuildInProgress: the replica is not there yet.
+        """
+        return [*self._new_groups(), *self._new_holds()]
+
+    def _new_groups(self) -> Iterator[Event]:
+        found = {each.id: each for each in self._all_groups()}
+        known, self._groups = self._groups, (self._groups or set()) | found.keys()
+        for group in (found[each] for each in found.keys() - known) if known is not None else ():
+            about = {
+                "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count,
+                "teams": list(group.teams), "first_seen": None if group.first_ms is None else iso(group.first_ms),
+            }  # fmt: skip
+            yield self._event("group.new", group.id, f"/failures/{quote(group.id, safe='')}", about)
+
+    def _all_groups(self) -> Iterator[Group]:
+        after: str | None = None
+        for _ in range(_PAGES_MAX):
+            page = self._console.replica.groups(None, EVERYTHING, after, _PAGE)
+            yield from page.rows
+            if (after := page.after) is None:
+                return
+
+    def _new_holds(self) -> Iterator[Event]:
+        found = {}
+        for about in standing_actions.actions(self._console.replica, None):
+            if about.held is not None:
+                found[about.id.hex(), about.held.at_ms] = about
+        known, self._held = self._held, (self._held or set()) | found.keys()
+        for action_id, at_ms in found.keys() - known if known is not None else ():
+            about = found[action_id, at_ms]
+            held = about.held
+            told = {
+                "action": action_id, "kind": about.action.kind, "teams": about.action.teams, "by": held.by if held else "",
+                "reason": held.reason if held else "", "held": iso(at_ms), "letters": about.action.members,
+                "done": about.tally.done,
+            }  # fmt: skip
+            yield self._event("action.held", f"{action_id}-{at_ms}", f"/actions/{action_id}", told)
+
+    def _event(self, kind: str, of: str, path: str, about: Mapping[str, object]) -> Event:
+        body = {"type": kind, "timestamp": iso(clock.wall_ms()), "data": {**about, "link": f"{self._url}{path}"}}
+        return Event(f"{kind}-{of}", kind, orjson.dumps(body))
+
+
+class Notifier:
+    """Looks every five seconds, and calls; one that fails is called again at the next looks, five times in all."""
+
+    def __init__(self, console: Console) -> None:
+        self._settings = console.settings
+        url = self._settings.console_url or f"http://{self._settings.console_addr}"
+        self._happenings = Happenings(console, url.rstrip("/"))
+        # For the log; the rest of such an address is often a secret.
+        self._receiver = urlsplit(self._settings.console_webhook).hostname
+        self._waiting: list[tuple[Event, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console webhooks", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread; does nothing where no webhook is set."""
+        if self._settings.console_webhook:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop; a call that is under way ends first."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._look_and_call())
+
+    async def _look_and_call(self) -> None:
+        client = WebhookClient(SsrfGuard(listed(self._settings.webhook_allow)), _secrets(self._settings))
+        try:
+            while not await asyncio.to_thread(self._stop.wait, _EVERY_S):
+                self._look()
+                await self._call_all(client)
+        finally:
+            await client.close()
+
+    def _look(self) -> None:
+        try:
+            self._waiting += [(event, 0) for event in self._happenings.new()]
+        except RebuildInProgress:
+            return
+        except RetryError as error:
+            log.warning("what is new cannot be told: %s", error)
+        if left_out := self._waiting[:-_WAITING_MAX]:
+            log.warning("%d events are not told: %s does not answer", len(left_out), self._receiver)
+            self._waiting = self._waiting[-_WAITING_MAX:]
+
+    async def _call_all(self, client: WebhookClient) -> None:
+        waiting, self._waiting = self._waiting, []
+        for event, tries in waiting:
+            fault = await self._call(client, event)
+            if fault is None:
+                continue
+            if tries + 1 < _TRIES_MAX:
+                self._waiting.append((event, tries + 1))
+            else:
+                log.warning("%s was not told to %s: %s", event.id, self._receiver, fault)
+
+    async def _call(self, client: WebhookClient, event: Event) -> str | None:
+        """Why it failed; None where it did not."""
+        headers = {"Content-Type": "application/json"}
+        request = HttpRequest(event.id, "POST", self._settings.console_webhook, headers, event.body, _TIMEOUT_S, _TEAM)
+        try:
+            return (await client.call(request)).error
+        except LookupsBusy as error:
+            return str(error)
+
+
+def _secrets(settings: Settings) -> Callable[[], Sequence[bytes]]:
+    if settings.webhook_secrets is None:
+        return lambda: ()
+    return ReloadedFile("RETRY_WEBHOOK_SECRETS", settings.webhook_secrets, secrets_of).current

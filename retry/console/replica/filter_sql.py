@@ -1,0 +1,174 @@
+"""A filter → a condition of SQL over letters `l` and their cells `c`, with bound parameters: it holds of the same letters as
+`retry.operations.letter_filter.predicate`.
+
+What is not known is null there, and then no term holds, so that its opposite does: a term is never null itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import NamedTuple
+
+from retry.console.replica.letter_record import is_kept
+from retry.console.replica.sql_functions import encode_glob, encode_headers, own_glob
+from retry.errors import FilterInvalid
+from retry.operations.letter_filter.glob import Glob
+from retry.operations.letter_filter.predicate import bound_at
+from retry.operations.letter_filter.syntax import AllOf, AnyOf, Filter, Not, Range, Term
+
+_CELL_COLUMNS: dict[str, tuple[str, ...]] = {
+    "state": ("c.state",),
+    "team": ("c.team",),
+    "topic": ("c.topic",),
+    "exception": ("c.exception", "c.thrown", "c.cause"),
+    "cause": ("c.cause",),
+    "consumer-group": ("c.consumer_group",),
+    "fingerprint": ("c.fingerprint",),
+    "attempt": ("c.attempt",),
+}
+
+
+# Of UTF-16; no text of SQLite has one.
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+_AS_NUL = "\0\1"
+
+
+class Condition(NamedTuple):
+    """Part of a statement, and its parameters in their order."""
+
+    sql: str
+    parameters: tuple[object, ...] = ()
+
+
+ALWAYS, NEVER = Condition("1"), Condition("0")
+
+
+def condition(meant: Filter, now_ms: int) -> Condition:
+    """Whether a letter is meant, as of this moment."""
+    if isinstance(meant, Term):
+        return _term(meant, now_ms)
+    if isinstance(meant, Not):
+        inner = condition(meant.of, now_ms)
+        return Condition(f"NOT {inner.sql}", inner.parameters)
+    return _joined("AND" if isinstance(meant, AllOf) else "OR", [condition(each, now_ms) for each in meant.of])
+
+
+def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
+    """What a cell must be like for a letter in it to be meant, as far as its cell decides.
+
+    Args:
+      holds: whether the filter is to hold, or not to.
+    """
+    if isinstance(meant, Term):
+        if meant.field not in _CELL_COLUMNS:
+            return ALWAYS
+        found = _term(meant, now_ms)
+        return found if holds else Condition(f"NOT {found.sql}", found.parameters)
+    if isinstance(meant, Not):
+        return of_cells(meant.of, now_ms, not holds)
+    return _joined("AND" if isinstance(meant, AllOf) == holds else "OR", [of_cells(each, now_ms, holds) for each in meant.of])
+
+
+def is_of_cells(meant: Filter) -> bool:
+    """Whether cells alone decide."""
+    return all(term.field in _CELL_COLUMNS for term in terms(meant))
+
+
+def terms(meant: Filter) -> list[Term]:
+    """All terms of a filter."""
+    if isinstance(meant, Term):
+        return [meant]
+    return terms(meant.of) if isinstance(meant, Not) else [term for each in meant.of for term in terms(each)]
+
+
+def conjuncts(meant: Filter) -> Sequence[Filter]:
+    """What must hold at once."""
+    return meant.of if isinstance(meant, AllOf) else (meant,)
+
+
+def refuse_unkept(meant: Filter, long_headers: Collection[str]) -> None:
+    """Refuse what only payloads and headers in Kafka tell.
+
+    Args:
+      long_headers: names of headers that are too long in some letters to be kept.
+
+    Raises:
+      FilterInvalid: names the term.
+    """
+    for term in terms(meant):
+        if term.field == "value":
+            raise FilterInvalid(1, f"{term} asks for payloads, which stay in Kafka: look through the letters that the rest means")
+        if term.field == "header" and (not is_kept(term.name) or term.name in long_headers):
+            raise FilterInvalid(
+                1, f"{term} asks for a header that stays in Kafka: look through the letters that the rest means; what "
+                "frameworks say is found by exception, cause, message and consumer-group"
+            )  # fmt: skip
+
+
+def earliest_due_ms(meant: Filter, now_ms: int) -> float:
+    """No letter is meant that is due earlier; as `predicate.latest_due_ms`."""
+    if isinstance(meant, AllOf):
+        return max((earliest_due_ms(each, now_ms) for each in meant.of), default=-inf)
+    if isinstance(meant, AnyOf):
+        return min(earliest_due_ms(each, now_ms) for each in meant.of)
+    if isinstance(meant, Not) or meant.field != "due" or not isinstance(meant.value, Range):
+        return -inf
+    low = bound_at(meant.value.low, now_ms)
+    return -inf if low is None else low
+
+
+def _term(term: Term, now_ms: int) -> Condition:
+    if isinstance(term.value, Range):
+        return _range(term.field, term.value, now_ms)
+    if any(map(_HALF_CHARACTER.search, (term.name, *term.value.parts))):
+        return NEVER
+    if term.field == "message":
+        return _message(term.value)
+    if term.field == "header":
+        return _header(term.name, term.value)
+    return _joined("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
+
+
+def _glob(column: str, value: Glob) -> Condition:
+    if len(value.parts) == 1:
+        return Condition(f"({column} IS ?)", (value.parts[0],))
+    # To SQLite's own GLOB a NUL is the end of a text, and of a pattern.
+    if any("\0" in part for part in value.parts):
+        return Condition(f"like_glob(?, {column})", (encode_glob(value),))
+    own = f"CASE WHEN instr({column}, char(0)) THEN like_glob(?, {column}) ELSE {column} GLOB ? END"
+    return Condition(f"ifnull({own}, 0)", (encode_glob(value), own_glob(value.parts)))
+
+
+def _message(value: Glob) -> Condition:
+    if any(char in part for part in value.parts for char in _AS_NUL):
+        return Condition("has_glob(?, l.message)", (encode_glob(value),))
+    folded = [part.casefold() for part in value.parts]
+    return Condition("ifnull(coalesce(l.folded, lower(l.message)) GLOB ?, 0)", (own_glob(("", *folded, "")),))
+
+
+def _header(name: str, value: Glob) -> Condition:
+    if len(value.parts) == 1:
+        return Condition("ifnull(instr(l.headers, ?) > 0, 0)", (encode_headers([(name, value.parts[0])])[1:-1],))
+    begin = encode_headers([(name, "")])[1:-3]
+    of_one = _glob("json_extract(h.value, '$[1]')", value)
+    one = f"EXISTS (SELECT 1 FROM json_each(l.headers) h WHERE json_extract(h.value, '$[0]') IS ? AND {of_one.sql})"
+    return Condition(f"(ifnull(instr(l.headers, ?) > 0, 0) AND {one})", (begin, name, *of_one.parameters))
+
+
+def _range(field: str, value: Range, now_ms: int) -> Condition:
+    low, high = bound_at(value.low, now_ms), bound_at(value.high, now_ms)
+    column = {"attempt": "c.attempt", "due": "l.due_ms"}.get(field, "(? - l.first_failed_ms)")
+    now = (now_ms,) if field == "age" else ()
+    found = [Condition(f"{column} IS NOT NULL", now)]
+    found += [Condition(f"{column} >= ?", (*now, low))] if low is not None else []
+    found += [Condition(f"{column} <= ?", (*now, high))] if high is not None else []
+    return _joined("AND", found)
+
+
+def _joined(word: str, parts: Sequence[Condition]) -> Condition:
+    if not parts:
+        return ALWAYS if word == "AND" else NEVER
+    return Condition(f"({f' {word} '.join(part.sql for part in parts)})", tuple(p for part in parts for p in part.parameters))

@@ -1,0 +1,93 @@
+"""Rows of SQLite → letters as pages show them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from retry.console.replica.letter_record import WAITING, LogPlace, resting_place
+from retry.console.replica.letter_search import Position
+from retry.console.replica.rows import LetterRow
+from retry.console.replica.sql_rows import rows
+from retry.delay_queue.entry_keys import source_from_text
+from retry.operations.explain.search import place
+
+_BEHIND = (
+    "l.ordered IS NOT NULL AND EXISTS (SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 16)"
+    " AND o.ordered < l.ordered)"
+)
+_COLUMNS = (
+    "l.id", "l.sort", "c.state", "c.kind", "c.team", "c.topic", "l.partition", 'l."offset"', "c.target", "l.key",
+    "hex(l.key_bytes)", "c.attempt", "l.due_ms", "l.failed_ms", "l.first_failed_ms", "c.exception", "c.cause", "l.message",
+    "c.frames", "c.fingerprint", "c.group_id", "c.policy", "c.reason", "l.lineage", "c.consumer_group", "l.size", "l.action",
+    "l.label", "l.log", "l.log_partition", "l.log_offset", "t.name",
+    _BEHIND, "l.key_bytes IS NOT NULL",
+)  # fmt: skip
+_FROM = "FROM letters l JOIN cells c ON c.id = l.cell JOIN topics t ON t.number = l.log"
+_CHARS_MAX, _MS_MAX = 400, 1 << 62
+
+
+class LogRecord(NamedTuple):
+    """Where the record of a letter lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
+    """The letters at these positions, in their order."""
+    return [row for row, _ in with_records(connection, positions)]
+
+
+def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
+    """The same, and where the record of each lies."""
+    ids = orjson.dumps([letter for _, letter in positions]).decode()
+    found = rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
+    return [(_row(row), LogRecord(row[31], row[29], row[30])) for row in sorted(found, key=lambda row: (row[1], row[0]))]
+
+
+def named(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
+    """The letter of a name, and where its record lies; None where there is none."""
+    if not name.isascii():
+        return None
+    try:
+        row = _resting(connection, name) if name.count("/") == 2 else _waiting(connection, name)
+    except ValueError:
+        return None
+    return None if row is None else (_row(row), LogRecord(row[31], row[29], row[30]))
+
+
+def _waiting(connection: sqlite3.Connection, name: str) -> Any:
+    where = source_from_text(name[:_CHARS_MAX])
+    condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
+    found = rows(connection, _COLUMNS, f"{_FROM} WHERE {condition}", where) if abs(where.due_at_ms) < _MS_MAX else []
+    return found[0] if found else None
+
+
+def _resting(connection: sqlite3.Connection, name: str) -> Any:
+    where = place(name[:_CHARS_MAX])
+    number = connection.execute("SELECT number FROM topics WHERE name = ?", (where.topic,)).fetchone()
+    if number is None:
+        return None
+    log = LogPlace(number[0], where.partition, where.offset)
+    found = rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (resting_place(log),))
+    return found[0] if found else None
+
+
+def _row(row: list[Any]) -> LetterRow:
+    (
+        _, _, state, kind, team, topic, partition, offset, target, key, key_bytes, attempt, due_ms, failed_ms, first_failed_ms,
+        exception, cause, message, frames, fingerprint, group, policy, reason, lineage, consumer_group, size, action, label,
+        _, log_partition, log_offset, log_topic, behind, is_raw,
+    ) = row  # fmt: skip
+    is_waiting = state == WAITING
+    name = f"{due_ms}/{topic}/{partition}/{offset}" if is_waiting else f"{log_topic}/{log_partition}/{log_offset}"
+    raw = bytes.fromhex(key_bytes) if is_raw else None if key is None else key.encode()
+    return LetterRow(
+        name, state, kind, team, topic, partition, offset, target, raw, attempt, due_ms, failed_ms, first_failed_ms, exception,
+        cause, message, frames, fingerprint, group, policy, reason, lineage, consumer_group, size, bool(behind), action, label,
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Which letters a filter means, in order, a page at a time: found by their cells, by their keys or messages, or by walking.
+
+Whatever is asked, an answer comes in a fraction of a second: who has looked for that long says how far it came.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from retry.clock import Deadline
+from retry.console.replica import filter_sql
+from retry.console.replica.candidates import candidates
+from retry.console.replica.filter_sql import Condition
+from retry.console.replica.rows import COUNT_MAX, Scope
+from retry.console.replica.sql_rows import column, ids, rows
+from retry.operations.letter_filter import predicate
+from retry.operations.letter_filter.syntax import Filter
+
+# Of more cells none is looked into by itself: letters are walked over instead.
+_CELLS_MAX = 1_000
+# So many letters come into question in the first stretch that is walked over, and at most; so many may lie in between.
+_FIRST_STRETCH, _STRETCH_MAX, _PASSED_MAX = 2_000, 8_000, 400_000
+_GROWS = 4
+# Where fewer come into question than one of so many, they are found by their cells and not by their order.
+_SPARSE = 5
+PAGE_S, COUNT_S = 0.07, 0.04
+_IN_ORDER = (-(1 << 62), 0)
+
+Position = tuple[int, int]
+
+
+class Found(NamedTuple):
+    """Some letters by `sort` and id, in order.
+
+    Attributes:
+      looked_to: the position behind which nothing was looked at; None where all was.
+    """
+
+    letters: list[Position]
+    looked_to: Position | None
+
+
+class _Stretch(NamedTuple):
+    """Letters to look at: from `FROM` on, to which conditions can be added.
+
+    Attributes:
+      end: the last position of it; None where nothing follows.
+    """
+
+    sql: str
+    parameters: tuple[object, ...]
+    end: Position | None
+
+
+class LetterSearch:
+    """One question, asked of one state of the file.
+
+    Raises:
+      FilterInvalid: it asks for what stays in Kafka.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> None:
+        filter_sql.refuse_unkept(meant, set(column(connection, "name", "FROM long_headers")))
+        self._connection, self._meant = connection, meant
+        self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
+        self.by_cells = filter_sql.is_of_cells(meant)
+        self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
+        self._last = int(min(1 << 62, predicate.latest_due_ms(meant, now_ms)))
+        maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
+        found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
+        self.cells: dict[int, int] = dict(found)
+        self.total = sum(self.cells.values())
+        # Of no use where they are about as many as the cells leave.
+        most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
+        self._candidates = None if self.by_cells or not self.cells else candidates(connection, meant, most)
+
+    def page(self, after: Position | None, limit: int) -> Found:
+        """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
+        begin = max(after or _IN_ORDER, self._begin)
+        if not self.cells:
+            return Found([], None)
+        if self.is_listed or (self.by_cells and len(self.cells) <= _CELLS_MAX):
+            found = (self._listed if self.is_listed else self._first_of_cells)(begin, limit + 1)
+            return Found(found[:limit], found[limit - 1] if len(found) > limit else None)
+        found, deadline = [], Deadline(PAGE_S)
+        for stretch in self._stretches(begin):
+            rest = f"{stretch.sql} AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
+            wanted = limit + 1 - len(found)
+            found += _positions(self._connection, rest, (*stretch.parameters, *self._exact.parameters, wanted))
+            if len(found) > limit:
+                return Found(found[:limit], found[limit - 1])
+            if stretch.end is not None and deadline.passed():
+                return Found(found, stretch.end)
+        return Found(found, None)
+
+    def count(self) -> tuple[int, bool]:
+        """How many are meant, at most `COUNT_MAX`; and whether there are more, or may be."""
+        if self.by_cells:
+            return min(self.total, COUNT_MAX), self.total > COUNT_MAX
+        count, deadline = 0, Deadline(COUNT_S)
+        for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
+            one = f"SELECT count(*) FROM (SELECT 1 {stretch.sql} AND {self._exact.sql} LIMIT ?)"
+            parameters = (*stretch.parameters, *self._exact.parameters, COUNT_MAX + 1 - count)
+            count += int(self._connection.execute(one, parameters).fetchone()[0])
+            if count > COUNT_MAX or (stretch.end is not None and deadline.passed()):
+                return min(count, COUNT_MAX), True
+        return count, False
+
+    def by_cell(self) -> tuple[dict[int, int], bool]:
+        """How many letters of each cell are meant; and whether not all were looked at."""
+        if self.by_cells or not self.cells:
+            return self.cells, False
+        counts: dict[int, int] = {}
+        deadline = Deadline(PAGE_S)
+        for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
+            rest = f"{stretch.sql} AND {self._exact.sql} GROUP BY l.cell"
+            for cell, n in rows(self._connection, ("l.cell", "count(*)"), rest, (*stretch.parameters, *self._exact.parameters)):
+                counts[cell] = counts.get(cell, 0) + n
+            if stretch.end is not None and deadline.passed():
+                return counts, True
+        return counts, False
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether so few letters come into question that each of them is looked at."""
+        return self._candidates is not None or self.total <= COUNT_MAX
+
+    def _among_listed(self) -> _Stretch:
+        if self._candidates is not None:
+            return _Stretch(f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids(self._candidates),), None)
+        return _Stretch(f"{_OF_CELLS} AND l.sort > ? AND l.sort <= ?", (ids(self.cells), self._begin[0], self._last), None)
+
+    def _listed(self, begin: Position, limit: int) -> list[Position]:
+        among = self._among_listed()
+        rest = f"{among.sql} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
+        return _positions(self._connection, rest, (*among.parameters, *begin, *self._exact.parameters, limit))
+
+    def _first_of_cells(self, begin: Position, limit: int) -> list[Position]:
+        """The first letters of all cells: those of each lie in order."""
+        statement = (
+            "SELECT json_group_array(json(of_cell)) FROM (SELECT (SELECT json_group_array(json_array(sort, id)) FROM ("
+            "SELECT sort, id FROM letters INDEXED BY letters_by_cell WHERE cell = j.value AND (sort, id) > (?, ?)"
+            " ORDER BY sort, id LIMIT ?)) AS of_cell FROM json_each(?) j)"
+        )
+        row = self._connection.execute(statement, (*begin, limit, ids(self.cells))).fetchone()
+        return sorted((sort, letter) for of_cell in orjson.loads(row[0]) for sort, letter in of_cell)[:limit]
+
+    def _stretches(self, begin: Position) -> Iterator[_Stretch]:
+        """All that come into question, in order, some thousands at a time."""
+        everything = int(self._connection.execute("SELECT total(letters) FROM cells").fetchone()[0])
+        sparse, wanted = everything / max(1, self.total), _FIRST_STRETCH
+        among, parameters = (_OF_CELLS, (ids(self.cells),)) if sparse > _SPARSE else (_BY_SORT, ())
+        last = self._last
+        while True:
+            passed = min(_PASSED_MAX, int(wanted * sparse))
+            end = self._connection.execute(
+                "SELECT sort, id FROM letters INDEXED BY letters_by_sort WHERE (sort, id) > (?, ?) AND sort <= ?"
+                " ORDER BY sort, id LIMIT 1 OFFSET ?", (*begin, last, passed),
+            ).fetchone()  # fmt: skip
+            bounds = (*begin, *(end or (last, 1 << 62)))
+            yield _Stretch(f"{among} AND (l.sort, l.id) > (?, ?) AND (l.sort, l.id) <= (?, ?)", (*parameters, *bounds), end)
+            if end is None:
+                return
+            begin, wanted = end, min(_STRETCH_MAX, wanted * _GROWS)
+
+
+def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[object]) -> list[Position]:
+    return [(sort, letter) for sort, letter in rows(connection, ("l.sort", "l.id"), rest, parameters)]
+
+
+_FROM = "FROM letters l CROSS JOIN cells c ON c.id = l.cell"
+_BY_SORT = "FROM letters l INDEXED BY letters_by_sort CROSS JOIN cells c ON c.id = l.cell WHERE 1"
+_OF_CELLS = (
+    "FROM letters l INDEXED BY letters_by_cell CROSS JOIN cells c ON c.id = l.cell"
+    " WHERE l.cell IN (SELECT value FROM json_each(?))"
+)
+
+
+def visible(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
+    """Letters in these states that a viewer may see."""
+    found = Condition(f"c.state IN ({','.join('?' * len(states))})", tuple(sorted(states)))
+    if scope is None:
+        return found
+    return _all(found, Condition(f"c.team IN ({','.join('?' * len(scope))})", tuple(sorted(scope))))
+
+
+def _all(one: Condition, other: Condition) -> Condition:
+    return Condition(f"{one.sql} AND {other.sql}", one.parameters + other.parameters)

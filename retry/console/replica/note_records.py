@@ -1,0 +1,102 @@
+"""What operators write beside letters, as records of the compacted topic `<app>-notes`. A null removes it.
+
+| key | value, a JSON object with `v` 1 |
+| --- | --- |
+| `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
+| `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
+| `change/<id>` | a merge or a split of groups, see `retry.console.replica.regrouping` |
+| `filter/<team>/<name>` | `text`, `by`, `at_ms` |
+
+Groups of failures are called by their fingerprints. All records lie in the partition that the crc32 of the key says.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from zlib import crc32
+
+import msgspec
+
+from retry.console.replica.regrouping import CHANGE, Change
+from retry.console.replica.rows import Scope
+
+NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose a kind of failures is, and what is known of it.
+
+    Attributes:
+      teams: for whom it was written, those whose letters were of this kind; none is everybody.
+    """
+
+    owner: str
+    note: str
+    link: str
+    by: str
+    at_ms: int
+    teams: tuple[str, ...] = ()
+    v: int = 1
+
+    def is_for(self, scope: Scope) -> bool:
+        """Whether a viewer of this scope is one of those for whom it was written."""
+        return scope is None or not self.teams or not scope.isdisjoint(self.teams)
+
+
+class Resolved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nothing is to be done about what failed until then."""
+
+    by: str
+    at_ms: int
+    v: int = 1
+
+
+class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A filter that somebody keeps for a team."""
+
+    text: str
+    by: str
+    at_ms: int
+    v: int = 1
+
+
+Record = Note | Resolved | KeptFilter | Change
+_SHAPES: dict[str, type[Record]] = {NOTE: Note, RESOLVED: Resolved, FILTER: KeptFilter, CHANGE: Change}
+encode = msgspec.json.Encoder().encode
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Where the records of a key lie."""
+    return crc32(key.encode()) % partitions
+
+
+def under(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]]:
+    """Keys and values of the records whose keys begin so."""
+    return connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (prefix, prefix[:-1] + "0")).fetchall()
+
+
+def fault(key: str, value: bytes) -> str | None:
+    """Why a record is none of these; None where it is."""
+    shape = next((shape for prefix, shape in _SHAPES.items() if key.startswith(prefix)), None)
+    if shape is None:
+        return f"no note has the key {key[:60]!r}"
+    try:
+        found = msgspec.json.decode(value, type=shape)
+    except msgspec.MsgspecError as error:
+        return f"no note: {error}"
+    return f"note version {found.v} was written by a newer version of this service" if found.v > 1 else None
+
+
+def note(value: bytes) -> Note:
+    """The note in a record that has no fault."""
+    return msgspec.json.decode(value, type=Note)
+
+
+def resolved(value: bytes) -> Resolved:
+    """The resolution in a record that has no fault."""
+    return msgspec.json.decode(value, type=Resolved)
+
+
+def kept_filter(value: bytes) -> KeptFilter:
+    """The filter in a record that has no fault."""
+    return msgspec.json.decode(value, type=KeptFilter)

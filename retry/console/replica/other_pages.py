@@ -1,0 +1,78 @@
+"""Names to complete a filter with, entries that have a name, and the audit."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import orjson
+
+from retry.console.replica import cursors, letter_rows
+from retry.console.replica.rows import COUNT_MAX, AuditRow, LetterRow, Names, Page, Scope
+
+_NAMES_MAX = 200
+_TEXT_CHARS_MAX = 200
+
+
+def names(connection: sqlite3.Connection, scope: Scope) -> Names:
+    """See `Replica.names`."""
+    columns = ("team", "topic", "exception", "target", "consumer_group")
+    condition, teams = _of_teams("", scope)
+    return Names(*(
+        tuple(name for (name,) in connection.execute(
+            f"SELECT DISTINCT {column} FROM cells WHERE letters > 0 AND {column} IS NOT NULL AND {column} != ''"
+            f" AND state IN ('waiting', 'parked', 'discarded'){condition} ORDER BY 1 LIMIT {_NAMES_MAX}", teams,
+        ))
+        for column in columns
+    ))  # fmt: skip
+
+
+def named_entries(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, kind: str, text: str, after: str | None, limit: int
+) -> Page[LetterRow]:
+    """See `Replica.named_entries`."""
+    question = f"named {kind} {text} {sorted(scope) if scope is not None else None}"
+    position = cursors.decode(file_id, question, after) or (-(1 << 62), 0)
+    of_teams, teams = _of_teams("c.", scope)
+    # What only waits to be parked is none; it says why.
+    condition = f"l.named IS NOT NULL AND c.kind = ? AND c.state = 'waiting' AND c.reason IS NULL{of_teams}"
+    parameters: list[object] = [kind, *teams]
+    if text:
+        condition += " AND (instr(l.label, ?) OR instr(l.key, ?) OR instr(c.target, ?) OR instr(c.topic, ?))"
+        parameters += [text[:_TEXT_CHARS_MAX]] * 4
+    source = f"FROM letters l INDEXED BY letters_by_name CROSS JOIN cells c ON c.id = l.cell WHERE {condition}"
+    page = f"SELECT l.sort, l.id {source} AND (l.sort, l.id) > (?, ?) ORDER BY l.sort, l.id LIMIT ?"
+    found = connection.execute(page, (*parameters, *position, limit + 1)).fetchall()
+    count = connection.execute(f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {COUNT_MAX + 1})", parameters).fetchone()[0]
+    following = found[limit - 1] if len(found) > limit else None
+    rows = letter_rows.at(connection, found[:limit])
+    return Page(rows, cursors.encode(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+
+
+def audit(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, action: str
+) -> Page[AuditRow]:
+    """See `Replica.audit`."""
+    question = f"audit {action} {sorted(scope) if scope is not None else None}"
+    position = cursors.decode(file_id, question, after) or ((1 << 62), 0)
+    condition, parameters = _of_teams("", scope)
+    if action:
+        condition, parameters = f"{condition} AND action = ?", (*parameters, action)
+    rows = connection.execute(
+        "SELECT at_ms, id, action, kind, by, reason, shard, letters, done, results, examples, team FROM audit"
+        f" WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?", (*position, *parameters, limit + 1),
+    ).fetchall()  # fmt: skip
+    count = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM audit WHERE 1{condition} LIMIT {COUNT_MAX + 1})", parameters
+    ).fetchone()[0]
+    shown = [
+        AuditRow(at_ms, of, kind, by, reason, shard, letters, done, orjson.loads(results), tuple(orjson.loads(examples)), team)
+        for at_ms, _, of, kind, by, reason, shard, letters, done, results, examples, team in rows[:limit]
+    ]
+    following = rows[limit - 1][:2] if len(rows) > limit else None
+    return Page(shown, cursors.encode(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+
+
+def _of_teams(prefix: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
+    if scope is None:
+        return "", ()
+    return f" AND {prefix}team IN ({','.join('?' * len(scope))})", tuple(sorted(scope))

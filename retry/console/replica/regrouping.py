@@ -1,0 +1,108 @@
+"""Which group a failure counts in, after what operators have merged and split, in the order in which they did it."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from typing import Protocol
+
+import msgspec
+
+SPLIT_BY = ("frames", "topic", "consumer-group", "attempt")
+CHANGE = "change/"
+
+
+class Alike(Protocol):
+    """What failures have in common; `retry.console.replica.letter_record.Cell` has it."""
+
+    @property
+    def fingerprint(self) -> str | None: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def consumer_group(self) -> str | None: ...
+    @property
+    def attempt(self) -> int | None: ...
+    @property
+    def frames(self) -> str | None: ...
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A merge or a split.
+
+    Attributes:
+      into: of a merge: the group that `groups` count in.
+      by_what: of a split of the only one of `groups`: one of `SPLIT_BY`.
+    """
+
+    groups: tuple[str, ...]
+    by: str
+    at_ms: int
+    into: str = ""
+    by_what: str = ""
+    v: int = 1
+
+
+class Regrouping:
+    """Changes as they stand, by id."""
+
+    def __init__(self, changes: dict[str, Change]) -> None:
+        self._of_group: dict[str, list[tuple[int, Change]]] = {}
+        self.replace(changes)
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> Regrouping:
+        """What the notes in the replica say."""
+        return cls(changes(connection))
+
+    def replace(self, changes: dict[str, Change]) -> None:
+        """From now on these stand."""
+        self._of_group.clear()
+        for n, change in enumerate(sorted(changes.values(), key=lambda each: each.at_ms)):
+            for group in change.groups:
+                self._of_group.setdefault(group, []).append((n, change))
+
+    def group_of(self, failure: Alike) -> str | None:
+        """The group of a failure; None where nothing is known of it."""
+        group = failure.fingerprint
+        return None if group is None else self._followed(group, failure)
+
+    def merged(self, group: str) -> str:
+        """What a group counts as that was merged; as far as it was not split."""
+        return self._followed(group, None)
+
+    def _followed(self, group: str, failure: Alike | None) -> str:
+        done = -1
+        while found := next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None):
+            done, change = found
+            if change.into:
+                group = change.into
+            elif failure is None:
+                return group
+            else:
+                group = split_id(group, change.by_what, value(failure, change.by_what))
+        return group
+
+
+def value(failure: Alike, by_what: str) -> str | None:
+    """What a failure has of one of `SPLIT_BY`."""
+    found = getattr(failure, by_what.replace("-", "_"))
+    return None if found is None else str(found)
+
+
+def split_id(group: str, by_what: str, found: str | None) -> str:
+    """The id of one of the groups that a split makes."""
+    text = f"{by_what}\0{'' if found is None else '=' + found}"
+    return f"{group}~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+
+
+def changes(connection: sqlite3.Connection) -> dict[str, Change]:
+    """Merges and splits by id; what cannot be read is none."""
+    found = {}
+    for key, value in connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (CHANGE, CHANGE[:-1] + "0")):
+        try:
+            found[key.removeprefix(CHANGE)] = msgspec.json.decode(value, type=Change)
+        except msgspec.MsgspecError:
+            # It was told when it was folded.
+            continue
+    return found

@@ -1,0 +1,57 @@
+"""Many rows of SQLite as one: between any two steps of SQLite another thread may take the interpreter, and keeps it for a while.
+
+So rows go in and come out as JSON, all in one step, and SQLite works while others have the interpreter.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+_NUL = b"\\u0000"
+
+
+def rows(connection: sqlite3.Connection, columns: Sequence[str], rest: str, parameters: Sequence[object] = ()) -> list[Any]:
+    """What `SELECT columns rest` gives, as lists; none of the columns is a BLOB.
+
+    Args:
+      columns: expressions of SQL.
+      rest: from `FROM` on.
+    """
+    names = [f"c{n}" for n in range(len(columns))]
+    inner = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
+    statement = f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {inner} {rest})"
+    return list(orjson.loads(connection.execute(statement, parameters).fetchone()[0]))
+
+
+def column(connection: sqlite3.Connection, name: str, rest: str, parameters: Sequence[object] = ()) -> list[Any]:
+    """The same of one column, as they are."""
+    statement = f"SELECT json_group_array(c0) FROM (SELECT {name} AS c0 {rest})"
+    return list(orjson.loads(connection.execute(statement, parameters).fetchone()[0]))
+
+
+def insert(connection: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], conflict: str = "") -> None:
+    """Insert rows of numbers, texts and None.
+
+    Args:
+      into: what stands behind `INSERT INTO`: a table, with its columns.
+      conflict: what becomes of those that are there already.
+    """
+    if not rows:
+        return
+    given, width = orjson.dumps(rows), len(rows[0])
+    if _NUL in given:
+        # As JSON, SQLite would take a text only up to there.
+        connection.executemany(f"INSERT INTO {into} VALUES ({', '.join('?' * width)}) {conflict}", rows)
+        return
+    values = ", ".join(f"value ->> {n}" for n in range(width))
+    # Without a condition SQLite takes ON for that of a join.
+    connection.execute(f"INSERT INTO {into} SELECT {values} FROM json_each(?) WHERE 1 {conflict}", (given.decode(),))
+
+
+def ids(numbers: Iterable[object]) -> str:
+    """Numbers, or texts, as a parameter for `json_each`."""
+    return orjson.dumps(list(numbers)).decode()

@@ -1,0 +1,162 @@
+"""The process of `retry console`: its parts put together, and a server around them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
+
+from retry import clock
+from retry.console.acting import routes as acting
+from retry.console.acting.audit_trail import AuditTrail
+from retry.console.acting.previews import Previews
+from retry.console.acting.webhooks import Notifier
+from retry.console.replica.replica import Replica
+from retry.console.web.app import Console
+from retry.console.web.application import application, environment
+from retry.console.web.live import Live
+from retry.console.web.oidc import Client, Provider, RolesOfClaims
+from retry.console.web.origin import Origin
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import SignIn
+from retry.console.web.sign_in_pages import CALLBACK
+from retry.console.web.static_files import Assets
+from retry.console.web.token_file import Tokens
+from retry.errors import SettingsInvalid
+from retry.http_server import HttpServer
+from retry.http_server.certificate import certificate_of
+from retry.http_server.host_names import is_loopback
+from retry.policies.registry import Registry
+from retry.reloaded_file import ReloadedFile
+from retry.settings import Settings
+from retry.worker import insecure_settings, process_tuning
+from retry.worker.policy_reload import PolicyFile
+
+log = logging.getLogger(__name__)
+
+_SHARE_OF_FILES = 4
+_SWITCH_S = 0.001
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+      SettingsInvalid: an address other than loopback without a sign-in or without TLS, or a file that is none.
+      PolicyFileInvalid: the policy file cannot be used.
+      AddressUnusable: another process listens there.
+    """
+    process_tuning.tune()
+    process_tuning.calm_collector()
+    # The thread that folds may have the interpreter for so long while answers wait for it.
+    sys.setswitchinterval(_SWITCH_S)
+    insecure_settings.warn(settings)
+    sign_in = _sign_in(settings)
+    demand_safe(settings, is_open=sign_in.is_open)
+    folder = settings.data_dir / "console"
+    folder.mkdir(parents=True, exist_ok=True)
+    registry = _registry(settings)
+    with ExitStack() as held:
+        replica = held.enter_context(closing(Replica(settings, registry, folder / "replica.sqlite")))
+        audit = held.enter_context(closing(AuditTrail(settings)))
+        previews = held.enter_context(closing(Previews()))
+        live = Live(replica.generation, clock.wall_ms)
+        assets = Assets()
+        console = Console(settings, replica, registry, audit, previews, sign_in, live, environment(assets))
+        server = _server(settings, application(console, assets, [acting.routes]))
+        notifier = held.enter_context(closing(Notifier(console)))
+        replica.start()
+        notifier.start()
+        asyncio.run(_serve(server, live))
+
+
+def _server(settings: Settings, app: ASGIApp) -> HttpServer:
+    host, port = settings.console_host_port()
+    cert, key = settings.console_tls_cert, settings.console_tls_key
+    # Whether it may be reached without one was asked before.
+    certificate = certificate_of("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
+    public = urlsplit(settings.console_url).hostname or ""
+    hosts = ",".join(name for name in (settings.http_hosts, public) if name)
+    return HttpServer(app, "http", host, port, hosts=hosts, share=_SHARE_OF_FILES, certificate=certificate)
+
+
+def demand_safe(settings: Settings, *, is_open: bool) -> None:
+    """Go on only where nobody can come in who should not, nor read what is sent.
+
+    Raises:
+      SettingsInvalid: it would be reached from elsewhere without a sign-in, or without TLS.
+    """
+    host, _ = settings.console_host_port()
+    if bool(settings.console_tls_cert) != bool(settings.console_tls_key):
+        reason = "certificate and key go together; set RETRY_CONSOLE_TLS_CERT too, or neither"
+        raise SettingsInvalid("RETRY_CONSOLE_TLS_KEY", reason)
+    if settings.console_tls_proxy and not settings.console_url.startswith("https://"):
+        raise SettingsInvalid("RETRY_CONSOLE_URL", "set the https:// address that the proxy of RETRY_CONSOLE_TLS_PROXY has")
+    public = urlsplit(settings.console_url).hostname
+    if is_loopback(host) and not settings.console_tls_proxy and (public is None or is_loopback(public)):
+        return
+    if is_open:
+        reason = "make a token with retry console token, or set RETRY_CONSOLE_OIDC_ISSUER"
+        raise SettingsInvalid("RETRY_CONSOLE_TOKENS", f"not set, and {_reached(settings, host)}; {reason}")
+    if not (settings.console_tls_cert or settings.console_tls_proxy):
+        reason = "set it and RETRY_CONSOLE_TLS_KEY, or RETRY_CONSOLE_TLS_PROXY=1 where a proxy in front speaks TLS"
+        raise SettingsInvalid("RETRY_CONSOLE_TLS_CERT", f"not set, and {_reached(settings, host)}; {reason}")
+
+
+def _reached(settings: Settings, host: str) -> str:
+    return f"{host} is not loopback" if not is_loopback(host) else f"others come in at {settings.console_url}"
+
+
+def _sign_in(settings: Settings) -> SignIn:
+    by_proxy = bool(settings.console_tls_proxy)
+    origin = Origin(bool(settings.console_tls_cert) or by_proxy, settings.console_url, by_proxy)
+    tokens = Tokens(settings.console_tokens) if settings.console_tokens else None
+    provider = _provider(settings) if settings.console_oidc_issuer else None
+    sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms)
+    return SignIn(sessions, tokens, provider, origin, clock.wall_ms)
+
+
+def _provider(settings: Settings) -> Provider:
+    issuer, roles = settings.console_oidc_issuer, settings.console_oidc_roles
+    needed = (("OIDC_CLIENT_ID", settings.console_oidc_client_id), ("URL", settings.console_url), ("OIDC_ROLES", roles))
+    missing = next((name for name, value in needed if not value), None)
+    if missing is not None or roles is None:
+        reason = "not set, and RETRY_CONSOLE_OIDC_ISSUER is: signing in there needs it"
+        raise SettingsInvalid(f"RETRY_CONSOLE_{missing}", reason)
+    parts = urlsplit(issuer)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        raise SettingsInvalid("RETRY_CONSOLE_OIDC_ISSUER", f"{issuer!r} is no https:// address")
+    secret = None
+    if settings.console_oidc_client_secret:
+        secret = ReloadedFile("RETRY_CONSOLE_OIDC_CLIENT_SECRET", settings.console_oidc_client_secret, str.strip).current()
+    client = Client(issuer, settings.console_oidc_client_id, secret, settings.console_url + CALLBACK)
+    return Provider(client, RolesOfClaims(roles, settings.console_oidc_claim), clock.wall_ms)
+
+
+def _registry(settings: Settings) -> Callable[[], Registry]:
+    """The policy file as it is now; what cannot be used is logged, and the one of before stays."""
+    file, looking = PolicyFile(settings), threading.Lock()
+
+    def newest() -> Registry:
+        with looking:
+            file.look(lambda _registry: None)
+            return file.registry
+
+    return newest
+
+
+async def _serve(server: HttpServer, live: Live) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    server.start()
+    await stopped.wait()
+    live.close()
+    server.stop()

@@ -1,0 +1,87 @@
+"""What went wrong → an answer: a page for who looks, `application/problem+json` (RFC 9457) below `/api/`."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from retry import errors
+from retry.console.web.app import page
+from retry.kafka.interface import KafkaException
+
+log = logging.getLogger(__name__)
+
+_STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
+    (errors.FilterInvalid, HTTPStatus.BAD_REQUEST),
+    (errors.PolicyFileInvalid, HTTPStatus.BAD_REQUEST),
+    (errors.TaskInvalid, HTTPStatus.BAD_REQUEST),
+    (errors.UrlRefused, HTTPStatus.BAD_REQUEST),
+    (errors.CursorStale, HTTPStatus.CONFLICT),
+    (errors.ActionRefused, HTTPStatus.CONFLICT),
+    # What else this service names is to be mended elsewhere: brokers, topics, rights.
+    (errors.RetryError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (KafkaException, HTTPStatus.SERVICE_UNAVAILABLE),
+    (TimeoutError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+_FAULT = "a fault of the console, which its log shows; look again later"
+_REBUILD_S = 2
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """The answer to a request that could not be done."""
+    if isinstance(error, HTTPException):
+        return _answer(request, HTTPStatus(error.status_code), error.detail, error.headers)
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return _answer(request, status, _FAULT)
+    if isinstance(error, errors.RebuildInProgress):
+        return _rebuilding(request, error)
+    column = error.column if isinstance(error, errors.FilterInvalid) else None
+    return _answer(request, status, _said(error), column=column)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, KafkaException):
+        return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
+    if isinstance(error, TimeoutError):
+        return "no broker answered in time; look at the brokers, then try again"
+    return str(error)
+
+
+def is_api(request: Request) -> bool:
+    """Whether a program asks."""
+    return request.url.path.startswith("/api/")
+
+
+def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -> Response:
+    """A refusal for programs.
+
+    Args:
+      more: fields besides `type`, `title`, `status` and `detail`.
+    """
+    fields = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail, **more}
+    return Response(orjson.dumps(fields), status, headers, "application/problem+json")
+
+
+def _answer(request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None) -> Response:
+    if is_api(request):
+        return problem(status, detail, headers, **({} if column is None else {"column": column}))
+    answer = page(request, "error.html", status, title=status.phrase, detail=detail, column=column)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _rebuilding(request: Request, error: errors.RebuildInProgress) -> Response:
+    headers = {"Retry-After": str(_REBUILD_S)}
+    if is_api(request):
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers, progress=error.progress)
+    answer = page(request, "rebuilding.html", HTTPStatus.SERVICE_UNAVAILABLE, progress=error.progress)
+    answer.headers.update(headers)
+    return answer

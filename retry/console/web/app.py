@@ -1,0 +1,155 @@
+"""The application: what all pages share, how their routes are put together, and how a page is made.
+
+A module of pages exports `routes(console) -> list[Route]`, which is called once. Its endpoints are plain functions of a request,
+run in a thread, so they may ask SQLite and Kafka:
+
+    @needs(Role.VIEWER)
+    def show(request: Request) -> Response:
+        row = console_of(request).replica.letter(viewer_of(request).scope(), request.path_params["name"])
+        return page(request, "letter.html", row=row)
+
+Whoever posts has been checked before the endpoint runs: signed in, the same origin, the token of this sign-in, and a body that is
+small; `form_of` has the fields and `body_of` the bytes. Errors of `retry.errors` become an answer by themselves, see `answers`:
+a page for browsers and `application/problem+json` below `/api/`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from retry import clock
+from retry.console.replica.replica import Replica
+from retry.console.web.rights import Viewer
+from retry.operations.cluster import Cluster
+from retry.policies.registry import Registry
+from retry.settings import Settings
+
+if TYPE_CHECKING:
+    from retry.console.acting.audit_trail import AuditTrail
+    from retry.console.acting.previews import Previews
+    from retry.console.web.live import Live
+    from retry.console.web.sessions import Session
+    from retry.console.web.sign_in import SignIn
+
+# In the order in which they are shown; a page that no module serves is left out.
+NAV = (
+    ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
+    ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"), ("Audit", "/audit"),
+)  # fmt: skip
+
+
+@dataclass
+class Console:
+    """What the pages are made of; one for each process.
+
+    Attributes:
+      registry: gives the newest registry of the policy file.
+      audit: writes what viewers did, before they see that it is done.
+      previews: actions that were looked at and not started yet.
+      live: pushes parts of pages to who looks at them; a module registers its parts in `routes`.
+      nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
+    """
+
+    settings: Settings
+    replica: Replica
+    registry: Callable[[], Registry]
+    audit: AuditTrail
+    previews: Previews
+    sign_in: SignIn
+    live: Live
+    templates: jinja2.Environment
+    clock_ms: Callable[[], int] = clock.wall_ms
+    nav: list[tuple[str, str]] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._connecting = threading.Lock()
+
+    def cluster(self) -> Cluster:
+        """The brokers, connected to when they are asked for first.
+
+        Raises:
+          BrokersUnreachable: nobody answered.
+        """
+        with self._connecting:
+            return self._cluster
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self.settings)
+
+
+def console_of(request: Request) -> Console:
+    """The console that answers a request."""
+    console: Console = request.app.state.console
+    return console
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Who asks. Only for endpoints that need a role: others may be asked by nobody known."""
+    viewer: Viewer = request.state.viewer
+    return viewer
+
+
+def session_of(request: Request) -> Session | None:
+    """The sign-in that a request belongs to; None of who came with a token of the API, or has not signed in."""
+    session: Session | None = getattr(request.state, "session", None)
+    return session
+
+
+def form_of(request: Request) -> FormData:
+    """The fields of a form that was posted."""
+    form: FormData = request.state.form
+    return form
+
+
+def body_of(request: Request) -> bytes:
+    """What was sent, of at most 1 MiB."""
+    body: bytes = request.state.body
+    return body
+
+
+def query_of(request: Request, *known: str) -> dict[str, str]:
+    """The fields of the address, each at most once.
+
+    Raises:
+      HTTPException: 400 where there is one that is not `known`: a filter that is misspelt must not show everything.
+    """
+    pairs = request.query_params.multi_items()
+    fields = dict(pairs)
+    if unknown := sorted(set(fields) - set(known)):
+        reason = f"there is no field {unknown[0]!r:.40} here; known are {', '.join(known) or 'none'}"
+        raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
+    if len(fields) < len(pairs):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "a field stands twice in this address")
+    return fields
+
+
+def page(request: Request, template: str, status: int = HTTPStatus.OK, **context: Any) -> Response:
+    """A page, or the answer to a form: a template of any module's `templates` with what every page has.
+
+    A template begins with `{% extends "layout.html" %}` and fills the blocks `title` and `main`. It has besides `context`:
+    `viewer` (None where nobody is signed in), `csrf` (the value of the hidden field `csrf` that every form with method post has),
+    `freshness`, `nav`, `path`, `now_ms`, and `Role`. Filters: `visible` (every text that a record said goes through it),
+    `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static file.
+    """
+    console = console_of(request)
+    session = session_of(request)
+    viewer = getattr(request.state, "viewer", None)
+    shared = {
+        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": console.replica.freshness(),
+        "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
+    }  # fmt: skip
+    return HTMLResponse(console.templates.get_template(template).render(**shared, **context), status)

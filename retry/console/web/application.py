@@ -1,0 +1,76 @@
+"""The pages' routes put together as one ASGI application, and the templates that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from retry.console.web import answers, failures, group, letter, letters, now, sign_in_pages
+from retry.console.web.app import NAV, Console
+from retry.console.web.formats import FILTERS
+from retry.console.web.guard import guarded
+from retry.console.web.health import Health
+from retry.console.web.live import FRESHNESS
+from retry.console.web.rights import Role
+from retry.console.web.security_headers import SecurityHeaders
+from retry.console.web.static_files import Assets
+
+Routes = Callable[[Console], list[Route]]
+_TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
+OWN: tuple[Routes, ...] = (
+    sign_in_pages.routes, now.routes, failures.routes, group.routes, letters.routes, letter.routes,
+)  # fmt: skip
+
+
+def environment(assets: Assets) -> jinja2.Environment:
+    """The templates; whatever they show is escaped, and a name that they do not know is an error."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters.update(FILTERS)
+    found.globals.update(asset=assets.address, Role=Role)
+    return found
+
+
+def application(console: Console, assets: Assets, more: Iterable[Routes] = ()) -> ASGIApp:
+    """All that the console answers.
+
+    Args:
+      more: what other packages serve, a function each.
+
+    Raises:
+      TypeError: an endpoint does not say which role it needs.
+    """
+    health = Health(console)
+    routes = [*health.routes(), *assets.routes(), *console.live.routes()]
+    for each in (*OWN, *more):
+        routes += each(console)
+    console.live.register(FRESHNESS, lambda _scope, _argument: _freshness(console))
+    paths = {route.path for route in routes}
+    console.nav = [(text, path) for text, path in NAV if path in paths]
+    console.routes = [guarded(route) for route in routes]
+    app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
+    app.state.console = console
+    return SecurityHeaders(health.counted(app), secure=console.sign_in.origin.secure)
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    # What an endpoint raises has been answered; this is of paths and methods that there are none for.
+    if isinstance(error, HTTPException) and error.status_code in (404, 405):
+        error.detail = "there is no such page"
+    return answers.refused(request, error)
+
+
+def _freshness(console: Console) -> str:
+    shown: dict[str, Any] = {"freshness": console.replica.freshness(), "now_ms": console.clock_ms()}
+    return console.templates.get_template("freshness.html").render(**shown)

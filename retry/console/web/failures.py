@@ -1,0 +1,73 @@
+"""Failures: kinds of failures, most letters first, with how they went in the last day and whether retries help."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from retry.console.acting.audit_trail import REVEAL
+from retry.console.replica.rows import Group, Page, Scope
+from retry.console.web import charts, filters
+from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.rights import Role, needs
+from retry.errors import FilterInvalid
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import EVERYTHING
+
+PART = "failures"
+ROWS = 50
+
+
+def routes(console: Console) -> list[Route]:
+    """The list."""
+
+    def fresh(scope: Scope, argument: str) -> str:
+        given = dict(parse_qsl(argument))
+        meant = parse(given.get("q", ""))
+        if filters.asks_payload(meant):
+            # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
+            return ""
+        groups = console.replica.groups(scope, meant, given.get("after"), ROWS, resolved=_resolved(given))
+        return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **_shown(given, groups))
+
+    console.live.register(PART, fresh)
+    return [Route("/failures", show)]
+
+
+@needs(Role.VIEWER)
+def show(request: Request) -> Response:
+    """The kinds of failures that a filter means."""
+    console, viewer = console_of(request), viewer_of(request)
+    given = query_of(request, "q", "after", "show")
+    shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _resolved(given)}
+    try:
+        meant = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
+        groups = console.replica.groups(viewer.scope(), meant, given.get("after"), ROWS, resolved=shared["resolved"])
+        if filters.asks_payload(meant):
+            console.audit.write(REVEAL, viewer.name, f"filter {meant}", teams=_teams(groups))
+    except FilterInvalid as fault:
+        return page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
+    return page(request, "failures.html", fault=None, live=(PART, urlencode(given)), **_shown(given, groups))
+
+
+def _teams(groups: Page[Group]) -> set[str]:
+    return {team for group in groups.rows for team in group.teams}
+
+
+def _resolved(given: dict[str, str]) -> bool:
+    if given.get("show", "open") not in ("open", "resolved"):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "show is open or resolved")
+    return given.get("show") == "resolved"
+
+
+def _shown(given: dict[str, str], groups: Page[Group]) -> dict[str, Any]:
+    return {
+        "q": given.get("q", ""), "after": given.get("after", ""), "resolved": _resolved(given), "groups": groups,
+        "trend": charts.trend,
+    }  # fmt: skip

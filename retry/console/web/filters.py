@@ -1,0 +1,91 @@
+"""The filter line: what is typed → a filter, as far as its viewer may ask; and what could come next in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+
+from retry.console.replica.rows import Names
+from retry.console.web.rights import Viewer
+from retry.operations.letter_filter.fields import EXAMPLES, STATES
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import Filter, Not, Term
+
+_PAYLOAD = frozenset({"value", "header"})
+_LAST = re.compile(r'(?:^|[\s(])(-?)([^\s()":=]*)(?:(:)("?)([^\s()"]*))?$')
+_PLAIN = re.compile(r'[^\s()"*\\]+')
+COMPLETIONS_MAX = 12
+
+
+def read(text: str, viewer: Viewer) -> Filter:
+    """The filter that a text means.
+
+    Raises:
+      FilterInvalid: it is none.
+      HTTPException: 403, it asks for payloads that this viewer may not see.
+    """
+    meant = parse(text)
+    if asks_payload(meant) and not viewer.reveals_all():
+        reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+    return meant
+
+
+def asks_payload(meant: Filter) -> bool:
+    """Whether headers and values have to be read to tell which letters a filter means."""
+    if isinstance(meant, Term):
+        return meant.field in _PAYLOAD
+    return asks_payload(meant.of) if isinstance(meant, Not) else any(asks_payload(each) for each in meant.of)
+
+
+def completions(text: str, names: Names) -> list[str]:
+    """Whole filters that begin as a text does, whose last term is completed: by a field, or by a value that there is.
+
+    >>> completions("team:a st", Names())
+    ['team:a state:']
+    >>> completions("topic:pay", Names(topics=("orders.DLT", "payments.DLT")))
+    ['topic:payments.DLT']
+    """
+    found = _LAST.search(text)
+    if found is None:
+        return []
+    minus, field, mark, _, begun = found.groups()
+    before = text[: found.start(1)] + minus
+    if mark is None:
+        fields = (each for each in EXAMPLES if each.startswith(field) and each not in _PAYLOAD)
+        return [f"{before}{each}:" for each in fields][:COMPLETIONS_MAX]
+    fitting = _fitting(_values(field, names), begun)
+    return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else _quoted(value)}" for value in fitting]
+
+
+def _values(field: str, names: Names) -> Iterable[str]:
+    known = {
+        "team": names.teams, "topic": names.topics, "exception": names.exceptions, "cause": names.exceptions,
+        "consumer-group": names.consumer_groups, "state": STATES, "due": ("now..10m", "<-1s", "<1h"), "age": (">1h", ">1d"),
+        "attempt": ("1", "3.."),
+    }  # fmt: skip
+    return known.get(field, ())
+
+
+def _fitting(values: Iterable[str], begun: str) -> list[str]:
+    """Those that begin so, then those that have it anywhere."""
+    wanted = begun.lower()
+    held = [value for value in values if wanted in value.lower() and value != begun]
+    return sorted(held, key=lambda value: (not value.lower().startswith(wanted), value))[:COMPLETIONS_MAX]
+
+
+def _quoted(value: str) -> str:
+    escaped = re.sub(r'(["\\*])', r"\\\1", value)
+    return f'"{escaped}"'
+
+
+def exactly(field: str, value: str) -> str:
+    """The term that asks for exactly this value.
+
+    >>> print(exactly("topic", "a.DLT"), exactly("message", 'not "so" *'))
+    topic:a.DLT message:"not \\"so\\" \\*"
+    """
+    return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quoted(value)}"

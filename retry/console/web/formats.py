@@ -1,0 +1,108 @@
+"""How pages write numbers, times and what records said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+from retry import printable
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_SHOWN_MAX = 300
+
+
+def visible(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
+    """What a record said, in one line, with what is not printable as its escape; a dash where it says nothing."""
+    if text is None:
+        return "–"
+    return printable.visible(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
+
+
+def dotted(text: str) -> Markup:
+    """A name that may be broken after its dots, where its column is narrow.
+
+    >>> dotted("a.b<c>")
+    Markup('a.<wbr>b&lt;c&gt;')
+    """
+    return Markup(".<wbr>").join(text.split("."))
+
+
+def visible_lines(text: str) -> str:
+    """Lines that somebody wrote, with what is not printable as its escape."""
+    return "\n".join(printable.visible(line) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def number(value: int | None, *, capped: bool = False) -> str:
+    """A count; `+` where there are more."""
+    return "unknown" if value is None else f"{value:,}{'+' if capped else ''}"
+
+
+def duration(ms: int) -> str:
+    """How long, in its largest unit and the next: `2 h 5 min`.
+
+    >>> duration(7_500_000), duration(400), duration(90_061_000), duration(0)
+    ('2 h 5 min', '0.4 s', '1 d 1 h', '0 s')
+    """
+    if 0 < ms < 1_000:
+        return f"{ms / 1_000:.1f} s"
+    for n, (unit_ms, unit) in enumerate(_UNITS):
+        if ms >= unit_ms:
+            next_ms, next_unit = _UNITS[min(n + 1, len(_UNITS) - 1)]
+            rest = ms % unit_ms // next_ms
+            return f"{ms // unit_ms} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return "0 s"
+
+
+def ago(at_ms: int | None, now_ms: int) -> str:
+    """When that is from now on: `3 min ago`, `in 2 h`."""
+    if at_ms is None:
+        return "unknown"
+    apart = duration(abs(now_ms - at_ms) // 1_000 * 1_000)
+    if apart == "0 s":
+        return "now"
+    return f"{apart} ago" if at_ms < now_ms else f"in {apart}"
+
+
+def moment(at_ms: int | None, now_ms: int | None = None) -> Markup:
+    """A moment in UTC, and when that is from now on."""
+    if at_ms is None:
+        return Markup("unknown")
+    try:
+        at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return escape(f"{at_ms} ms")
+    text = f"{at:%Y-%m-%d %H:%M:%S}"
+    rest = "" if now_ms is None else Markup(" <small>({})</small>").format(ago(at_ms, now_ms))
+    return Markup('<time datetime="{}Z">{} UTC{}</time>').format(at.isoformat(timespec="milliseconds")[:23], text, rest)
+
+
+def size(size_bytes: int | None) -> str:
+    """Bytes, in a unit that one can read.
+
+    >>> size(500), size(1_500_000)
+    ('500 B', '1.4 MiB')
+    """
+    if size_bytes is None:
+        return "unknown"
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1_024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1_024
+    return f"{value:.1f} GiB"
+
+
+def percent(part: int | None, whole: int | None) -> str:
+    """A share; a dash where it is not known.
+
+    >>> percent(1, 3), percent(0, 0)
+    ('33 %', '–')
+    """
+    return "–" if part is None or not whole else f"{100 * part / whole:.0f} %"
+
+
+FILTERS = {
+    "dotted": dotted, "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago,
+    "moment": moment, "size": size, "percent": percent,
+}  # fmt: skip

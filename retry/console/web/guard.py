@@ -1,0 +1,139 @@
+"""What is checked before an endpoint runs, for every route alike; where it fails the endpoint is not called.
+
+1. Without a sign-in the console answers under names of loopback alone, so that no other site can make itself one of them.
+2. Who asks: a cookie, or below `/api/` a token. Who is not known is sent to `/sign-in`; a program gets 401.
+3. The role that the endpoint needs, in one team at least: 403.
+4. A request that changes something and comes with a cookie: the same origin, and the token of this sign-in: 403.
+5. Its body: 1 MiB at most.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from http import HTTPStatus
+from inspect import iscoroutinefunction
+from typing import Any
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from retry.console.web.answers import is_api, refused
+from retry.console.web.app import Console, console_of
+from retry.console.web.origin import names_loopback
+from retry.console.web.rights import Role, Viewer
+
+BODY_BYTES_MAX = 1 << 20
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+_FIELDS_MAX = 12_000
+Endpoint = Callable[[Request], Response | Awaitable[Response]]
+
+
+def guarded(route: Route) -> Route:
+    """The same route, checked.
+
+    Raises:
+      TypeError: its endpoint does not say which role it needs.
+    """
+    endpoint: Any = route.endpoint
+    if not hasattr(endpoint, "needs"):
+        raise TypeError(f"{route.path}: its endpoint has no @needs(…)")
+
+    @wraps(endpoint)
+    async def checked(request: Request) -> Response:
+        try:
+            begun = await _checked(request, endpoint.needs)
+            if isinstance(begun, Response):
+                return begun
+            run = endpoint(request) if iscoroutinefunction(endpoint) else run_in_threadpool(endpoint, request)
+            answer: Response = await run
+            if begun:
+                console_of(request).sign_in.set_cookie(answer, begun)
+        except Exception as error:
+            # A page of what went wrong asks the replica how old it is.
+            return await run_in_threadpool(refused, request, error)
+        return answer
+
+    return Route(route.path, checked, methods=list(route.methods or ()), name=route.name)
+
+
+async def _checked(request: Request, role: Role | None) -> Response | str:
+    """The answer where that is one already, or the secret of a sign-in that has just begun."""
+    console, begun = console_of(request), ""
+    if console.sign_in.is_open and not names_loopback(request):
+        reason = "without a sign-in this is for loopback: ask localhost or 127.0.0.1"
+        raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
+    known = await run_in_threadpool(console.sign_in.known, request)
+    if known is None and console.sign_in.is_open and role is not None and request.method in _SAFE:
+        begun, session = console.sign_in.local()
+        known = session, session.viewer() or Viewer("")
+    if known is not None:
+        request.state.session, request.state.viewer = known
+    by_token = False
+    if known is None and is_api(request):
+        by_token = await _signed_in_by_token(request, console)
+    if role is not None and not hasattr(request.state, "viewer"):
+        return _unknown(request)
+    if role is not None and not request.state.viewer.may_anywhere(role):
+        raise HTTPException(HTTPStatus.FORBIDDEN, f"this takes the role {role} in a team, and you have it in none")
+    if request.method not in _SAFE:
+        await _read(request)
+        if not by_token:
+            _demand_own_page(request, console, needs_token=role is not None)
+    return begun
+
+
+async def _signed_in_by_token(request: Request, console: Console) -> bool:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer":
+        return False
+    if not console.sign_in.may_try(request):
+        raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens failed; try again later", {"Retry-After": "6"})
+    viewer = await run_in_threadpool(console.sign_in.bearer, token.strip())
+    if viewer is None:
+        return False
+    console.sign_in.succeeded(request)
+    request.state.viewer = viewer
+    return True
+
+
+def _unknown(request: Request) -> Response:
+    if is_api(request):
+        reason = "send Authorization: Bearer and a token; retry console token makes one"
+        return refused(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
+    if request.method not in _SAFE or request.headers.get("hx-request"):
+        # Not sent to another page: what was typed is still there when somebody has signed in in another window.
+        return refused(request, HTTPException(HTTPStatus.UNAUTHORIZED, "you are signed out; sign in again, then do it again"))
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
+
+
+def _demand_own_page(request: Request, console: Console, *, needs_token: bool) -> None:
+    if not console.sign_in.origin.is_own(request):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "no page of this console sent this, but another origin, or none")
+    session = getattr(request.state, "session", None)
+    if not needs_token:
+        return
+    said = request.headers.get(CSRF_HEADER) or request.state.form.get(CSRF_FIELD)
+    if session is None or not isinstance(said, str) or not hmac.compare_digest(said.encode(), session.csrf.encode()):
+        reason = "the token of your sign-in is missing or old; load the page again, then do it again"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+
+
+async def _read(request: Request) -> None:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {BODY_BYTES_MAX:,} bytes")
+    request._body = request.state.body = bytes(body)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    request.state.form = await request.form(max_files=0, max_fields=_FIELDS_MAX) if kind in _FORMS else FormData()

@@ -1,0 +1,76 @@
+"""Whether the console lives and is ready, and its metrics; open, as of a worker: they name no team and no letter."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import orjson
+from prometheus_client import CollectorRegistry
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from retry import clock
+from retry.console.web.app import Console
+from retry.console.web.rights import needs
+from retry.telemetry import prometheus
+
+
+class Health:
+    """Counts what is answered, and tells: on the event loop, so also while every thread looks into payloads."""
+
+    def __init__(self, console: Console) -> None:
+        self._replica = console.replica
+        self._registry = CollectorRegistry()
+        self._answered = prometheus.counter(self._registry, "retry_console_requests_total")
+        self._took = prometheus.histogram(self._registry, "retry_console_request_seconds")
+        prometheus.gauge(self._registry, "retry_console_streams", lambda: float(console.live.streams))
+        prometheus.gauge(self._registry, "retry_console_lag_records", lambda: float(self._replica.freshness().lag_records))
+        prometheus.gauge(self._registry, "retry_console_ready", lambda: float(self._is_ready()))
+
+    def _is_ready(self) -> bool:
+        return self._replica.freshness().state != "rebuilding"
+
+    def routes(self) -> list[Route]:
+        """What is open."""
+        return [Route("/health/live", self.live), Route("/health/ready", self.ready), Route("/metrics", self.metrics)]
+
+    @needs(None)
+    async def live(self, _request: Request) -> Response:
+        """Answers while the process does."""
+        return _json({"live": True})
+
+    @needs(None)
+    async def ready(self, _request: Request) -> Response:
+        """Whether pages can be shown, and how old they are."""
+        found, ready = self._replica.freshness(), self._is_ready()
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        told = {"ready": ready, "state": found.state, "progress": round(found.progress, 3), "lag_records": found.lag_records}
+        return _json({**told, "error": found.trouble}, status)
+
+    @needs(None)
+    async def metrics(self, _request: Request) -> Response:
+        """For Prometheus."""
+        return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def counted(self, app: ASGIApp) -> ASGIApp:
+        """The same application, whose answers are counted."""
+
+        async def count(scope: Scope, receive: Receive, send: Send) -> None:
+            began_s = clock.monotonic_s()
+
+            async def counting(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    self._answered.labels(scope["method"], message["status"]).inc()
+                    # Of a stream, how long its first byte took.
+                    self._took.observe(clock.monotonic_s() - began_s)
+                await send(message)
+
+            await app(scope, receive, counting)
+
+        return count
+
+
+def _json(fields: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(orjson.dumps(fields), status, media_type="application/json")

@@ -1,0 +1,198 @@
+"""Keeps open pages fresh: each part of a page is made once per 2 s for all who look at it, and sent to those who may see it.
+
+A part is a function of a scope and an argument, as the filter of a list. A page names its part, and gets it as server-sent
+events: HTML that htmx morphs into the page, so that focus, input and what is selected stay. While nobody looks nothing is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from retry.console.replica.rows import Scope
+from retry.console.web.app import query_of, session_of
+from retry.console.web.rights import Role, Viewer, needs
+from retry.console.web.sessions import Session
+from retry.errors import RetryError
+from retry.kafka.interface import KafkaException
+
+log = logging.getLogger(__name__)
+
+STREAMS_MAX = 200
+# Of one sign-in: nobody takes those of all others.
+_OF_ONE_MAX = 40
+EVERY_S = 2.0
+# What is shown as a time that has gone by grows old although nothing else changes.
+_ANYWAY_TICKS = 5
+_FULL_RETRY_MS = 30_000
+_EVENTS = "text/event-stream"
+_ARGUMENT_CHARS_MAX = 4_000
+Render = Callable[[Scope, str], str]
+
+
+class Wanted(NamedTuple):
+    """One part, as several viewers may look at it.
+
+    Attributes:
+      name: as it was registered.
+      argument: of the page, as `q=state:parked`.
+    """
+
+    name: str
+    argument: str
+    scope: Scope
+
+
+@dataclass(eq=False)
+class _Stream:
+    session: Session
+    name: str
+    argument: str
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    unsent: list[str] = field(default_factory=list)
+    sent: dict[str, str] = field(default_factory=dict)
+
+    def wanted(self, viewer: Viewer) -> list[Wanted]:
+        own = [Wanted(self.name, self.argument, viewer.scope())] if self.name else []
+        return [*own, Wanted(FRESHNESS, "", None)]
+
+    def give(self, part: str, html: str) -> None:
+        """Send it, unless that is what is shown already."""
+        if self.sent.get(part) != html:
+            self.sent[part] = html
+            self.unsent.append(_event(part, html))
+            self.changed.set()
+
+
+FRESHNESS = "freshness"
+_TARGETS = {FRESHNESS: "#freshness"}
+
+
+def _event(part: str, html: str) -> str:
+    swapped = f'<hx-partial hx-target="{_TARGETS.get(part, "#live")}" hx-swap="innerMorph">{html}</hx-partial>'
+    # A line break would end a line of the event.
+    return "".join(f"data: {line}\n" for line in swapped.splitlines()) + "\n"
+
+
+class Live:
+    """All streams of this process.
+
+    Args:
+      generation: a number that grows when something has changed that pages show.
+      every_s: how often parts are made.
+    """
+
+    def __init__(
+        self, generation: Callable[[], int], now_ms: Callable[[], int], *, every_s: float = EVERY_S,
+        streams_max: int = STREAMS_MAX,
+    ) -> None:
+        self._generation, self._now_ms, self._every_s, self._max = generation, now_ms, every_s, streams_max
+        self._parts: dict[str, Render] = {}
+        self._streams: set[_Stream] = set()
+        self._made: dict[Wanted, tuple[int, int, str]] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self._ticks = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def streams(self) -> int:
+        """How many look now."""
+        return len(self._streams)
+
+    def register(self, name: str, render: Render) -> None:
+        """Name a part; `render` gives what stands in the element with the id `live`, and runs in a thread."""
+        self._parts[name] = render
+
+    def close(self) -> None:
+        """End all streams, from another thread: the server waits for answers that are under way."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end_all)
+
+    def _end_all(self) -> None:
+        for stream in list(self._streams):
+            self._end(stream)
+
+    def _end(self, stream: _Stream) -> None:
+        self._streams.discard(stream)
+        stream.changed.set()
+
+    def routes(self) -> list[Route]:
+        """The route of the streams."""
+        return [Route("/live", self.stream)]
+
+    @needs(Role.VIEWER)
+    async def stream(self, request: Request) -> Response:
+        """Sends a page its part whenever that changes."""
+        query, session = query_of(request, "part", "of"), session_of(request)
+        name, argument = query.get("part", ""), query.get("of", "")
+        if (name and name not in self._parts) or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such part of a page")
+        own = sum(each.session is session for each in self._streams)
+        if len(self._streams) >= self._max or own >= _OF_ONE_MAX:
+            told = f"{len(self._streams)} pages are kept fresh, and no more can be; this one is not"
+            return StreamingResponse(iter([f"retry: {_FULL_RETRY_MS}\n{_event(FRESHNESS, told)}"]), media_type=_EVENTS)
+        mine = _Stream(session, name, argument)
+        self._streams.add(mine)
+        self._loop = asyncio.get_running_loop()
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.create_task(self._tick())
+        return StreamingResponse(self._events(mine), media_type=_EVENTS)
+
+    async def _events(self, mine: _Stream) -> AsyncIterator[str]:
+        try:
+            yield ": hello\n\n"
+            while mine in self._streams:
+                await mine.changed.wait()
+                mine.changed.clear()
+                unsent, mine.unsent = mine.unsent, []
+                yield "".join(unsent)
+        finally:
+            self._streams.discard(mine)
+
+    async def _tick(self) -> None:
+        while self._streams:
+            self._ticks += 1
+            await self._send_all()
+            await asyncio.sleep(self._every_s)
+
+    async def _send_all(self) -> None:
+        generation, html = self._generation(), {}
+        for stream in list(self._streams):
+            viewer = stream.session.viewer() if stream.session.until_ms > self._now_ms() else None
+            if viewer is None:
+                # Signed out: the stream ends, and htmx is sent to sign in when it connects again.
+                self._end(stream)
+                continue
+            for wanted in stream.wanted(viewer):
+                if wanted not in html:
+                    html[wanted] = await self._html(wanted, generation)
+                if html[wanted]:
+                    stream.give(wanted.name, html[wanted])
+        self._made = {wanted: made for wanted, made in self._made.items() if wanted in html}
+
+    async def _html(self, wanted: Wanted, generation: int) -> str:
+        made = self._made.get(wanted)
+        if made and made[0] == generation and self._ticks - made[1] < _ANYWAY_TICKS and wanted.name != FRESHNESS:
+            return made[2]
+        try:
+            html = await run_in_threadpool(self._parts[wanted.name], wanted.scope, wanted.argument)
+        except (RetryError, KafkaException, HTTPException) as error:
+            # The page stays as it is; how old it is, is shown.
+            log.debug("%s cannot be made anew: %s", wanted.name, error)
+            return made[2] if made else ""
+        except Exception:
+            # One part that fails must not end the streams of all others.
+            log.exception("the part %s failed", wanted.name)
+            return made[2] if made else ""
+        self._made[wanted] = generation, self._ticks, html
+        return html

@@ -1,0 +1,51 @@
+"""Something that only the brokers know, asked for while somebody looks, in a thread of its own: no page waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from retry import clock
+from retry.errors import RetryError
+from retry.kafka.interface import KafkaException
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 10.0
+_Found = TypeVar("_Found")
+
+
+class LookedUp(Generic[_Found]):
+    """What was found last, looked for again every ten seconds at most.
+
+    Args:
+      what: for the thread and the log.
+      look: finds it; is given what was found before.
+      unknown: what is found where the brokers do not answer, and before they have.
+    """
+
+    def __init__(self, what: str, look: Callable[[_Found], _Found], unknown: _Found) -> None:
+        self._what, self._look, self._unknown, self._found = what, look, unknown, unknown
+        self._due = clock.Interval(_EVERY_S, at_once=True)
+        self._lock = threading.Lock()
+        self._looking = False
+
+    def newest(self) -> _Found:
+        """What was found last."""
+        with self._lock:
+            if not self._looking and self._due.is_due():
+                self._looking = True
+                threading.Thread(target=self._ask, name=self._what, daemon=True).start()
+            return self._found
+
+    def _ask(self) -> None:
+        found = self._unknown
+        try:
+            found = self._look(self._found)
+        except (RetryError, KafkaException, TimeoutError) as error:
+            log.debug("%s: nobody tells: %s", self._what, error)
+        finally:
+            with self._lock:
+                self._found, self._looking = found, False

@@ -1,0 +1,78 @@
+"""Now: what waits, what is new, what is held, and whether retries help; a sentence first."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from retry.console.replica.rows import Held, Scope
+from retry.console.replica.rows import Now as Snapshot
+from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.formats import number
+from retry.console.web.looked_up import LookedUp
+from retry.console.web.overdue_lanes import OverdueLane, overdue_lanes
+from retry.console.web.rights import Role, needs
+from retry.console.web.silent_workers import Workers, silent_workers
+
+PART = "now"
+
+
+def routes(console: Console) -> list[Route]:
+    """The first page."""
+    seen = _LookedUp(silent_workers(console), overdue_lanes(console))
+
+    @needs(Role.VIEWER)
+    def show(request: Request) -> Response:
+        """What there is to be seen now."""
+        query_of(request)
+        console, scope = console_of(request), viewer_of(request).scope()
+        return page(request, "now.html", live=(PART, ""), **_shown(console, scope, seen))
+
+    def fresh(scope: Scope, _argument: str) -> str:
+        shown = _shown(console, scope, seen)
+        return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
+
+    console.live.register(PART, fresh)
+    return [Route("/", show)]
+
+
+class _LookedUp(NamedTuple):
+    workers: LookedUp[Workers]
+    overdue: LookedUp[tuple[OverdueLane, ...]]
+
+
+def _shown(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, Any]:
+    now = console.replica.now(scope)
+    overdue = [lane for lane in seen.overdue.newest() if lane.is_in(scope)] if now.overdue else []
+    return {
+        "now": now, "sentence": sentence(now), "workers": seen.workers.newest() if scope is None else None, "overdue": overdue,
+    }  # fmt: skip
+
+
+def sentence(now: Snapshot) -> str:
+    """What matters most at this moment, in one sentence."""
+    if not (now.waiting or now.parked):
+        return "Nothing waits."
+    parts = [f"{number(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]
+    if now.parked:
+        parts.append(f"{number(now.parked)} {'is' if now.parked == 1 else 'are'} parked")
+    if now.new_groups:
+        parts.append(f"{now.new_groups} {'group is' if now.new_groups == 1 else 'groups are'} new")
+    parts += [_held(each) for each in now.held[:3]]
+    if len(now.held) > 3:
+        parts.append(f"{len(now.held) - 3} more things are held")
+    text = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
+
+
+def _held(held: Held) -> str:
+    if held.what == "action":
+        return f"an action ({held.scope}) is held"
+    return f"{held.name} is paused" if held.name else "everything is paused"

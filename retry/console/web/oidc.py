@@ -1,0 +1,211 @@
+"""Signing in at a company's OpenID Connect provider: the code flow with PKCE.
+
+1. `begin` makes the address to send the browser to, and keeps state, nonce and code verifier here.
+2. The provider sends the browser back with a code and that state.
+3. `finish` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce are
+   checked.
+
+Who the person is, is the claim `email`, `preferred_username` or `sub`, the first of them that is there; what the person may do is
+said by the lines of RETRY_CONSOLE_OIDC_ROLES for the values of one claim.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import OAuth2Client
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from retry.console.web import granted_roles
+from retry.console.web.granted_roles import Granted
+from retry.console.web.rights import Viewer
+from retry.errors import SettingsInvalid
+from retry.printable import visible
+from retry.reloaded_file import ReloadedFile
+
+_WAIT_S, _SKEW_S = 10.0, 60
+_PENDING_MAX, _PENDING_MS = 1_000, 600_000
+# None of these takes a secret that both sides know: who knows the client's secret could make tokens.
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
+_NAMES = ("email", "preferred_username", "sub")
+
+
+class SignInFailed(Exception):
+    """The provider did not say who it is, in a sentence for the person who tried."""
+
+
+class Client(NamedTuple):
+    """What the provider knows the console by.
+
+    Attributes:
+      issuer: the provider, as its tokens name it.
+      redirect_uri: where it sends the browser back to.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str | None
+    redirect_uri: str
+
+
+class _Pending(NamedTuple):
+    nonce: str
+    verifier: str
+    since_ms: int
+
+
+class RolesOfClaims:
+    """Which roles values of a claim give: lines such as `payments-oncall payments:operator reveal:payments`.
+
+    Raises:
+      SettingsInvalid: the file cannot be used. Later such a file is logged, not used.
+    """
+
+    def __init__(self, path: Path, claim: str) -> None:
+        self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_lines, path)), claim
+
+    def granted(self, claims: Mapping[str, Any]) -> Granted:
+        """What somebody of these claims may do, as the file reads now."""
+        said = claims.get(self._claim)
+        values = said if isinstance(said, list) else [said]
+        lines = self._file.current()
+        return granted_roles.together(lines[value] for value in values if isinstance(value, str) and value in lines)
+
+
+class Provider:
+    """One provider. Its own description is fetched when somebody signs in first.
+
+    Args:
+      roles: what its claims allow.
+    """
+
+    def __init__(self, client: Client, roles: RolesOfClaims, clock_ms: Callable[[], int]) -> None:
+        self._client, self._roles, self._clock_ms = client, roles, clock_ms
+        self._pending: OrderedDict[str, _Pending] = OrderedDict()
+        self._lock = threading.Lock()
+        self._described: dict[str, Any] | None = None
+
+    def begin(self) -> tuple[str, str]:
+        """Where the browser is sent to, and the state that it brings back.
+
+        Raises:
+          SignInFailed: the provider does not answer.
+        """
+        nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+        with self._session() as session:
+            url, state = session.create_authorization_url(
+                self._description()["authorization_endpoint"], code_verifier=verifier, nonce=nonce
+            )
+        with self._lock:
+            self._pending[state] = _Pending(nonce, verifier, self._clock_ms())
+            while len(self._pending) > _PENDING_MAX:
+                self._pending.popitem(last=False)
+        return url, state
+
+    def finish(self, state: str, code: str) -> Callable[[], Viewer | None]:
+        """Who the browser has come back as; gives them with the rights that the file says at that time.
+
+        Raises:
+          SignInFailed: it is not known who.
+        """
+        with self._lock:
+            pending = self._pending.pop(state, None)
+        if pending is None or self._clock_ms() - pending.since_ms > _PENDING_MS:
+            raise SignInFailed("This sign-in was not begun here, or more than ten minutes ago; sign in again.")
+        claims = self._claims(self._id_token(code, pending.verifier), pending.nonce)
+        # An address that the provider has not seen to be the person's own may be anybody's.
+        known = _NAMES if claims.get("email_verified", True) is True else _NAMES[1:]
+        name = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
+        viewer = partial(self._viewer, visible(name, 100), claims)
+        if viewer() is None:
+            raise SignInFailed(f"{visible(name, 100)} has signed in, and has no role here; ask who runs this console for one.")
+        return viewer
+
+    def _viewer(self, name: str, claims: Mapping[str, Any]) -> Viewer | None:
+        granted = self._roles.granted(claims)
+        return Viewer(name, granted.roles, granted.reveal) if granted.roles else None
+
+    def _id_token(self, code: str, verifier: str) -> str:
+        try:
+            with self._session() as session:
+                told = session.fetch_token(self._description()["token_endpoint"], code=code, code_verifier=verifier)
+        except (OAuthError, httpx2.HTTPError, ValueError) as error:
+            raise SignInFailed(f"The provider refused this sign-in: {visible(str(error), 300)}") from error
+        if not isinstance(token := told.get("id_token"), str):
+            raise SignInFailed("The provider gave no ID token; the client there needs the scope openid.")
+        return token
+
+    def _claims(self, token: str, nonce: str) -> dict[str, Any]:
+        try:
+            claims = jwt.decode(token, self._keys(), algorithms=_ALGORITHMS).claims
+            jwt.JWTClaimsRegistry(
+                leeway=_SKEW_S, iss={"essential": True, "value": self._client.issuer}, sub={"essential": True},
+                aud={"essential": True, "value": self._client.client_id}, exp={"essential": True},
+                iat={"essential": True}, nonce={"essential": True, "value": nonce},
+            ).validate(claims)  # fmt: skip
+        except (JoseError, ValueError) as error:
+            raise SignInFailed(f"What the provider says cannot be trusted: {visible(str(error), 300)}") from error
+        if claims.get("azp", self._client.client_id) != self._client.client_id:
+            raise SignInFailed("What the provider says was made for another client.")
+        return claims
+
+    def _keys(self) -> KeySet:
+        # Asked for each time: providers change their keys, and people do not sign in often.
+        found: Any = self._get(self._description()["jwks_uri"])
+        return KeySet.import_key_set(found)
+
+    def _description(self) -> dict[str, Any]:
+        if self._described is None:
+            described = self._get(f"{self._client.issuer.rstrip('/')}/.well-known/openid-configuration")
+            if described.get("issuer") != self._client.issuer:
+                named = f"The provider calls itself {described.get('issuer')!r:.200}"
+                raise SignInFailed(f"{named}; set RETRY_CONSOLE_OIDC_ISSUER so.")
+            if missing := [each for each in _ENDPOINTS if not isinstance(described.get(each), str)]:
+                raise SignInFailed(f"The provider's description has no {missing[0]}.")
+            self._described = described
+        return self._described
+
+    def _get(self, url: str) -> dict[str, Any]:
+        try:
+            answer = httpx2.get(url, timeout=_WAIT_S)
+            answer.raise_for_status()
+            found: dict[str, Any] = answer.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise SignInFailed(f"The provider does not answer as it should: {visible(str(error), 300)}") from error
+        if not isinstance(found, dict):
+            raise SignInFailed("The provider does not answer as it should.")
+        return found
+
+    def _session(self) -> OAuth2Client:
+        client = self._client
+        return OAuth2Client(
+            client.client_id, client.client_secret, scope="openid profile email", redirect_uri=client.redirect_uri,
+            code_challenge_method="S256", timeout=_WAIT_S,
+        )  # fmt: skip
+
+
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+
+
+def _lines(path: Path, text: str) -> dict[str, Granted]:
+    lines: dict[str, list[Granted]] = {}
+    for n, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        granted = granted_roles.read(words[1:])
+        if granted is None:
+            fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
+            raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
+        lines.setdefault(words[0], []).append(granted)
+    return {value: granted_roles.together(parts) for value, parts in lines.items()}

@@ -1,0 +1,100 @@
+"""Who may see and do what: roles by team, and the right to reveal payloads.
+
+A route says with `needs` which role it takes, of any team; what is about one team asks `demand` for the role in that team.
+Nothing of a team that a viewer has no role in exists for this viewer: it is 404, and not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from retry.console.replica.rows import Scope
+
+EVERY_TEAM = "*"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+
+class Role(StrEnum):
+    """What a viewer may do for a team; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: Role) -> bool:
+        """Whether who has this role may do what the other may."""
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who has signed in.
+
+    Attributes:
+      name: as audit and notes have it.
+      roles: by team; `*` is every team, also of letters that are of no known team.
+      reveal: teams whose payloads this viewer may see, and may filter by; `*` is every team.
+    """
+
+    name: str
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    reveal: frozenset[str] = frozenset()
+
+    def scope(self) -> Scope:
+        """The teams whose letters this viewer may see; None is all."""
+        return None if EVERY_TEAM in self.roles else frozenset(self.roles)
+
+    def may(self, role: Role, team: str | None) -> bool:
+        """Whether this viewer may do for a team what the role may; None is no known team."""
+        held = [self.roles[name] for name in (EVERY_TEAM, team) if name is not None and name in self.roles]
+        return any(each.covers(role) for each in held)
+
+    def may_anywhere(self, role: Role) -> bool:
+        """Whether this viewer may do so for one team at least."""
+        return any(held.covers(role) for held in self.roles.values())
+
+    def may_reveal(self, team: str | None) -> bool:
+        """Whether this viewer may see payloads of a team, whose letters this viewer may see."""
+        return self.may(Role.VIEWER, team) and (EVERY_TEAM in self.reveal or team in self.reveal)
+
+    def reveals_all(self) -> bool:
+        """Whether this viewer may see the payload of every letter that this viewer sees: so a filter may ask for payloads."""
+        return EVERY_TEAM in self.reveal or (EVERY_TEAM not in self.roles and set(self.roles) <= self.reveal)
+
+
+# Who looks where no sign-in is configured, which is on loopback alone.
+LOCAL = Viewer("local", {EVERY_TEAM: Role.ADMIN}, frozenset({EVERY_TEAM}))
+
+
+def needs(role: Role | None) -> Callable[[_Endpoint], _Endpoint]:
+    """Say of an endpoint which role in any team it takes; None is open to who has not signed in.
+
+    An endpoint without this does not start: `retry.console.web.application` refuses it.
+    """
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        endpoint.needs = role  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark
+
+
+def demand(viewer: Viewer, role: Role, team: str | None) -> None:
+    """Go on only where a viewer has a role in a team.
+
+    Raises:
+      HTTPException: 404 where the viewer may see nothing of that team, 403 where seeing is all that is allowed.
+    """
+    if not viewer.may(Role.VIEWER, team):
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such thing, or it is no more")
+    if not viewer.may(role, team):
+        raise HTTPException(HTTPStatus.FORBIDDEN, f"this takes the role {role} in team {team or 'of letters of no known team'}")

@@ -1,0 +1,108 @@
+"""Who asks: by the cookie of a sign-in, by a token of the API, or, where no sign-in is configured, whoever is on this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backoff.rate_limit import Bucket, Limit
+from retry.console.web.oidc import Provider
+from retry.console.web.origin import Origin
+from retry.console.web.rights import LOCAL, Viewer
+from retry.console.web.sessions import Session, Sessions
+from retry.console.web.token_file import Tokens
+
+# Browsers take a cookie with the prefix __Host- over TLS alone, and then no other host can set it.
+_COOKIE, _PLAIN_COOKIE = "__Host-retry-console", "retry-console"
+_STATE_COOKIE, _PLAIN_STATE_COOKIE = "__Host-retry-console-state", "retry-console-state"
+_STATE_S = 600
+_FAILED = Limit(10, 60_000)
+_ADDRESSES_MAX = 10_000
+
+
+class SignIn:
+    """Knows viewers.
+
+    Args:
+      tokens: those that may sign in, None where there is no such file.
+      provider: where people may sign in, None where there is none. With neither, everybody who gets here is the local admin.
+    """
+
+    def __init__(
+        self, sessions: Sessions, tokens: Tokens | None, provider: Provider | None, origin: Origin, clock_ms: Callable[[], int]
+    ) -> None:
+        self.sessions, self.tokens, self.provider, self.origin = sessions, tokens, provider, origin
+        self._clock_ms = clock_ms
+        self._failed: OrderedDict[str, Bucket] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to sign in."""
+        return self.tokens is None and self.provider is None
+
+    def known(self, request: Request) -> tuple[Session, Viewer] | None:
+        """The sign-in that a request's cookie names."""
+        secret = request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE)
+        return self.sessions.find(secret) if secret else None
+
+    def bearer(self, token: str) -> Viewer | None:
+        """Who has a token; ask `may_try` before."""
+        line = self.tokens.find(token) if self.tokens else None
+        return line.viewer() if line else None
+
+    def by_token(self, token: str) -> tuple[str, Session] | None:
+        """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
+        line = self.tokens.find(token) if self.tokens else None
+        return self.sessions.begin(partial(self._holder, line.digest)) if line else None
+
+    def _holder(self, digest: str) -> Viewer | None:
+        line = self.tokens.of_digest(digest) if self.tokens else None
+        return line.viewer() if line else None
+
+    def local(self) -> tuple[str, Session]:
+        """Sign in whoever is on this machine."""
+        return self.sessions.begin(lambda: LOCAL)
+
+    def end(self, request: Request) -> None:
+        """Sign out."""
+        if secret := request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE):
+            self.sessions.end(secret)
+
+    def may_try(self, request: Request) -> bool:
+        """Whether this address may try to sign in now: ten attempts may fail at once, then one each six seconds.
+
+        It counts as one that failed until `succeeded` is called.
+        """
+        with self._lock:
+            bucket = self._failed.setdefault(self.origin.asker(request), Bucket(_FAILED))
+            self._failed.move_to_end(self.origin.asker(request))
+            while len(self._failed) > _ADDRESSES_MAX:
+                self._failed.popitem(last=False)
+            return bucket.take(1, self._clock_ms()) == 1
+
+    def succeeded(self, request: Request) -> None:
+        """This address has just signed in."""
+        with self._lock:
+            if bucket := self._failed.get(self.origin.asker(request)):
+                bucket.give_back(1)
+
+    def set_cookie(self, response: Response, secret: str) -> None:
+        """Have the browser keep who it is until it is closed, or the sign-in ends here."""
+        # Without TLS, which is on loopback alone, browsers would not keep a cookie that is Secure.
+        name = _COOKIE if self.origin.secure else _PLAIN_COOKIE
+        response.set_cookie(name, secret, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
+
+    def set_state(self, response: Response, state: str) -> None:
+        """Have the browser keep that it is this one which went to the provider."""
+        name = _STATE_COOKIE if self.origin.secure else _PLAIN_STATE_COOKIE
+        response.set_cookie(name, state, _STATE_S, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
+
+    def state_of(self, request: Request) -> str:
+        """The state that this browser went to the provider with; empty where it did not."""
+        return request.cookies.get(_STATE_COOKIE if self.origin.secure else _PLAIN_STATE_COOKIE, "")

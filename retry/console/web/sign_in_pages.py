@@ -1,0 +1,110 @@
+"""Signing in and out: by a token, or at the company's provider."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from retry.console.web.app import Console, console_of, form_of, page, query_of
+from retry.console.web.oidc import SignInFailed
+from retry.console.web.rights import Role, needs
+
+CALLBACK = "/sign-in/callback"
+# A page of this console, and nothing that a browser could take for another host.
+_OWN = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]{0,4000}")
+_TOKEN_MAX = 1_000
+
+
+def routes(console: Console) -> list[Route]:
+    """Those of signing in; none where nobody has to."""
+    own = [Route("/sign-out", sign_out, methods=["POST"])]
+    if console.sign_in.is_open:
+        return own
+    own += [Route("/sign-in", show, methods=["GET"]), Route("/sign-in", by_token, methods=["POST"])]
+    if console.sign_in.provider is not None:
+        own += [Route("/sign-in/provider", to_provider), Route(CALLBACK, from_provider)]
+    return own
+
+
+@needs(None)
+def show(request: Request) -> Response:
+    """Asks who it is."""
+    return _form(request, _next(query_of(request, "next").get("next", "/")))
+
+
+def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    sign_in = console_of(request).sign_in
+    return page(
+        request, "sign_in.html", status, next=wanted, trouble=trouble, by_token=sign_in.tokens is not None,
+        by_provider=sign_in.provider is not None,
+    )  # fmt: skip
+
+
+@needs(None)
+def by_token(request: Request) -> Response:
+    """Signs in whoever has a token."""
+    sign_in, form = console_of(request).sign_in, form_of(request)
+    wanted = _next(str(form.get("next", "/")))
+    if not sign_in.may_try(request):
+        slow = _form(request, wanted, "Too many attempts failed; try again in some seconds.", HTTPStatus.TOO_MANY_REQUESTS)
+        slow.headers["Retry-After"] = "6"
+        return slow
+    begun = sign_in.by_token(str(form.get("token", ""))[:_TOKEN_MAX].strip())
+    if begun is None:
+        return _form(request, wanted, "This token is not valid.", HTTPStatus.FORBIDDEN)
+    sign_in.succeeded(request)
+    sign_in.end(request)
+    answer = RedirectResponse(wanted, HTTPStatus.SEE_OTHER)
+    sign_in.set_cookie(answer, begun[0])
+    return answer
+
+
+@needs(None)
+def to_provider(request: Request) -> Response:
+    """Sends the browser to the company's provider."""
+    sign_in = console_of(request).sign_in
+    if sign_in.provider is None or not sign_in.may_try(request):
+        raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many attempts; try again in some seconds", {"Retry-After": "6"})
+    try:
+        url, state = sign_in.provider.begin()
+    except SignInFailed as failed:
+        return _form(request, "/", str(failed), HTTPStatus.BAD_GATEWAY)
+    answer = RedirectResponse(url, HTTPStatus.SEE_OTHER)
+    sign_in.set_state(answer, state)
+    return answer
+
+
+@needs(None)
+def from_provider(request: Request) -> Response:
+    """Signs in whoever comes back from there."""
+    sign_in, query = console_of(request).sign_in, request.query_params
+    state = query.get("state", "")
+    if sign_in.provider is None or not state or not hmac.compare_digest(state.encode(), sign_in.state_of(request).encode()):
+        return _form(request, "/", "This sign-in was not begun in this browser; sign in again.", HTTPStatus.FORBIDDEN)
+    try:
+        viewer = sign_in.provider.finish(state, query.get("code", ""))
+    except SignInFailed as failed:
+        return _form(request, "/", str(failed), HTTPStatus.FORBIDDEN)
+    sign_in.succeeded(request)
+    sign_in.end(request)
+    secret, _ = sign_in.sessions.begin(viewer)
+    answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    sign_in.set_cookie(answer, secret)
+    return answer
+
+
+@needs(Role.VIEWER)
+def sign_out(request: Request) -> Response:
+    """Ends this sign-in."""
+    console_of(request).sign_in.end(request)
+    return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+
+def _next(wanted: str) -> str:
+    return wanted if _OWN.fullmatch(wanted) else "/"

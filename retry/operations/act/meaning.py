@@ -1,0 +1,86 @@
+"""Which letters a person means with a filter and with names of single letters, and in which states they are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from retry.delay_queue.entry_keys import source_from_text
+from retry.operations.act.choose import Meant
+from retry.operations.explain.search import place
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.predicate import names as names_state
+from retry.operations.letter_filter.predicate import predicate, states
+from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letters.found_letter import FoundLetter
+
+RESTING = ("parked", "discarded")
+# Slashes in the name of a letter that rests: topic/partition/offset.
+_OF_PLACE = 2
+_NAMES_SHOWN = 20
+
+
+class Meaning(NamedTuple):
+    """What is meant.
+
+    Attributes:
+      fits: whether a letter is.
+      states: those that it may have.
+      words: as a person wrote it.
+    """
+
+    fits: Meant
+    states: frozenset[str]
+    words: str
+
+    @property
+    def rests(self) -> bool:
+        """Whether letters that are parked or discarded may be meant."""
+        return bool(self.states.intersection(RESTING))
+
+    def of_teams(self, teams: frozenset[str] | None) -> Meaning:
+        """The same, of letters of these teams alone; None is everybody's."""
+        if teams is None:
+            return self
+        fits = self.fits
+
+        def theirs(letter: FoundLetter) -> bool:
+            return letter.team in teams and fits(letter)
+
+        return self._replace(fits=theirs)
+
+
+def meaning(words: str, names: Collection[str], now_ms: int) -> Meaning:
+    """What a filter, and names of letters as `retry letters` prints them, come to; letters have to be in both.
+
+    Raises:
+      FilterInvalid: it is no filter.
+      ValueError: a name is none; it is the argument.
+    """
+    meant = parse(words)
+    for each in names:
+        _demand_name(each)
+    # Whoever names a letter means it wherever it rests.
+    fits, named, of = predicate(meant, now_ms), frozenset(names), states(meant, discarded=bool(names))
+    shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
+    if len(named) > _NAMES_SHOWN:
+        shown += f" and {len(named) - _NAMES_SHOWN} more"
+    if named:
+        of &= {state for each in named for state in (RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
+        return Meaning(lambda letter: letter.name in named and letter.state in of and fits(letter), of, shown)
+    if of.issuperset({"waiting", "parked"}) and not says_states(meant):
+        # Whoever names no state does not mean what was given up.
+        of = frozenset({"waiting"})
+    return Meaning(lambda letter: letter.state in of and fits(letter), of, shown)
+
+
+def says_states(meant: Filter) -> bool:
+    """Whether a filter says that letters are meant that are parked, besides those that wait."""
+    return names_state(meant, "parked")
+
+
+def _demand_name(name: str) -> None:
+    try:
+        place(name) if name.count("/") == _OF_PLACE else source_from_text(name)
+    except ValueError:
+        raise ValueError(name) from None

@@ -1,0 +1,142 @@
+"""What goes with each kind of action, and what is asked for with it; the same for the command, the console and its API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from retry.delay_queue import ramp_records
+from retry.delay_queue.action_records import EDIT, PATCH, REDIRECT, RETRY, Action, Patch
+from retry.delay_queue.ramp_records import Ramp
+from retry.delivery.patch import fault
+from retry.errors import ActionRefused
+from retry.operations.act.request import DueTimes, Edit, Request, new
+
+KINDS = (RETRY, REDIRECT, "park", "discard", EDIT, PATCH)
+_DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
+# Which options go with which kind.
+_OF = {
+    RETRY: {*_DUE, *_RAMP},
+    REDIRECT: {"to", *_DUE, *_RAMP},
+    "park": set[str](),
+    "discard": set[str](),
+    EDIT: {"value", "set_headers", "removed"},
+    PATCH: {"set_headers", "removed", "merge_patch"},
+}
+# Of more letters than this nobody has looked at each.
+UNASKED_MAX = 1_000
+_SETTLE_MS, _SILENCE_MS = 10_000, 120_000
+
+
+class AskedBy(NamedTuple):
+    """Who asks, and why, as the action remembers it.
+
+    Attributes:
+      filter: which letters, as it was written.
+      policies: SHA-256 of the policy file, in hexadecimal.
+    """
+
+    by: str
+    reason: str
+    filter: str
+    policies: str
+
+
+class OptionsInvalid(ValueError):
+    """Options that do not go together; the message names them."""
+
+
+class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of an action besides its kind; what is None, or empty, is not said.
+
+    Attributes:
+      at: due at this time, in milliseconds since 1970.
+      spread, postpone, settle, silence: milliseconds.
+      ramp, keep: in steps or not, and the part of letters that must recover.
+      to: the topic of a redirect.
+      value: the new one of an edit.
+      set_headers, removed: of an edit or a patch.
+      merge_patch: JSON.
+    """
+
+    at: int | None = None
+    spread: int | None = None
+    postpone: int | None = None
+    ramp: bool | None = None
+    keep: float | None = None
+    settle: int | None = None
+    silence: int | None = None
+    to: str | None = None
+    value: bytes | None = None
+    set_headers: dict[str, str] = {}
+    removed: list[str] = []
+    merge_patch: str | None = None
+
+    @property
+    def given(self) -> set[str]:
+        """Names of those that are said."""
+        return {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
+
+    @property
+    def headers(self) -> dict[str, str | None]:
+        """As an edit or a patch has them: None for what is removed."""
+        return {**dict.fromkeys(self.removed), **self.set_headers}
+
+
+def goes_with(kind: str) -> set[str]:
+    """Names of the options that go with a kind."""
+    return _OF[kind]
+
+
+def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
+    """What the options ask for.
+
+    Args:
+      named: what an option is called where it was given.
+
+    Raises:
+      OptionsInvalid: they do not go together, or with this kind.
+      ActionRefused: the patch is none.
+    """
+    _check(kind, options, named)
+    patch = Patch(options.headers, options.merge_patch or "") if kind == PATCH else None
+    if patch is not None and (wrong := fault(patch)):
+        raise ActionRefused(wrong)
+    action = Action(
+        kind, about.by, 0, [], 0, about.policies, options.to, patch, reason=about.reason, filter=about.filter
+    )
+    due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
+    return new(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
+
+
+def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
+    """How so many letters are retried in steps; None where they are all due as they are asked for."""
+    given = options.given
+    if "ramp" not in _OF[kind] or options.ramp is False or given & _DUE:
+        return None
+    if not given & _RAMP and letters <= UNASKED_MAX:
+        return None
+    return Ramp(
+        ramp_records.KEEP if options.keep is None else options.keep, ramp_records.steps(letters),
+        _SETTLE_MS if options.settle is None else options.settle, _SILENCE_MS if options.silence is None else options.silence,
+    )  # fmt: skip
+
+
+def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:
+    given = options.given
+    if wrong := sorted(given - _OF[kind]):
+        raise OptionsInvalid(f"{', '.join(map(named, wrong))} does not go with {kind}")
+    at, spread, postpone = map(named, ("at", "spread", "postpone"))
+    if len(given & _DUE) > 1:
+        raise OptionsInvalid(f"give one of {at}, {spread} and {postpone}")
+    details = given & (_RAMP - {"ramp"})
+    if given & _DUE and (details or options.ramp):
+        raise OptionsInvalid(f"a ramp sends letters now: it does not go with {at}, {spread} or {postpone}")
+    if options.ramp is False and details:
+        raise OptionsInvalid(f"{', '.join(map(named, sorted(details)))} is of a ramp, and there is to be none")
+    if kind == REDIRECT and not options.to:
+        raise OptionsInvalid(f"redirect needs {named('to')}, a topic")
+    if kind == EDIT and not given:
+        raise OptionsInvalid(f"edit needs {named('value')}, {named('set_headers')} or {named('removed')}")

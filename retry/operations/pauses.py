@@ -1,0 +1,39 @@
+"""Pauses: deliveries that are held back, asked of every shard at once."""
+
+from __future__ import annotations
+
+from retry.clock import iso
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause
+from retry.errors import ActionRefused
+from retry.operations.act import readiness
+from retry.operations.control_requests import ShardNumbers
+
+
+def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
+    """Hold back what is named, until it is resumed or the pause ends by itself; takes the place of a former pause of the same.
+
+    Raises:
+      ActionRefused: it would be over already, or a worker is of an earlier version, for which it would not end.
+      TransactionFailed: it is not known to be there; asking again does no harm.
+      RightMissing: this user may not write there.
+    """
+    if asked.until_ms is not None:
+        if asked.until_ms <= shards.now_ms():
+            raise ActionRefused(f"{iso(asked.until_ms)} is over by the brokers' time; nothing was paused")
+        readiness.demand_current(shards.admin, shards.settings.app_id, "would hold back until `retry resume`")
+    shards.ask(control_records.pause_key(scope, name), control_records.encode(asked))
+
+
+def resume(shards: ShardNumbers, scope: str, name: str) -> None:
+    """End the pause of exactly this; raises as `pause`, but for the first."""
+    shards.ask(control_records.pause_key(scope, name), None)
+
+
+def told(scope: str, name: str) -> str:
+    """What is meant, in words.
+
+    >>> told("all", ""), told("topic", "orders.DLT"), told("team", "payments")
+    ('everything', 'dead-letter topic orders.DLT', 'team payments')
+    """
+    return {"all": "everything", "topic": f"dead-letter topic {name}"}.get(scope, f"{scope} {name}")

@@ -1,0 +1,55 @@
+"""A file that is read again when it changes: tokens, secrets, certificates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from retry import clock
+from retry.errors import SettingsInvalid
+
+log = logging.getLogger(__name__)
+
+_Parsed = TypeVar("_Parsed")
+_READ_EVERY_S = 5.0
+
+
+class ReloadedFile(Generic[_Parsed]):
+    """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
+
+    Args:
+      setting: the environment variable that names it.
+      parse: what it holds. Raises SettingsInvalid where that cannot be used.
+
+    Raises:
+      SettingsInvalid: the file cannot be used. Later such a file changes nothing, and the log says so once.
+    """
+
+    def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:
+        self._setting, self._path, self._parse = setting, path, parse
+        self._held, self._last_error = self._read(), ""
+        self._reading = clock.Interval(_READ_EVERY_S)
+
+    def current(self) -> _Parsed:
+        """What the file held last, of what could be used."""
+        if self._reading.is_due():
+            try:
+                self._held, self._last_error = self._read(), ""
+            except SettingsInvalid as error:
+                if str(error) != self._last_error:
+                    self._last_error = str(error)
+                    log.warning("%s; what was read before stays in use", error)
+        return self._held
+
+    def trouble(self) -> str:
+        """Why what the file holds now is not in use; empty where it is."""
+        self.current()
+        return self._last_error
+
+    def _read(self) -> _Parsed:
+        try:
+            return self._parse(self._path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error

@@ -1,0 +1,221 @@
+"""What can be done in the console is done, by a real worker, and is seen to be done: each action, note, pause and search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from retry.clock import Deadline, wall_ms
+from tests.support.browser import Open
+from tests.support.incident import DATABASE, DECLINED, GATEWAY, NET, PARKED, WAITING, Incident
+
+pytestmark = pytest.mark.check
+
+Fail = Callable[[str, int], str]
+
+
+@pytest.fixture
+def fail(incident: Incident, opened: Open) -> Fail:
+    """Letters of orders that nobody else asks for, and the filter that means them; the console has them."""
+
+    def make(name: str, count: int) -> str:
+        for n in range(count):
+            incident.fail(incident.orders, f"com.acme.orders.{name}", f"order {n} has none", n, wall_ms())
+        incident.flush()
+        meant = f"exception:com.acme.orders.{name}"
+        shown = opened(f"/letters?q={quote(meant)}")
+        expect(shown.page.locator("tr[data-row]")).to_have_count(count)
+        return meant
+
+    return make
+
+
+def ask(page: Page, meant: str, kind: str, fields: dict[str, str] | None = None, counted: int = 1) -> None:
+    """The form of an action, filled; then its preview, which says how many letters it means."""
+    page.goto(f"/act?q={quote(meant)}")
+    page.locator(f"input[name=kind][value={kind}]").check()
+    page.evaluate("() => document.querySelectorAll('form details').forEach(each => each.open = true)")
+    for name, text in (fields or {}).items():
+        box = page.locator(f"[name={name}]")
+        if box.evaluate("each => each.tagName") == "SELECT":
+            box.select_option(text)
+        else:
+            box.fill(text)
+    page.get_by_label("Why, in your words").fill(f"to see what {kind} does")
+    page.get_by_role("button", name="Show what would happen").click()
+    expect(page.locator("#blast")).to_contain_text(f"{counted} letter")
+
+
+def start(page: Page, kind: str) -> None:
+    """The preview's button, and the action's own page once all is done."""
+    page.get_by_role("button", name=f"{kind.capitalize()} ").click()
+    expect(page).to_have_url(re.compile("/actions/"))
+    expect(page.locator("#live .badge").first).to_have_text("done")
+
+
+def comes(page: Page, path: str, text: str) -> None:
+    """A page that does not refresh itself says so before long."""
+    deadline = Deadline(60)
+    while text not in page.goto(path).text():  # type: ignore[union-attr]
+        assert not deadline.passed(), f"{path} does not say {text!r}"
+
+
+def shows(page: Page, meant: str, count: int) -> None:
+    """The console shows so many letters of a filter, by itself."""
+    page.goto(f"/letters?q={quote(meant)}")
+    expect(page.locator("tr[data-row]")).to_have_count(count)
+
+
+def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: Open, incident: Incident) -> None:
+    page = opened("/").page
+    page.get_by_role("link", name="Failures").first.click()
+    page.get_by_role("link", name=GATEWAY).click()
+    page.get_by_label("Owner").fill("ada")
+    page.get_by_label("Note").fill("the gateway is down")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".note")).to_have_text("the gateway is down")
+    page.get_by_role("link", name="Act on all of them").click()
+    page.get_by_text("In steps, a few letters first").click()
+    page.locator("#ramp").select_option("yes")
+    page.locator("#settle").fill("200ms")
+    page.get_by_label("Why, in your words").fill("the gateway is back")
+    page.get_by_role("button", name="Show what would happen").click()
+    expect(page.locator("#blast")).to_have_text(f"{WAITING[GATEWAY]} letters to retry")
+    with incident.consuming():
+        start(page, "retry")
+        expect(page.locator("tbody tr").last).to_contain_text("passed")
+    expect(page.locator("#live")).to_contain_text(f"{WAITING[GATEWAY]} of {WAITING[GATEWAY]} done")
+    shows(page, f"exception:{GATEWAY}", 0)
+    comes(page, "/audit", "the gateway is back")
+
+
+def test_letters_are_redirected_parked_patched_and_edited(opened: Open, incident: Incident, fail: Fail) -> None:
+    page, meant = opened("/").page, fail("Moved", 3)
+    ask(page, meant, "patch", {"merge_patch": '{"amount": 17}'}, 3)
+    expect(page.locator(".diff").first).to_contain_text("17")
+    start(page, "patch")
+    ask(page, meant, "retry", {"postpone": "1h"}, 3)
+    start(page, "retry")
+    ask(page, meant, "park", counted=3)
+    start(page, "park")
+    shows(page, f"{meant} state:parked", 3)
+    page.locator("tr[data-row] th a").first.click()
+    expect(page.get_by_text("by_operator").first).to_be_visible()
+
+
+def test_a_discarded_letter_is_brought_back(opened: Open, fail: Fail) -> None:
+    page, meant = opened("/").page, fail("Undone", 2)
+    ask(page, meant, "discard", counted=2)
+    page.get_by_role("button", name="Discard ").click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#blast")).to_contain_text("2 letters")
+    start(page, "undo")
+    shows(page, meant, 2)
+
+
+def test_a_ramp_is_held_resumed_and_cancelled(opened: Open, fail: Fail) -> None:
+    page, meant = opened("/").page, fail("Stopped", 4)
+    ask(page, meant, "retry", {"ramp": "yes", "silence": "10m"}, 4)
+    page.get_by_role("button", name="Retry ").click()
+    for order, status in (("Hold", "held"), ("Resume", "running"), ("Cancel", "cancelled")):
+        page.get_by_role("button", name=order, exact=True).click()
+        expect(page.locator("#live .badge").first).to_have_text(status)
+        page.reload()
+
+
+def test_rows_and_pages_are_selected(opened: Open, fail: Fail) -> None:
+    page, meant = opened("/").page, fail("Selected", 3)
+    shows(page, meant, 3)
+    page.get_by_label("Select the letters of this page").check()
+    expect(page.locator("#selected-count")).to_contain_text("3")
+    page.locator("tr[data-row]").first.get_by_role("checkbox").uncheck()
+    page.get_by_role("button", name="Act on selected").click()
+    expect(page.get_by_text("2 letters chosen")).to_be_visible()
+    shows(page, meant, 3)
+    page.get_by_role("link", name="Act on all that match").click()
+    expect(page.locator("#filter")).to_have_value(meant)
+
+
+def test_a_pause_is_begun_seen_and_ended(opened: Open) -> None:
+    page = opened("/pauses").page
+    page.locator("#name").fill("payments")
+    page.locator("#until").fill("2h")
+    page.get_by_label("Why").first.fill("the bank is down")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator("#live")).to_contain_text("the bank is down")
+    page.goto("/")
+    expect(page.locator(".sentence")).to_contain_text("payments is paused")
+    page.goto("/pauses")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#live")).to_contain_text("Nothing is paused")
+
+
+def test_groups_are_merged_split_and_resolved_and_that_is_undone(opened: Open, fail: Fail, incident: Incident) -> None:
+    page = opened("/").page
+    fail("Merged", 2)
+    fail("Other", 1)
+    groups = {}
+    for name in ("Merged", "Other"):
+        page.goto(f"/failures?q=exception%3Acom.acme.orders.{name}")
+        groups[name] = page.locator("tr[data-group]").get_attribute("data-group") or ""
+    page.goto(f"/failures/{groups['Merged']}")
+    page.get_by_label("Fingerprint of a group").fill(groups["Other"])
+    page.get_by_role("button", name="Merge it").click()
+    expect(page.locator(".facts")).to_contain_text(groups["Other"])
+    page.get_by_role("button", name="Undo").click()
+    page.goto(f"/failures/{groups['Merged']}")
+    expect(page.locator(".facts")).not_to_contain_text(groups["Other"])
+    page.get_by_role("button", name="Resolve it").click()
+    expect(page.get_by_text("Resolved").first).to_be_visible()
+    incident.fail(incident.orders, "com.acme.orders.Merged", "order 9 has none", 9, wall_ms())
+    incident.flush()
+    shows(page, "exception:com.acme.orders.Merged", 3)
+    page.goto(f"/failures/{groups['Merged']}")
+    expect(page.get_by_role("button", name="Resolve it")).to_be_visible()
+    page.get_by_role("button", name="Make each a group of its own").first.click()
+    expect(page.get_by_role("heading", name="Merges and splits")).to_be_visible()
+
+
+def test_a_filter_is_saved_and_deleted(opened: Open) -> None:
+    page = opened("/letters?q=team%3Apayments+state%3Aparked").page
+    page.get_by_text("Save this filter").click()
+    page.get_by_label("Name").fill("parked payments")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("link", name="parked payments")).to_be_visible()
+    page.get_by_role("button", name="Delete the filter parked payments").click()
+    expect(page.get_by_role("link", name="parked payments")).not_to_be_visible()
+
+
+def test_a_payload_is_shown_to_who_reveals_it_and_the_audit_says_so(opened: Open) -> None:
+    page = opened(f"/letters?q=exception%3A{DECLINED}").page
+    expect(page.locator(".count")).to_contain_text(f"{PARKED[DECLINED]} letters match")
+    page.locator("tr[data-row] th a").first.click()
+    assert "4111" not in page.content()
+    expect(page.get_by_role("region", name="Shape of the value")).to_contain_text("customer")
+    page.get_by_role("button", name="Reveal").click()
+    expect(page.get_by_role("region", name="Value as JSON")).to_contain_text("4111-1111")
+    comes(page, "/audit", "reveal")
+
+
+def test_a_letters_page_tells_why_it_is_where_it_is(opened: Open) -> None:
+    page = opened(f"/letters?q=exception%3A{DATABASE}").page
+    page.locator("tr[data-row] th a").first.click()
+    expect(page.get_by_role("heading", name="Why it is where it is")).to_be_visible()
+    expect(page.locator(".timeline")).to_contain_text("failed")
+
+
+def test_policies_are_explained_and_tried(opened: Open, incident: Incident) -> None:
+    page = opened("/policies").page
+    page.locator("#topic").fill(incident.payments)
+    page.locator("#exception").fill(DECLINED)
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#explained")).to_contain_text("park")
+    page.locator("#exception").fill(NET)
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#explained")).to_contain_text("1s")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.locator("#rehearsed")).to_be_visible()

@@ -1,0 +1,114 @@
+"""The console is for everybody: light and dark, on a wide screen and on a phone, by keyboard alone, without scripts."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from retry.clock import wall_ms
+from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
+from tests.support.incident import DATABASE, DECLINED, GATEWAY, PARKED, WAITING, Incident
+
+pytestmark = pytest.mark.check
+
+
+def places(page: Page) -> list[str]:
+    """Every page that the navigation leads to, and one of each kind that a row leads to."""
+    paths = [link.get_attribute("href") or "" for link in page.locator("nav[aria-label=Pages] a").all()]
+    for path in ("/failures", "/letters", "/letters?q=state%3Aparked"):
+        page.goto(path)
+        paths += [path, page.locator("tr[data-row] th a").first.get_attribute("href") or ""]
+    return list(dict.fromkeys([*paths, "/act", "/letters?q=nonsense", "/letters?q=team%3Anobody", "/nowhere"]))
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+def test_nobody_is_kept_out(browser: Browser, incident: Incident, look: Look) -> None:
+    watched = Watched(browser, incident.url, *look)
+    watched.page.goto("/")
+    looked_at = places(watched.page)
+    assert len(looked_at) >= 16
+    for path in looked_at:
+        watched.page.goto(path)
+        assert (path, watched.violations(), watched.refused()) == (path, [], [])
+    # A browser says so itself where a page is none, or a filter cannot be read.
+    assert [each for each in watched.troubles if "status of 40" not in each] == []
+    watched.close()
+
+
+def test_now_says_what_there_is(opened: Open) -> None:
+    page = opened("/").page
+    waiting, parked = sum(WAITING.values()), sum(PARKED.values())
+    expect(page.locator(".sentence")).to_contain_text(f"{waiting} wait, {parked} are parked")
+    expect(page.get_by_role("heading", name="Due in the next 24 hours")).to_be_visible()
+    # A picture is drawn from its table, and the table says the same.
+    expect(page.locator("figure.chart canvas").first).to_be_visible()
+    page.get_by_text("As a table").first.click()
+    told = [int(cell.get_attribute("data-y") or 0) for cell in page.locator("table[data-series]").first.locator("[data-y]").all()]
+    assert sum(told) == waiting
+
+
+def test_filters_are_completed_and_what_excludes_all_is_marked(opened: Open) -> None:
+    page = opened("/letters").page
+    line = page.locator("#filter")
+    line.press_sequentially("team:pay")
+    expect(page.get_by_role("option").first).to_have_text("team:payments")
+    line.press("ArrowDown")
+    line.press("Enter")
+    expect(line).to_have_value("team:payments")
+    line.press("Enter")
+    expect(page.locator(".count")).to_contain_text(f"{WAITING[GATEWAY] + PARKED[DECLINED]} letters match")
+    line.fill("team:payments exception:NoSuchThing")
+    line.press("Enter")
+    expect(page.locator("mark")).to_have_text("exception:NoSuchThing")
+
+
+def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: Open) -> None:
+    page = opened("/letters").page
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).not_to_be_visible()
+    page.keyboard.press("/")
+    expect(page.locator("#filter")).to_be_focused()
+    page.keyboard.type("team:orders")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr[data-row]")).to_have_count(WAITING[DATABASE])
+    for key in "jjkxjx":
+        page.keyboard.press(key)
+    rows = page.locator("tr[data-row]")
+    expect(rows.nth(1)).to_have_attribute("aria-current", "true")
+    expect(rows.nth(0).get_by_role("checkbox")).to_be_checked()
+    expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
+    page.keyboard.press("a")
+    expect(page.get_by_text("2 letters chosen")).to_be_visible()
+
+
+def test_what_comes_meanwhile_is_shown_and_leaves_focus_and_input(opened: Open, incident: Incident) -> None:
+    page = opened("/letters?q=team%3Aorders").page
+    rows, line = page.locator("tr[data-row]"), page.locator("#filter")
+    before = rows.count()
+    rows.nth(2).get_by_role("checkbox").check()
+    line.focus()
+    line.press("End")
+    line.press_sequentially(" state:wai")
+    incident.fail(incident.orders, DATABASE, "deadlock detected: process 1", 999, wall_ms())
+    incident.flush()
+    expect(rows).to_have_count(before + 1)
+    expect(line).to_be_focused()
+    expect(line).to_have_value("team:orders state:wai")
+    expect(rows.nth(2).get_by_role("checkbox")).to_be_checked()
+
+
+def test_pages_work_without_scripts(browser: Browser, incident: Incident) -> None:
+    context = browser.new_context(base_url=incident.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/letters")
+    page.locator("#filter").fill("team:orders")
+    page.get_by_role("button", name="Show").click()
+    page.locator("tr[data-row]").first.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Act on selected").click()
+    page.get_by_role("button", name="Show what would happen").click()
+    expect(page.locator("#blast")).to_have_text("1 letter to retry")
+    page.get_by_role("button", name="Leave them alone").click()
+    expect(page.get_by_role("heading", name="Letters")).to_be_visible()
+    context.close()

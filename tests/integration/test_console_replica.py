@@ -1,0 +1,188 @@
+"""The console's replica on a real broker: it says what the commands say, follows what happens, keeps notes, and is built anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retry.console.replica.replica import Replica
+from retry.errors import CursorStale, FilterInvalid, RebuildInProgress
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import EVERYTHING
+from retry.policies.policy_file import load
+from retry.settings import Settings
+from tests.conftest import Deploy
+from tests.support.deployment import Deployment, await_that
+from tests.support.letters import Headers, Sender
+
+pytestmark = pytest.mark.check
+
+WAITING, PARKED = 12, 9
+DEFAULTS = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
+RULES = "rules: [{exception: '*.Bad', park: true}]"
+FILTERS = (
+    "", "state:waiting", "exception:*.Bad", "header.tenant:odd key:1*", 'message:"ORDER 1"', "due:<2h", "-team:testers",
+    "attempt:1 -key:0",
+)  # fmt: skip
+
+
+def failed(exception: str, n: int) -> Headers:
+    return [
+        ("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"),
+        ("kafka_dlt-exception-cause-fqcn", b"com.acme." + exception.encode()),
+        ("kafka_dlt-exception-message", b"order %d of 'Ann' is late" % n),
+        ("tenant", b"even" if n % 2 == 0 else b"odd"),
+    ]
+
+
+@pytest.fixture
+def taken_in(deploy: Deploy) -> Deployment:
+    """A deployment in which some letters wait and some are parked; its worker runs."""
+    deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES)
+    (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
+    for n in range(WAITING + PARKED):
+        sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failed("Slow" if n < WAITING else "Bad", n))
+    sender.finish()
+    worker = deployment.worker().start().await_ready()
+    await_that("those that park have left", lambda: worker.metric("retry_entries_sent_total") == PARKED)
+    await_that("the others wait", lambda: worker.metric("retry_entries_waiting") == WAITING)
+    return deployment
+
+
+def replica_of(deployment: Deployment, path: Path) -> Replica:
+    settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id, shards=deployment.shards)
+    registry = load(deployment.policy_file)
+    made = Replica(settings, lambda: registry, path)
+    made.start()
+    return made
+
+
+@pytest.fixture
+def opened(taken_in: Deployment, tmp_path: Path) -> Iterator[Callable[[], Replica]]:
+    """Makes replicas of that deployment over one file."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(replica_of(taken_in, tmp_path / "console" / "replica.sqlite")))
+
+
+def live(replica: Replica) -> Replica:
+    await_that("the replica is live", lambda: replica.freshness().state == "live" and replica.freshness().as_of_ms is not None)
+    return replica
+
+
+def printed(deployment: Deployment, *words: str) -> set[str]:
+    told = deployment.command("letters", "--json", *words)
+    assert told.returncode == 0, told.stderr
+    rows: list[dict[str, Any]] = [json.loads(line) for line in told.stdout.splitlines()]
+    return {row["key"] for row in rows}
+
+
+def named(replica: Replica, text: str = "") -> set[str]:
+    return {row.name for row in replica.letters(None, parse(text)).rows}
+
+
+def test_it_says_what_the_commands_say_and_follows_what_happens(
+    taken_in: Deployment, opened: Callable[[], Replica]
+) -> None:
+    replica = live(opened())
+    assert len(named(replica)) == WAITING + PARKED
+    for text in FILTERS:
+        assert named(replica, text) == printed(taken_in, text), text
+    with pytest.raises(FilterInvalid, match="payloads"):
+        replica.letters(None, parse("value.$.order.id=15"))
+    now = replica.now(None)
+    assert (now.waiting, now.parked, now.overdue, now.new_groups) == (WAITING, PARKED, 0, 2)
+    assert sum(bar.count for bar in now.due) == WAITING
+    assert sum(now.failed_by_hour) == WAITING + PARKED
+    assert all(shard.next_offset == shard.end_offset for shard in now.shards)
+    assert replica.now(frozenset({"others"})).waiting == 0
+
+    first = replica.letters(None, parse("state:waiting")).rows[0]
+    found = replica.payloads.found(None, first.name)
+    assert found is not None and json.loads(found.value or b"")["order"]["id"] == int(first.key or b"")
+    assert replica.payloads.found(frozenset({"others"}), first.name) is None
+    scanned = replica.payloads.scan(None, parse("value.$.order.id=15"))
+    assert ([row.key for row in scanned.rows], scanned.why_ended, scanned.looked_at) == ([b"15"], "all", WAITING + PARKED)
+
+    told = taken_in.command("pause", "--team", "testers", "--reason", "bank is down")
+    assert told.returncode == 0, told.stderr
+    await_that("the pause is shown", lambda: [held.reason for held in replica.now(None).held] == ["bank is down"])
+    assert [held.letters for held in replica.now(frozenset({"testers"})).held] == [WAITING]
+    assert replica.now(frozenset({"others"})).held == ()
+    assert taken_in.command("resume", "--team", "testers").returncode == 0
+    await_that("it is over", lambda: not replica.now(None).held)
+
+    for meant in (f"key:{(first.key or b'').decode()}", "state:parked key:12"):
+        told = taken_in.command("act", "retry", meant, "--yes", "--wait", "1m")
+        assert told.returncode == 0, told.stderr
+    await_that("both have gone", lambda: replica.now(None).waiting + replica.now(None).parked == WAITING + PARKED - 2)
+    await_that("the audit is shown", lambda: sum(row.done for row in replica.audit(None).rows) == 2)
+    assert replica.audit(frozenset({"others"})).rows == []
+    assert first.lineage is not None
+    await_that("it was sent", lambda: "sent" in {event.what for event in replica.lineage(None, first.lineage or "")})
+    assert next(event.what for event in replica.lineage(None, first.lineage)) == "failed"
+
+
+def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened: Callable[[], Replica]) -> None:
+    replica = live(opened())
+    few, many = sorted(replica.groups(None, EVERYTHING).rows, key=lambda each: each.count)
+    assert (few.parked, many.waiting) == (PARKED, WAITING)
+    replica.notes.set_note(few.id, owner="ann", note="the bank", link="https://tickets/1", by="bob")
+    shown = replica.group(None, few.id)
+    assert shown is not None and (shown.owner, shown.note, shown.link) == ("ann", "the bank", "https://tickets/1")
+
+    change = replica.notes.merge([few.id], many.id, "bob")
+    assert [each.count for each in replica.groups(None, EVERYTHING).rows] == [WAITING + PARKED]
+    merged = replica.group(None, few.id)
+    assert merged is not None and (merged.id, merged.merged) == (many.id, (few.id,))
+    assert [id_ for id_, *_ in replica.notes.changes(many.id)] == [change]
+    assert replica.notes.undo(change, "bob")
+    assert len(replica.groups(None, EVERYTHING).rows) == 2
+
+    split = replica.notes.split(many.id, "topic", "bob")
+    assert {each.id.partition("~")[0] for each in replica.groups(None, EVERYTHING).rows} == {few.id, many.id}
+    assert many.id not in {each.id for each in replica.groups(None, EVERYTHING).rows}
+    assert replica.notes.undo(split, "bob")
+
+    replica.notes.resolve(few.id, "bob")
+    assert [each.id for each in replica.groups(None, EVERYTHING).rows] == [many.id]
+    assert [each.id for each in replica.groups(None, EVERYTHING, resolved=True).rows] == [few.id]
+    replica.notes.save_filter("late", "due:<1h", "testers", "bob")
+    assert [each.name for each in replica.notes.filters(frozenset({"testers"}))] == ["late"]
+    assert replica.notes.filters(frozenset({"others"})) == []
+
+
+def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
+    opened: Callable[[], Replica], tmp_path: Path
+) -> None:
+    first = live(opened())
+    page = first.letters(None, EVERYTHING, limit=5)
+    assert page.after is not None
+    first.close()
+
+    again = live(opened())
+    assert len(again.letters(None, EVERYTHING, page.after).rows) == WAITING + PARKED - 5
+    again.close()
+
+    file = tmp_path / "console" / "replica.sqlite"
+    whole = file.read_bytes()
+    for rubbish in (b"no database at all", whole[:4096] + bytes(len(whole) - 4096)):
+        for suffix in ("-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+        file.write_bytes(rubbish)
+        replica = opened()
+        await_that("it is built anew", lambda: _shows(replica, WAITING + PARKED))  # noqa: B023 awaited here
+        with pytest.raises(CursorStale):
+            replica.letters(None, EVERYTHING, page.after)
+        replica.close()
+
+
+def _shows(replica: Replica, letters: int) -> bool:
+    try:
+        return len(replica.letters(None, EVERYTHING).rows) == letters
+    except RebuildInProgress:
+        return False

@@ -1,0 +1,253 @@
+"""The console without Kafka: a replica of given rows, and a browser that asks its application."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from retry import clock
+from retry.console.acting.previews import Previews
+from retry.console.replica.payloads import Scanned
+from retry.console.replica.rows import (
+    AuditRow,
+    DueBar,
+    Freshness,
+    Group,
+    LetterRow,
+    LineageEvent,
+    Names,
+    Now,
+    Page,
+    Recovery,
+    SavedFilter,
+    Scope,
+    ShardState,
+    Split,
+)  # fmt: skip
+from retry.console.web.app import Console
+from retry.console.web.application import Routes, application, environment
+from retry.console.web.live import Live
+from retry.console.web.oidc import Provider
+from retry.console.web.origin import Origin
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import SignIn
+from retry.console.web.static_files import Assets
+from retry.console.web.token_file import Tokens
+from retry.errors import BrokersUnreachable
+from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letters.found_letter import FoundLetter, parked
+from retry.policies.registry import Registry
+from retry.record import CREATE_TIME, Record
+from retry.settings import Settings
+
+NOW_MS = 1_790_000_000_000
+ORIGIN = "http://127.0.0.1:8082"
+
+
+def letter(number: int = 1, team: str | None = "payments", **fields: Any) -> LetterRow:
+    """A parked letter."""
+    given: dict[str, Any] = {
+        "name": f"parked/0/{number}", "state": "parked", "kind": "letter", "team": team, "topic": "orders.DLT", "partition": 0,
+        "offset": number, "target": "parked", "key": b"k%d" % number, "attempt": 2, "due_at_ms": None, "failed_ms": NOW_MS,
+        "first_failed_ms": NOW_MS - 60_000, "exception": "a.GatewayTimeout", "cause": "java.net.ConnectException",
+        "message": f"order {number} failed", "frames": None, "fingerprint": "f00d", "group": "f00d",
+        "policy": f"{team}/orders.DLT", "reason": "max_attempts", "lineage": f"lineage-{number}", "consumer_group": "billing",
+        "size_bytes": 100,
+    }  # fmt: skip
+    return LetterRow(**{**given, **fields})
+
+
+def group(id_: str = "f00d", teams: tuple[str, ...] = ("payments",), **fields: Any) -> Group:
+    """A kind of failures."""
+    given: dict[str, Any] = {
+        "cause": "java.net.ConnectException", "message": "order # failed", "waiting": 1, "parked": 2, "trend": (0,) * 23 + (3,),
+        "first_ms": NOW_MS - 3_600_000, "last_ms": NOW_MS, "sent": 10, "came_back": 4, "topics": ("orders.DLT",), "teams": teams,
+    }  # fmt: skip
+    return Group(id_, **{**given, **fields})
+
+
+@dataclass
+class FakeNotes:
+    """Notes that are given."""
+
+    saved: list[SavedFilter] = field(default_factory=list)
+
+    def filters(self, scope: Scope) -> list[SavedFilter]:
+        return [each for each in self.saved if scope is None or not each.team or each.team in scope]
+
+    def changes(self, group: str) -> list[tuple[str, str, str, int]]:
+        return [("c1", "merged 0bad into it", "ada", NOW_MS)]
+
+
+@dataclass
+class FakePayloads:
+    """Records that are given, by the name of the letter."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    trouble: Exception | None = None
+
+    def found(self, scope: Scope, name: str) -> FoundLetter | None:
+        if self.trouble:
+            raise self.trouble
+        record = self.records.get(name)
+        return None if record is None else parked(record, Registry())
+
+    def scan(self, scope: Scope, meant: Filter, after: str | None, limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
+        return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
+
+
+@dataclass
+class FakeReplica:
+    """Answers with what it is given, as far as a scope may see it; filters are not looked at."""
+
+    rows: Sequence[LetterRow] = ()
+    kinds: Sequence[Group] = ()
+    state: Freshness = field(default_factory=lambda: Freshness("live", 1.0, NOW_MS, 0))
+    trouble: Exception | None = None
+    nothing_matches: str | None = None
+    notes: FakeNotes = field(default_factory=FakeNotes)
+    payloads: FakePayloads = field(default_factory=FakePayloads)
+    held: tuple[Any, ...] = ()
+    overdue: int = 0
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def _seen(self, scope: Scope) -> list[LetterRow]:
+        if self.trouble:
+            raise self.trouble
+        return [row for row in self.rows if scope is None or row.team in scope]
+
+    def freshness(self) -> Freshness:
+        return self.state
+
+    def generation(self) -> int:
+        return len(self.rows)
+
+    def now(self, scope: Scope) -> Now:
+        seen = self._seen(scope)
+        hours = tuple(range(24))
+        return Now(
+            NOW_MS, sum(row.state == "waiting" for row in seen), sum(row.state == "parked" for row in seen), 0, 0,
+            1 if seen else 0, (DueBar(NOW_MS, NOW_MS + 60_000, 5), DueBar(NOW_MS + 60_000, NOW_MS + 120_000, 0)),
+            self.overdue, None, (Recovery(1, 10, 4),), self.held, 0, (ShardState(0, 10, 12),) if scope is None else (),
+            hours, hours,
+            tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours),
+        )  # fmt: skip
+
+    def groups(
+        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
+    ) -> Page[Group]:
+        self._seen(scope)
+        mine = {each.id: tuple(team for team in each.teams if scope is None or team in scope) for each in self.kinds}
+        kinds = [replace(each, teams=mine[each.id]) for each in self.kinds if scope is None or mine[each.id]]
+        return Page(kinds, None, len(kinds), False, self.nothing_matches)
+
+    def group(self, scope: Scope, group_id: str) -> Group | None:
+        return next((each for each in self.groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
+
+    def splits(self, scope: Scope, group_id: str) -> list[Split]:
+        return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
+
+    def letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+        self.asked.append((scope, meant, after, limit))
+        seen = self._seen(scope)
+        return Page(seen[:limit], "next" if len(seen) > limit else None, len(seen), False, self.nothing_matches)
+
+    def letter(self, scope: Scope, name: str) -> LetterRow | None:
+        return next((row for row in self._seen(scope) if row.name == name), None)
+
+    def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
+        failed = LineageEvent(NOW_MS, "failed", 1, "orders.DLT/0/1")
+        return [failed, LineageEvent(NOW_MS, "parked", 2, "parked/0/1", "max_attempts")]
+
+    def names(self, scope: Scope) -> Names:
+        seen = self._seen(scope)
+        return Names(tuple(sorted({row.team for row in seen if row.team})), ("orders.DLT",), ("a.GatewayTimeout",))
+
+    def named_entries(
+        self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
+    ) -> Page[LetterRow]:
+        return Page([row for row in self._seen(scope) if row.kind == kind])
+
+    def audit(self, scope: Scope, after: str | None = None, limit: int = 100, *, action: str = "") -> Page[AuditRow]:
+        return Page([])
+
+    def controls(self) -> list[dict[bytes, bytes]]:
+        return [{}]
+
+
+class FakeAudit:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.trouble: Exception | None = None
+
+    def reveal(self, by: str, letters: Sequence[str], teams: Sequence[str] = ()) -> None:
+        self.write("reveal", by, "", letters, teams)
+
+    def write(self, kind: str, by: str, reason: str, letters: Sequence[str] = (), teams: Sequence[str] = ()) -> None:
+        if self.trouble:
+            raise self.trouble
+        self.told.append((kind, by, reason, list(letters), sorted(teams)))
+
+
+class OfflineConsole(Console):
+    """A console whose brokers are away."""
+
+    def cluster(self) -> Any:
+        raise BrokersUnreachable("127.0.0.1:1", "none there")
+
+
+@dataclass
+class Served:
+    """A console and what it stands on."""
+
+    console: Console
+    app: Any
+    replica: FakeReplica
+    audit: FakeAudit
+
+    def browser(self, origin: str = ORIGIN) -> TestClient:
+        """A browser that is not signed in, and follows no redirect."""
+        return TestClient(self.app, base_url=origin, follow_redirects=False, raise_server_exceptions=False)
+
+
+def served(
+    replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
+    url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
+    now_ms: Callable[[], int] = clock.wall_ms,
+) -> Served:
+    """The console's application.
+
+    Args:
+      tokens: lines of the file of tokens; empty where nobody has to sign in.
+    """
+    replica, audit, found = replica or FakeReplica(), FakeAudit(), None
+    if tokens:
+        path = Path(tempfile.mkdtemp(prefix="retry-console-")) / "tokens"
+        path.write_text(tokens)
+        found = Tokens(path)
+    sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)
+    assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
+    console = OfflineConsole(
+        Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
+        clock_ms=lambda: NOW_MS,
+    )  # fmt: skip
+    return Served(console, application(console, assets, more), replica, audit)
+
+
+def csrf_of(html: str) -> str:
+    """The token that a page's forms have."""
+    return html.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+def record(name: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> Record:
+    """The record of a parked letter of this name."""
+    topic, partition, offset = name.split("/")
+    source = f"orders.DLT/0/{offset}".encode()
+    return Record((topic, int(partition), int(offset)), b"k", value, [*headers, ("retry-source", source)], (CREATE_TIME, NOW_MS))

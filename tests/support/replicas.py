@@ -1,0 +1,151 @@
+"""A replica of the console without Kafka: records are given to it, and it is asked in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from retry.console.replica import groups_page, letters_page
+from retry.console.replica.folds import Folds
+from retry.console.replica.replica_file import TOPIC, ReplicaFile
+from retry.console.replica.rows import Group, LetterRow, Page, Scope
+from retry.console.replica.sources import Sources
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelopes import Entry
+from retry.kafka.topics import Described, names
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import Filter
+from retry.policies.registry import Registry
+from retry.record import Headers
+
+OWN = names("app")
+NOW_MS = 1_790_000_000_000
+HOUR_MS = 3_600_000
+PARTITIONS = 2
+
+
+class GivenMessage:
+    """A record as a consumer gives it."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, at_ms: int
+    ) -> None:
+        self._place, self._key, self._value, self._headers, self._at_ms = (topic, partition, offset), key, value, headers, at_ms
+
+    def topic(self) -> str:
+        return self._place[0]
+
+    def partition(self) -> int:
+        return self._place[1]
+
+    def offset(self) -> int:
+        return self._place[2]
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Headers | None:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._at_ms
+
+    def error(self) -> None:
+        return None
+
+
+class GivenReplica:
+    """One file, folded from what it is given, each record in the order in which it comes.
+
+    Args:
+      topic_ids: of topics that were made anew.
+    """
+
+    def __init__(self, folder: Path, registry: Registry | None = None, topic_ids: dict[str, str] | None = None) -> None:
+        self.file, self._registry = ReplicaFile(folder / "replica.sqlite"), registry or Registry()
+        ids = topic_ids or {}
+        own = (OWN.changelog, OWN.parked, OWN.discarded, OWN.outcomes, OWN.audit, OWN.notes)
+        described = {topic: Described(ids.get(topic, f"id of {topic}"), PARTITIONS, {}) for topic in own}
+        self.sources = Sources(OWN, described, frozenset({OWN.parked, OWN.discarded}))
+        self.connection = self.file.open(self.sources.identity("cluster", TOPIC))
+        self.troubles: list[str] = []
+        self.folds = Folds(self.connection, self.sources, lambda: self._registry, self.troubles.append, is_live=self.file.is_live)
+        self._offsets: dict[tuple[str, int], int] = dict(self.folds.positions)
+
+    def fold(
+        self, topic: str, *records: tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Headers],
+        partition: int = 0, at_ms: int = NOW_MS,
+    ) -> list[int]:
+        """Take in records in one transaction; their offsets."""
+        begin = self._offsets.get((topic, partition), 0)
+        messages = [
+            GivenMessage(topic, partition, offset, record[0], record[1], record[2] if len(record) > 2 else None, at_ms)  # type: ignore[misc]
+            for offset, record in enumerate(records, begin)
+        ]
+        self._offsets[topic, partition] = begin + len(records)
+        self.folds.fold({(topic, partition): messages}, {(topic, partition): begin + len(records)})  # type: ignore[dict-item]
+        return list(range(begin, begin + len(records)))
+
+    def finish(self) -> None:
+        """All is there that was there at the start."""
+        self.file.finish()
+        self.folds.indexed()
+
+    def letters(
+        self, meant: str | Filter = "", scope: Scope = None, after: str | None = None, limit: int = 100, now_ms: int = NOW_MS
+    ) -> Page[LetterRow]:
+        """A page of letters."""
+        with self.file.reading(0.0) as connection:
+            wanted = parse(meant) if isinstance(meant, str) else meant
+            return letters_page.page(connection, self.file.id, scope, wanted, after, limit, now_ms)
+
+    def names(self, meant: str | Filter = "", scope: Scope = None) -> list[str]:
+        """The same, whatever they are called, in order."""
+        return [row.name for row in self.letters(meant, scope, limit=1_000).rows]
+
+    def groups(self, meant: str = "", scope: Scope = None, *, resolved: bool = False, limit: int = 100) -> Sequence[Group]:
+        """Kinds of failures."""
+        with self.file.reading(0.0) as connection:
+            asked = parse(meant)
+            return groups_page.page(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
+
+    def counts_hold(self) -> bool:
+        """Whether what is kept ready is what there is."""
+        cells = self.connection.execute(
+            "SELECT count(*) FROM cells c WHERE letters != (SELECT count(*) FROM letters WHERE cell = c.id)"
+        ).fetchone()[0]
+        minutes = self.connection.execute(
+            "SELECT due_ms / 60000, coalesce(team, ''), count(*) FROM letters l JOIN cells c ON c.id = l.cell"
+            " WHERE state = 'waiting' GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall()
+        return cells == 0 and minutes == self.connection.execute("SELECT * FROM due_minutes ORDER BY minute, team").fetchall()
+
+
+def failure(exception: str = "com.acme.Timeout", message: str = "order 17 is late", *more: tuple[str, bytes]) -> Headers:
+    """Headers of Spring that tell of a failure."""
+    return [
+        ("kafka_dlt-exception-fqcn", exception.encode()), ("kafka_dlt-exception-message", message.encode()), *more,
+    ]  # fmt: skip
+
+
+def entry(
+    offset: int, due_at_ms: int = NOW_MS + HOUR_MS, team: str = "payments", headers: Headers | None = None
+) -> tuple[bytes, bytes]:
+    """Key and envelope of a letter that waits."""
+    lane = entry_keys.lane(team, "orders.DLT", "orders.retry")
+    key = entry_keys.key(due_at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
+    given = headers if headers is not None else failure()
+    ours: Headers = [("retry-id", b"%016x" % offset), ("retry-attempt", b"1"), ("retry-first-failed-ms", b"%d" % NOW_MS)]
+    return key, envelopes.encode(Entry("orders.retry", b"key %d" % offset, b"value", given + ours, NOW_MS, team, NOW_MS))
+
+
+def rested(offset: int, team: str = "payments", headers: Headers | None = None) -> tuple[bytes, bytes, Headers]:
+    """A record of the parking topic, of a letter that was parked."""
+    ours: Headers = [
+        ("retry-id", b"%016x" % offset), ("retry-attempt", b"3"), ("retry-source", b"orders.DLT/0/%d" % offset),
+        ("retry-policy", f"{team}/orders.DLT".encode()), ("retry-parked-reason", b"max_attempts"),
+    ]  # fmt: skip
+    return b"key %d" % offset, b"value", (headers if headers is not None else failure()) + ours

@@ -1,0 +1,372 @@
+"""Actions as the console takes them: previewed for who may act, started once, and refused with what to do instead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from retry.console.acting import actions, awaited
+from retry.console.replica.rows import Freshness
+from retry.console.web.rights import Role, Viewer
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action, Order, Tally
+from retry.delay_queue.ramp_records import Ramp
+from retry.errors import TransactionAborted
+from retry.operations.act.choose import Chosen
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.preview import ExampleChange, Preview
+from tests.support.acting_console import ActingConsole
+from tests.support.console import NOW_MS
+
+ANN = Viewer("ann", {"shop": Role.OPERATOR}, frozenset({"shop"}))
+BOB = Viewer("bob", {"shop": Role.OPERATOR, "bank": Role.VIEWER})
+EVE = Viewer("eve", {"bank": Role.ADMIN}, frozenset({"bank"}))
+ADA = Viewer("ada", {"*": Role.ADMIN}, frozenset({"*"}))
+ASKED = {"kind": "retry", "filter": "team:shop"}
+
+
+class Kafka:
+    """Stands in for what an action asks of brokers: previews of letters that are given, and starts that are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.letters, self.teams, self.diff = 3, ["shop"], list[str]()
+        self.scopes: list[Any] = []
+        self.started: list[str] = []
+        self.standing: list[ActionOverview] = []
+        self.fault: Exception | None = None
+        self.starting = threading.Event()
+        self.starting.set()
+        monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
+        monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
+        monkeypatch.setattr(actions.readiness, "demand", lambda *_: None)
+        monkeypatch.setattr(actions, "Cluster", lambda _: None)
+        monkeypatch.setattr(actions, "preview", self.preview)
+        monkeypatch.setattr(actions.start, "start", self.start)
+        monkeypatch.setattr(actions.overview, "overviews", lambda _: self.standing)
+
+    def preview(self, _settings: Any, _registry: Any, request: Any, meant: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
+        each = {"state": "waiting", "name": "1/orders.DLT/0/1", "value": b'{"card": 4711}'}
+        letters = [SimpleNamespace(team=team, **each) for team in ("shop", "bank", None)]
+        self.scopes.append([letter.team for letter in letters if meant(letter)])
+        chosen = Chosen(now_ms)
+        chosen.keys = [[b"k"] * self.letters]
+        chosen.groups["team"].update(dict.fromkeys(self.teams, self.letters))
+        chosen.groups["target"].update({"orders.retry": self.letters})
+        chosen.refused["named"] = 2
+        request = request._replace(action=msgspec.structs.replace(request.action, teams=self.teams))
+        return Preview(request, chosen, now_ms, [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)])
+
+    def start(self, _shards: Any, request: Any, *_: Any) -> None:
+        assert self.starting.wait(30)
+        self.started.append(request.id.hex())
+        if self.fault:
+            raise self.fault
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    return Kafka(monkeypatch)
+
+
+@pytest.fixture
+def console() -> Iterator[ActingConsole]:
+    made = ActingConsole()
+    yield made
+    made.close()
+
+
+def standing(action_id: str, teams: list[str], **more: Any) -> ActionOverview:
+    """An action of three letters that runs."""
+    action = msgspec.structs.replace(Action("retry", "ann", NOW_MS, [1], 3), teams=teams)
+    given = {"held": None, "cancelled": None, "tally": Tally(), "left": [0], "ended_hold_ms": 0, **more}
+    return ActionOverview(bytes.fromhex(action_id), action, **given)
+
+
+def asked(console: ActingConsole, viewer: Viewer = ANN, **more: Any) -> dict[str, Any]:
+    answer = console.ask(viewer, "POST", "/api/actions", json={**ASKED, **more})
+    assert answer.status_code == 201, answer.text
+    return answer.json()  # type: ignore[no-any-return]
+
+
+def started(console: ActingConsole, action_id: str, viewer: Viewer = ANN, expect: int | None = None) -> Any:
+    return console.ask(viewer, "POST", f"/api/actions/{action_id}/start", json={"expect": expect})
+
+
+def test_only_letters_of_teams_that_somebody_may_act_for_are_meant(console: ActingConsole, kafka: Kafka) -> None:
+    for viewer in (ANN, BOB, EVE, ADA):
+        asked(console, viewer, filter="state:waiting")
+    assert kafka.scopes == [["shop"], ["shop"], ["bank"], ["shop", "bank", None]]
+
+
+def test_a_preview_says_what_would_become_of_how_many_letters_and_why_not_of_others(console: ActingConsole, kafka: Kafka) -> None:
+    kafka.letters = 1_500
+    told = asked(console, reason="mended")
+    assert (told["letters"], told["steps"], told["count_is_asked"]) == (1_500, [1, 2, 5, 20, 50, 200, 1_000, 222], True)
+    assert told["refused"] == [
+        {"reason": "named", "letters": 2, "told": "they are schedules, tasks or timers; cancel them where they came in"}
+    ]
+    # Ten letters of the team in a second, and eight steps that are judged after two minutes of silence.
+    assert (told["takes_ms"], told["takes_by"]) == (150_000 + 8 * 120_000, "8 steps are judged after 120 s each")
+    page = console.ask(ANN, "GET", f"/act/{told['id']}").text
+    assert "1,500 letters to retry" in page
+    assert "2 more: they are schedules, tasks or timers" in page
+    assert "No consumer group is named for" in page
+    assert kafka.started == []
+
+
+def test_it_is_started_once_however_often_and_by_however_many_at_a_time(console: ActingConsole, kafka: Kafka) -> None:
+    action_id = asked(console)["id"]
+    kafka.starting.clear()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(started, console, action_id) for _ in range(4)]
+        kafka.starting.set()
+        assert [answer.result().status_code for answer in answers] == [200] * 4
+    assert started(console, action_id).status_code == 200
+    assert kafka.started == [action_id]
+    assert console.ask(ANN, "GET", f"/api/actions/{action_id}").json()["state"] == "started"
+
+
+def test_what_was_started_elsewhere_or_before_a_restart_is_not_started_again(console: ActingConsole, kafka: Kafka) -> None:
+    mine, theirs = "00000000000000aa", "00000000000000bb"
+    kafka.standing = [standing(mine, ["shop"]), standing(theirs, ["shop", "bank"])]
+    assert started(console, mine).json() == {"id": mine, "state": "started"}
+    assert started(console, theirs).status_code == 404
+    assert started(console, "00000000000000cc").status_code == 404
+    assert kafka.started == []
+
+
+def test_an_expired_preview_is_gone_and_says_what_to_do(console: ActingConsole, kafka: Kafka) -> None:
+    action_id = asked(console)["id"]
+    console.now_ms += 3_000_001
+    answer = started(console, action_id)
+    assert (answer.status_code, "preview it again" in answer.json()["detail"]) == (410, True)
+    assert started(console, action_id, EVE).status_code == 404
+    assert kafka.started == []
+
+
+def test_nobody_else_sees_or_starts_a_preview(console: ActingConsole, kafka: Kafka) -> None:
+    action_id = asked(console)["id"]
+    for viewer in (BOB, EVE, ADA):
+        assert started(console, action_id, viewer).status_code == 404
+        assert console.ask(viewer, "GET", f"/api/actions/{action_id}").status_code == 404
+        assert console.ask(viewer, "GET", f"/act/{action_id}").status_code == 404
+    assert kafka.started == []
+
+
+def test_a_preview_is_not_shown_to_who_may_not_see_its_letters_or_payloads_any_more(
+    console: ActingConsole, kafka: Kafka
+) -> None:
+    kafka.diff = ["-4711"]
+    action_id = asked(console)["id"]
+    of_another_team, blind = Viewer("ann", EVE.roles, EVE.reveal), Viewer("ann", ANN.roles)
+    for path in (f"/api/actions/{action_id}", f"/act/{action_id}"):
+        assert "4711" in console.ask(ANN, "GET", path).text
+        for viewer in (of_another_team, blind):
+            answer = console.ask(viewer, "GET", path)
+            assert (answer.status_code, "4711" in answer.text) == (404, False)
+
+
+def test_who_has_lost_the_role_since_the_preview_starts_nothing(console: ActingConsole, kafka: Kafka) -> None:
+    action_id = asked(console)["id"]
+    assert started(console, action_id, Viewer("ann", {"shop": Role.VIEWER, "bank": Role.OPERATOR})).status_code == 403
+    assert started(console, action_id, Viewer("ann", {"bank": Role.OPERATOR})).status_code == 404
+    assert kafka.started == []
+    assert started(console, action_id).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("letters", "expect", "told"),
+    [(1_001, None, "type their number"), (1_001, 1_000, "not 1,000"), (3, 2, "not 2"), (0, None, "there is no letter")],
+)
+def test_another_number_than_was_previewed_is_refused(
+    console: ActingConsole, kafka: Kafka, letters: int, expect: int | None, told: str
+) -> None:
+    kafka.letters = letters
+    action_id = asked(console)["id"]
+    answer = started(console, action_id, expect=expect)
+    assert (answer.status_code, told in answer.json()["detail"]) == (409, True)
+    assert kafka.started == []
+    if letters:
+        assert started(console, action_id, expect=letters).status_code == 200
+
+
+def test_after_a_start_that_failed_the_changelog_says_whether_it_began(console: ActingConsole, kafka: Kafka) -> None:
+    kafka.fault = TransactionAborted("no broker")
+    action_id = asked(console)["id"]
+    assert started(console, action_id).status_code == 503
+    again = started(console, action_id)
+    assert (again.status_code, "preview it again" in again.json()["detail"]) == (409, True)
+    kafka.standing = [standing(action_id, ["shop"])]
+    assert started(console, action_id).status_code == 200
+    assert kafka.started == [action_id]
+
+
+def test_a_change_of_payloads_is_shown_to_who_may_see_them_once_the_audit_has_it(console: ActingConsole, kafka: Kafka) -> None:
+    kafka.letters, kafka.diff = 1, ['-  "card": "4711"']
+    patch = {"kind": "patch", "merge_patch": {"card": None}}
+    shown = asked(console, **patch)
+    assert shown["examples"][0]["diff"] == kafka.diff
+    assert console.audit.told == [("reveal", "ann", "", ["1/orders.DLT/0/1"], ["shop"])]
+    hidden = asked(console, BOB, **patch)
+    assert "4711" not in str(hidden)
+    assert len(console.audit.told) == 1
+    # Where it cannot be written down, nothing is shown.
+    console.audit.trouble = TransactionAborted("no broker")
+    assert console.ask(ANN, "POST", "/api/actions", json={**ASKED, **patch}).status_code == 503
+
+
+def test_a_filter_on_payloads_takes_the_right_to_see_them_and_is_in_the_audit(console: ActingConsole, kafka: Kafka) -> None:
+    words = {"filter": "value.$.card=4711"}
+    assert console.ask(BOB, "POST", "/api/actions", json={**ASKED, **words}).status_code == 403
+    assert asked(console, **words)["letters"] == 3
+    assert console.audit.told == [("reveal", "ann", "filter value.$.card=4711", [], ["shop"])]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        ({"filter": "team"}, 400, "column"),
+        ({"filter": ""}, 409, "say which letters"),
+        ({"kind": "send"}, 400, "kind: it is one of retry"),
+        ({"kind": "retry", "to": "x"}, 400, "to does not go with retry"),
+        ({"kind": "retry", "spread": "soon"}, 400, "spread: "),
+        ({"kind": "retry", "at": "yesterday"}, 400, "at: "),
+        ({"kind": "retry", "keep": 2}, 400, "keep: "),
+        ({"kind": "retry", "letters": ["a/b"]}, 409, "'a/b' is no name of a letter"),
+        ({"kind": "patch", "merge_patch": {}, "set_headers": {"retry-id": "1"}}, 409, "this service's own"),
+        ({"kind": "edit", "value": "a", "value_base64": "YQ=="}, 400, "not both"),
+        ({"kind": "edit", "value_base64": "?"}, 400, "no base64"),
+        ({"kind": "retry", "unknown": 1}, 400, "unknown"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_in_words(
+    console: ActingConsole, kafka: Kafka, given: dict[str, Any], status: int, told: str
+) -> None:
+    answer = console.ask(ANN, "POST", "/api/actions", json={**ASKED, **given})
+    assert (answer.status_code, told in answer.json()["detail"]) == (status, True), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_orders_are_for_operators_of_all_its_teams_and_are_in_the_audit_first(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered: list[tuple[Any, ...]] = []
+    for what in actions.ORDERS:
+        order = lambda _shards, about, by, reason, what=what: ordered.append((what, about.id.hex(), by, reason))  # noqa: E731
+        monkeypatch.setitem(actions.ORDERS, what, order)
+    action_id = "00000000000000aa"
+    hold = Order("worker", NOW_MS)
+    kafka.standing = [
+        standing(action_id, ["shop"], held=hold), standing("00000000000000bb", ["bank", "shop"]), standing("0" * 16, []),
+    ]  # fmt: skip
+    for what in ("hold", "resume", "cancel"):
+        for viewer, other, status in ((EVE, action_id, 404), (BOB, "00000000000000bb", 403), (ANN, "0" * 16, 404)):
+            assert console.ask(viewer, "POST", f"/api/actions/{other}/{what}", json={}).status_code == status
+        assert console.ask(ANN, "POST", f"/api/actions/{action_id}/{what}", json={"reason": "why"}).status_code == 202
+    assert ordered == [(what, action_id, "ann", "why") for what in ("hold", "resume", "cancel")]
+    assert [told[:3] for told in console.audit.told] == [(what, "ann", f"action {action_id}: why") for what in actions.ORDERS]
+    assert {tuple(told[4]) for told in console.audit.told} == {("shop",)}
+    kafka.standing[0] = standing(action_id, ["shop"], left=[])
+    console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={})
+    assert len(console.audit.told) == 3
+    # What no version wrote the teams of is seen by who sees every team.
+    assert console.ask(ADA, "POST", f"/api/actions/{'0' * 16}/hold", json={}).status_code == 202
+
+
+def test_forms_go_the_same_way_and_keep_what_was_typed_where_it_is_refused(console: ActingConsole, kafka: Kafka) -> None:
+    refused = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop", "to": "slow<b>", "reason": "mended"})
+    assert (refused.status_code, "to does not go with retry" in refused.text) == (400, True)
+    assert 'value="slow&lt;b&gt;"' in refused.text
+    assert 'value="mended"' in refused.text
+    begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop", "to": "", "spread": "1h", "ramp": ""})
+    assert begun.status_code == 303
+    preview = begun.headers["location"]
+    typed = console.ask(ANN, "POST", f"{preview}/start", {"expect": "many"})
+    assert (typed.status_code, "is no number of letters" in typed.text) == (409, True)
+    done = console.ask(ANN, "POST", f"{preview}/start", {"expect": "3"})
+    assert (done.status_code, done.headers["location"]) == (303, preview.replace("/act/", "/actions/"))
+    assert len(kafka.started) == 1
+
+
+def test_what_is_selected_on_another_page_comes_into_the_form(console: ActingConsole, kafka: Kafka) -> None:
+    rows = {"name": ["1/orders.DLT/0/1", "orders.parked/0/9"], "q": "team:shop", "select": "rows"}
+    chosen = console.ask(ANN, "POST", "/act", rows)
+    assert chosen.status_code == 303
+    shown = console.ask(ANN, "GET", chosen.headers["location"]).text
+    assert "2 letters chosen" in shown
+    assert shown.count('<input type="hidden" name="name"') == 2
+    every = console.ask(ANN, "POST", "/act", {"name": ["1/orders.DLT/0/1"], "q": "team:shop", "select": "all"})
+    assert "name=" not in every.headers["location"]
+    assert console.ask(ANN, "POST", "/act", {"q": ""}).status_code == 400
+    many = {"name": [f"orders.parked/0/{n}" for n in range(300)], "q": "", "select": "rows"}
+    assert console.ask(ANN, "POST", "/act", many).text.count('<input type="hidden" name="name"') == 300
+
+
+def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingConsole) -> None:
+    head = action_records.head_key(bytes.fromhex("00000000000000aa"))
+    action = Action("retry", "ann", NOW_MS, [1, 0], 3, filter="team:shop", teams=["shop"], ramp=Ramp(0.9, [1, 2], 10, 20))
+    hold = Order("<b>worker</b>", NOW_MS + 5, "step 1 of 2: too few recover")
+    console.replica.control_records[0] = {head: action_records.encode(action), head + b"/held": action_records.encode(hold)}
+    console.replica.control_records[1] = {head: action_records.encode(action)}
+    console.replica.failed = {0: 1}
+    told = console.ask(ANN, "GET", "/api/actions/00000000000000aa").json()
+    assert (told["status"], told["can"]) == ("held", ["resume", "cancel"])
+    assert [step["failed"] for step in told["ramp"]["steps"]] == [1, 0]
+    page = console.ask(ANN, "GET", "/actions/00000000000000aa").text
+    assert "&lt;b&gt;worker&lt;/b&gt;" in page
+    assert "step 1 of 2: too few recover" in page
+    assert 'action="/actions/00000000000000aa/resume"' in page
+    assert 'action="/actions/' not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
+    assert console.ask(EVE, "GET", "/actions/00000000000000aa").status_code == 404
+    assert "00000000000000aa" in console.ask(ANN, "GET", "/actions").text
+    assert "00000000000000aa" not in console.ask(EVE, "GET", "/actions").text
+    assert console.ask(ANN, "GET", "/actions?after=00000000000000bb").status_code == 409
+
+
+def test_the_form_says_how_many_wait_and_are_parked_and_asks_which_are_meant(console: ActingConsole, kafka: Kafka) -> None:
+    shown = console.ask(ANN, "GET", "/act?q=team:shop").text
+    assert "that wait: 0" in shown
+    assert '<fieldset id="state">' not in console.ask(ANN, "GET", "/act?q=state:parked").text
+    assert '<fieldset id="state">' not in console.ask(ANN, "GET", "/act?q=team:shop&name=1/a/0/1").text
+    nothing = console.ask(ANN, "GET", "/act?selected=1")
+    assert (nothing.status_code, "choose some letters first" in nothing.text) == (400, True)
+    for state, words in (
+        ("parked", "(team:shop or key:1) state:parked"), ("both", "(team:shop or key:1) (state:waiting or state:parked)"),
+    ):
+        begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop or key:1", "state": state})
+        action_id = begun.headers["location"].rpartition("/")[2]
+        assert console.ask(ANN, "GET", f"/api/actions/{action_id}").json()["filter"] == words
+
+
+def test_right_after_a_start_its_page_is_there_though_the_replica_does_not_have_it_yet(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action_id = asked(console)["id"]
+    done = console.ask(ANN, "POST", f"/act/{action_id}/start", {"expect": "3"})
+    page = console.ask(ANN, "GET", done.headers["location"])
+    assert (page.status_code, "It was started" in page.text) == (200, True)
+    assert console.ask(BOB, "GET", done.headers["location"]).status_code == 404
+    kafka.standing = [standing(action_id, ["shop"])]
+    assert "Retry of 3 letters" in console.ask(ANN, "GET", done.headers["location"]).text
+
+
+def test_while_the_replica_is_built_nobody_acts_and_what_runs_can_be_held(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action_id = asked(console)["id"]
+    console.replica.state = Freshness("rebuilding", 0.25, None, 7)
+    for path, body in (("/api/actions", ASKED), (f"/api/actions/{action_id}/start", {})):
+        answer = console.ask(ANN, "POST", path, json=body)
+        assert (answer.status_code, answer.json()["progress"], answer.headers["retry-after"]) == (503, 0.25, "2")
+    assert kafka.started == []
+    held: list[str] = []
+    monkeypatch.setitem(actions.ORDERS, "hold", lambda _shards, about, *_: held.append(about.id.hex()))
+    kafka.standing = [standing(action_id, ["shop"])]
+    assert console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={}).status_code == 202
+    assert held == [action_id]

@@ -1,0 +1,51 @@
+"""New failures beside an action: those like its letters, of its teams, that failed first after it was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from retry.console.acting.meanwhile import new_failures, without_state
+from retry.delay_queue.action_records import Action, Tally
+from retry.operations.act.overview import ActionOverview
+from retry.operations.letter_filter.parse import parse
+from tests.support.console import NOW_MS, FakeReplica, letter
+
+ASKED_MS = NOW_MS - 60_000
+
+
+def about(words: str, teams: list[str]) -> ActionOverview:
+    action = Action("retry", "ann", ASKED_MS, [1], 3, filter=words, teams=teams)
+    return ActionOverview(bytes(8), action, None, None, Tally(), [0], 0)
+
+
+def asked(words: str, teams: list[str]) -> tuple[Any, ...]:
+    replica = FakeReplica([letter(1), letter(2, "bank")])
+    found = new_failures(replica, None, about(words, teams), NOW_MS)  # type: ignore[arg-type]
+    assert found is not None
+    ((scope, meant, *_),) = replica.asked
+    return scope, str(meant), found.count
+
+
+def test_they_are_counted_in_whichever_state_and_of_the_teams_of_the_action_alone() -> None:
+    assert asked("exception:*Timeout state:parked", ["payments"]) == (frozenset({"payments"}), "exception:*Timeout age:..1m", 1)
+    assert asked("state:waiting", []) == (None, "age:..1m", 2)
+
+
+@pytest.mark.parametrize("words", ["action 00aa", "key:1 --letter a/0/1", "value.$.a=1", "header.tenant:acme"])
+def test_where_no_filter_of_the_replica_says_what_it_is_about_there_is_no_count(words: str) -> None:
+    replica = FakeReplica([letter(1)])
+    assert new_failures(replica, None, about(words, []), NOW_MS) is None  # type: ignore[arg-type]
+    assert replica.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("state:parked", ""), ("-state:parked", ""), ("state:parked or team:a", ""), ("team:a or team:b", "team:a or team:b"),
+        ("(team:a or team:b) -(state:parked key:1) key:2", "(team:a or team:b) key:2"), ("-team:a", "-team:a"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_states_is_left_out(words: str, left: str) -> None:
+    assert str(without_state(parse(words))) == left

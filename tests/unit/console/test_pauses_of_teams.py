@@ -1,0 +1,112 @@
+"""Pauses from the console: whose deliveries a scope holds back says who may pause it, and who sees that it is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from retry.console.acting import awaited, pauses
+from retry.console.web.rights import Role, Viewer
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause
+from retry.policies.policy_file import parse as policy_file
+from tests.support.acting_console import POLICIES, ActingConsole
+from tests.support.console import NOW_MS
+
+REGISTRY = policy_file(POLICIES, "policies.yaml")
+SHOP, BANK = Viewer("ann", {"shop": Role.OPERATOR}), Viewer("eve", {"bank": Role.OPERATOR})
+BOTH, LOOKS = Viewer("bob", {"shop": Role.OPERATOR, "bank": Role.OPERATOR}), Viewer("vic", {"shop": Role.VIEWER})
+ALL = Viewer("ada", {"*": Role.OPERATOR})
+NAMED = (("all", ""), ("team", "shop"), ("topic", "orders.DLT"), ("target", "orders.retry"), ("target", "orders.parked"))
+
+
+@pytest.fixture
+def console() -> Iterator[ActingConsole]:
+    made = ActingConsole()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What is asked of the shards."""
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
+    monkeypatch.setattr(pauses, "shards_of", lambda _: SimpleNamespace())
+    monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: told.append((scope, name, pause)))
+    monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: told.append((scope, name, None)))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "teams"),
+    [
+        ("team", "shop", {"shop"}), ("topic", "loans.DLT", {"bank"}), ("topic", "nobodys.DLT", set()),
+        ("target", "loans.retry", {"bank"}), ("target", "orders.parked", {"shop", "bank"}), ("target", "elsewhere", set()),
+        ("all", "", set()),
+    ],
+)  # fmt: skip
+def test_whose_deliveries_a_pause_holds_back(scope: str, name: str, teams: set[str]) -> None:
+    assert pauses.teams_of(REGISTRY, scope, name) == teams
+
+
+@pytest.mark.parametrize(
+    ("viewer", "may"),
+    [
+        (SHOP, [403, 201, 201, 201, 404]), (BANK, [403, 404, 404, 404, 404]), (LOOKS, [403] * 5),
+        (BOTH, [403, 201, 201, 201, 201]), (ALL, [201] * 5),
+    ],
+    ids=lambda each: each.name if isinstance(each, Viewer) else "",
+)  # fmt: skip
+def test_who_may_pause_what(console: ActingConsole, asked: list[Any], viewer: Viewer, may: list[int]) -> None:
+    done = [console.ask(viewer, "POST", "/api/pauses", json={"scope": scope, "name": name}).status_code for scope, name in NAMED]
+    assert done == may
+    assert [(scope, name) for scope, name, _ in asked] == [each for each, code in zip(NAMED, may, strict=True) if code == 201]
+    assert {kind for kind, *_ in console.audit.told} <= {"pause"}
+    ended = [console.ask(viewer, "DELETE", f"/api/pauses?scope={scope}&name={name}").status_code for scope, name in NAMED]
+    assert ended == [{201: 204}.get(code, code) for code in may]
+
+
+def test_who_pauses_is_remembered_with_until_when_and_why(console: ActingConsole, asked: list[Any]) -> None:
+    until = "2026-09-30T12:00:00+00:00"
+    form = {"scope": "team", "name": "shop", "until": until, "reason": "the bank is away"}
+    assert console.ask(SHOP, "POST", "/pauses", form).status_code == 303
+    assert asked == [("team", "shop", Pause(NOW_MS, "the bank is away", 1_790_769_600_000, "ann"))]
+    assert console.audit.told == [("pause", "ann", "team shop: the bank is away", [], ["shop"])]
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"scope": "team", "name": "shop", "until": "soon"}, "is no moment"),
+        ({"scope": "team", "name": ""}, "a name for all but the first"),
+        ({"scope": "host", "name": "a"}, "say one of all, team, topic, target"),
+    ],
+)
+def test_what_is_no_pause_is_refused_in_words(console: ActingConsole, asked: list[Any], form: dict[str, str], told: str) -> None:
+    answer = console.ask(ALL, "POST", "/pauses", form)
+    assert (answer.status_code, told in answer.text, asked) == (400, True, [])
+
+
+def test_a_name_that_the_policy_file_does_not_know_takes_to_be_said_twice(console: ActingConsole, asked: list[Any]) -> None:
+    form = {"scope": "team", "name": "shpo"}
+    refused = console.ask(ALL, "POST", "/pauses", form)
+    assert (refused.status_code, "knows no team shpo" in refused.text, asked) == (400, True, [])
+    assert console.ask(ALL, "POST", "/pauses", {**form, "force": "yes"}).status_code == 303
+    assert len(asked) == 1
+
+
+def test_a_pause_is_shown_to_those_whose_deliveries_it_holds_back(console: ActingConsole) -> None:
+    why = control_records.encode(Pause(NOW_MS, "why <b>"))
+    rows = {control_records.pause_key(*named): why for named in NAMED}
+    rows[control_records.pause_key("team", "bank")] = control_records.encode(Pause(1, "over", NOW_MS - 1))
+    console.replica.control_records = [rows, rows]
+    for viewer, seen in ((ALL, 5), (SHOP, 5), (BANK, 2), (LOOKS, 5)):
+        told = console.ask(viewer, "GET", "/api/pauses").json()["pauses"]
+        assert len(told) == seen, viewer.name
+    page = console.ask(SHOP, "GET", "/pauses").text
+    assert ("why &lt;b&gt;" in page, "dead-letter topic orders.DLT" in page) == (True, True)
+    assert "/pauses/resume" not in console.ask(LOOKS, "GET", "/pauses").text

@@ -1,0 +1,318 @@
+"""Kinds of failures in the console's replica: counted, merged, split, resolved; what came back; who did what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+
+from retry import clock
+from retry.console.replica import groups_page, lineage_page, note_records, other_pages
+from retry.console.replica.note_records import NOTE, RESOLVED, Note, Resolved
+from retry.console.replica.now_page import NowQuery
+from retry.console.replica.regrouping import CHANGE, Change
+from retry.console.replica.rows import Group, Now, Scope
+from retry.delay_queue.control_records import Pause, encode, pause_key
+from retry.operations.act.audit import AuditLetter, AuditRecord, by_person
+from retry.operations.letter_filter.syntax import EVERYTHING
+from retry.policies.registry import Registry
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import LetterRows, SharedFields
+from tests.support.plans import registry_of
+from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, rested
+
+POLICIES = "teams: {payments: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}"
+MINUTE_MS = 60_000
+NOW_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS + 45 * MINUTE_MS
+
+
+@pytest.fixture
+def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
+    """One that is live; it is a quarter to an hour."""
+    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr("tests.support.replicas.NOW_MS", NOW_MS)
+    made = GivenReplica(tmp_path, registry_of(POLICIES))
+    made.finish()
+    return made
+
+
+def note(replica: GivenReplica, key: str, record: note_records.Record | None) -> None:
+    replica.fold(OWN.notes, (key.encode(), None if record is None else note_records.encode(record)))
+
+
+def told(
+    attempt: int, *ids: str, due_ms: int | None = None, failed_ms: int = NOW_MS, fingerprint: str = "f00d", team: str = "payments"
+) -> tuple[None, bytes]:
+    """A record of outcomes of letters that have all of that in common."""
+    decision = "park" if due_ms is None else "retry"
+    reason = None if due_ms else "max_attempts"
+    shared = SharedFields(
+        team, "orders.DLT", 0, "payments/orders.DLT", attempt, "a.B", decision, reason, "orders.retry", "a.C", fingerprint, "g",
+    )  # fmt: skip
+    rows: LetterRows = [(id_.encode(), n, failed_ms, failed_ms, due_ms) for n, id_ in enumerate(ids, attempt * 100)]
+    (value,) = outcomes.records(defaultdict(list, {shared: rows}), failed_ms)
+    return None, value
+
+
+def one(replica: GivenReplica, group: str, scope: Scope = None) -> Group:
+    with replica.file.reading(0.0) as connection:
+        found = groups_page.one(connection, scope, group, NOW_MS)
+    assert found is not None
+    return found
+
+
+def now(replica: GivenReplica, scope: Scope = None) -> Now:
+    with replica.file.reading(0.0) as connection:
+        return NowQuery(connection, scope, Registry(), {}, NOW_MS).answer([(0, 5, 5)])
+
+
+def ids(replica: GivenReplica, scope: Scope = None, *, resolved: bool = False) -> dict[str, int]:
+    return {group.id: group.count for group in replica.groups(scope=scope, resolved=resolved)}
+
+
+@pytest.fixture
+def three(replica: GivenReplica) -> tuple[str, str, str]:
+    """Three kinds, the one with most letters first."""
+    kinds = [failure(exception) for exception in ("a.A", "b.B", "c.C")]
+    records = [entry(n, headers=kinds[0 if n < 4 else 1]) for n in range(6)]
+    replica.fold(OWN.changelog, *records)
+    replica.fold(OWN.parked, rested(9, headers=kinds[2]), rested(10, headers=kinds[0]))
+    first, second, third = replica.groups()
+    assert [(each.waiting, each.parked) for each in (first, second, third)] == [(4, 1), (2, 0), (0, 1)]
+    return first.id, second.id, third.id
+
+
+def test_a_group_says_what_its_letters_have_in_common(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    group = one(replica, three[0])
+    assert (group.cause, group.message, group.topics, group.teams) == ("a.A", "order # is late", ("orders.DLT",), ("payments",))
+    assert (group.sent, group.came_back, group.resolved_at_ms, group.merged) == (None, None, None, ())
+
+
+def test_merges_count_also_later_letters_and_are_undone(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    first, second, third = three
+    note(replica, f"{CHANGE}1", Change((second,), "ann", 1, into=first))
+    note(replica, f"{CHANGE}2", Change((first,), "ann", 2, into=third))
+    assert ids(replica) == {third: 8}
+    replica.fold(OWN.changelog, entry(50, headers=failure("b.B")))
+    assert ids(replica) == {third: 9}
+    assert (one(replica, second).id, one(replica, third).merged) == (third, tuple(sorted((first, second))))
+    note(replica, f"{CHANGE}2", None)
+    assert ids(replica) == {first: 8, third: 1}
+    note(replica, f"{CHANGE}1", None)
+    assert ids(replica) == {first: 5, second: 3, third: 1}
+
+
+def test_merges_in_a_circle_end(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    first, second, third = three
+    note(replica, f"{CHANGE}1", Change((second,), "ann", 1, into=first))
+    note(replica, f"{CHANGE}2", Change((first,), "ann", 2, into=second))
+    assert ids(replica) == {second: 7, third: 1}
+    assert (one(replica, first).id, one(replica, first).count) == (second, 7)
+
+
+@pytest.mark.parametrize(("by", "parts"), [("topic", 1), ("attempt", 2), ("consumer-group", 1), ("frames", 1)])
+def test_splits_hold_for_later_letters_and_are_undone(
+    by: str, parts: int, replica: GivenReplica, three: tuple[str, str, str]
+) -> None:
+    note(replica, f"{CHANGE}1", Change((three[0],), "ann", 1, by_what=by))
+    found = {group: count for group, count in ids(replica).items() if group.startswith(three[0])}
+    assert (len(found), sum(found.values())) == (parts, 5)
+    assert three[0] not in found
+    assert one(replica, three[0]).count == 5, "the page of what was split has all of it"
+    replica.fold(OWN.changelog, entry(50, headers=failure("a.A")))
+    assert sum(count for group, count in ids(replica).items() if group in found) == 6
+    note(replica, f"{CHANGE}1", None)
+    assert ids(replica)[three[0]] == 6
+
+
+def test_a_group_can_be_split_by_the_top_frames_of_its_root_cause(replica: GivenReplica) -> None:
+    def stack(method: str) -> bytes:
+        frames = "".join(f"\tat com.acme.{method}.call{n}(File.java:{n})\n" for n in range(5))
+        return f"a.A: order 17 is late\n\tat x.Y.z(Y.java:1)\nCaused by: b.B: no\n{frames}".encode()
+
+    for n, method in enumerate(("Pay", "Pay", "Ship")):
+        replica.fold(OWN.changelog, entry(n, headers=failure("a.A", "m", ("kafka_dlt-exception-stacktrace", stack(method)))))
+    (group,) = replica.groups()
+    with replica.file.reading(0.0) as connection:
+        splits = groups_page.splits(connection, None, group.id)
+    frames = {split.value: split.count for split in splits if split.by == "frames"}
+    top = {method: "\n".join(f"com.acme.{method}.call{n}" for n in range(3)) for method in ("Pay", "Ship")}
+    assert frames == {top["Pay"]: 2, top["Ship"]: 1}
+    assert {(split.by, split.value) for split in splits} >= {("topic", "orders.DLT"), ("attempt", "1"), ("consumer-group", None)}
+
+
+def test_a_resolved_group_is_opened_again_by_a_later_failure(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    note(replica, RESOLVED + three[1], Resolved("ann", NOW_MS + 1))
+    assert set(ids(replica)) == {three[0], three[2]}
+    assert ids(replica, resolved=True) == {three[1]: 2}
+    assert one(replica, three[1]).resolved_at_ms == NOW_MS + 1
+    key, envelope = entry(77, headers=failure("b.B"))
+    replica.fold(OWN.changelog, (key, envelope))
+    assert ids(replica, resolved=True) == {three[1]: 3}, "it failed before it was resolved"
+    note(replica, RESOLVED + three[1], Resolved("ann", NOW_MS - 1_800_000_000_000))
+    assert three[1] in ids(replica)
+    note(replica, RESOLVED + three[1], None)
+    assert three[1] in ids(replica)
+
+
+def test_notes_are_shown_and_removed_and_what_is_none_is_told(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    note(replica, NOTE + three[0], Note("ann", "the bank", "https://t/1", "bob", NOW_MS))
+    shown = one(replica, three[0])
+    assert (shown.owner, shown.note, shown.link) == ("ann", "the bank", "https://t/1")
+    note(replica, NOTE + three[0], None)
+    assert one(replica, three[0]).owner == ""
+    replica.fold(OWN.notes, (b"nonsense", b"{}"), (NOTE.encode() + b"x", b"[]"), (NOTE.encode() + b"y", b'{"v":9,"owner":""}'))
+    assert len(replica.troubles) == 3
+    assert len(ids(replica)) == 3
+
+
+def test_a_note_is_for_the_teams_whose_letters_were_of_its_kind_then(
+    replica: GivenReplica, three: tuple[str, str, str]
+) -> None:
+    replica.fold(OWN.changelog, entry(60, team="orders", headers=failure("a.A")))
+    note(replica, NOTE + three[0], Note("ann", "the bank", "https://t/1", "bob", NOW_MS, ("payments",)))
+    for teams, seen in ((None, True), ({"payments"}, True), ({"payments", "orders"}, True), ({"orders"}, False)):
+        found = one(replica, three[0], None if teams is None else frozenset(teams))
+        assert (found.owner, found.note, found.link) == (("ann", "the bank", "https://t/1") if seen else ("", "", ""))
+
+
+def test_a_viewer_counts_letters_of_its_teams_alone(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    replica.fold(OWN.changelog, entry(60, team="orders", headers=failure("a.A")))
+    assert {group.id: group.count for group in replica.groups(scope=frozenset({"orders"}))} == {three[0]: 1}
+    assert one(replica, three[0], frozenset({"orders"})).teams == ("orders",)
+    with replica.file.reading(0.0) as connection:
+        assert groups_page.one(connection, frozenset({"orders"}), three[1], NOW_MS) is None
+
+
+def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
+    replica.fold(OWN.changelog, *(entry(n, headers=failure(f"a.E{n % 7}x")) for n in range(20)))
+    whole, found, after = [group.id for group in replica.groups()], list[str](), None
+    while True:
+        with replica.file.reading(0.0) as connection:
+            page = groups_page.page(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
+        found += [group.id for group in page.rows]
+        if (after := page.after) is None:
+            break
+    assert (found, page.count) == (whole, len(whole))
+
+
+def test_what_came_back_is_counted_when_the_retry_was_due(replica: GivenReplica) -> None:
+    due_ms = NOW_MS - 30 * MINUTE_MS
+    replica.fold(OWN.outcomes, told(1, "1", "2", "3", due_ms=due_ms, failed_ms=due_ms - HOUR_MS))
+    replica.fold(OWN.outcomes, told(2, "1", failed_ms=NOW_MS - MINUTE_MS, fingerprint="beef"))
+    replica.fold(OWN.outcomes, (b"position", b"{}"))
+    recovery = now(replica).recovery
+    assert [(each.attempt, each.sent, each.came_back) for each in recovery] == [(1, 3, 1)]
+    assert (one(replica, "f00d").sent, one(replica, "f00d").came_back) == (3, 1), "also what fails in another way now"
+    assert (one(replica, "beef").sent, one(replica, "beef").came_back) == (0, 0)
+    assert sum(one(replica, "f00d").trend) == 3
+    assert one(replica, "f00d").trend[-1 - 1] == 3, "an hour and a half ago is the hour before this"
+    assert (sum(now(replica).failed_by_hour), sum(now(replica).retried_by_hour)) == (4, 3)
+    assert now(replica).new_groups == 2
+    assert now(replica, frozenset({"others"})).recovery == ()
+
+
+def test_groups_whose_letters_have_gone_are_listed_last_for_a_day(replica: GivenReplica, three: tuple[str, str, str]) -> None:
+    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
+    replica.fold(OWN.outcomes, told(1, "2", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 25 * HOUR_MS, fingerprint="beef"))
+    assert list(ids(replica)) == [*three, "f00d"]
+    assert list(ids(replica, scope=frozenset({"others"}))) == []
+    assert [group.id for group in replica.groups("team:payments")] == list(three)
+
+
+def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, envelope = entry(1)
+    replica.fold(OWN.changelog, (key, envelope), (entry(2)[0], entry(2, headers=failure("b.B"))[1]))
+    replica.fold(OWN.changelog, (key, None))
+    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
+    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * 24 * HOUR_MS)
+    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    replica.fold(OWN.changelog, entry(3, headers=failure("b.B")))
+    assert replica.counts_hold()
+    assert sorted(ids(replica).values()) == [2]
+    replica.fold(OWN.changelog, (key, envelope))
+    assert sorted(ids(replica).values()) == [1, 2]
+    assert replica.connection.execute("SELECT count(*) FROM outcome_cells").fetchone() == (0,)
+
+
+def test_retries_that_are_not_due_are_not_sent(replica: GivenReplica) -> None:
+    replica.fold(OWN.outcomes, told(1, "1", "2", due_ms=NOW_MS + HOUR_MS))
+    assert (now(replica).recovery, one(replica, "f00d").sent) == ((), 0)
+    replica.fold(OWN.outcomes, told(1, "3", due_ms=NOW_MS + MINUTE_MS))
+    assert sum(now(replica).retried_by_hour) == 0, "later in this hour is not yet"
+    assert now(replica).hours_from_ms[-1] == NOW_MS // HOUR_MS * HOUR_MS
+
+
+def test_outcomes_of_former_versions_count_and_what_is_none_is_told(replica: GivenReplica) -> None:
+    letter = {
+        "v": 2, "id": "1", "source": "orders.DLT/3/17", "team": "payments", "topic": "orders.DLT", "policy": "p", "attempt": 1,
+        "exception": "a.B", "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "taken_ms": NOW_MS, "decision": "retry",
+        "reason": None, "due_ms": NOW_MS + 5, "target": "t", "cause": None, "fingerprint": "f00d", "group": None,
+    }  # fmt: skip
+    replica.fold(OWN.outcomes, (None, orjson.dumps(letter)), (None, b"{}"), (None, b'{"v": 99, "letters": []}'), (None, b"["))
+    assert sum(now(replica).failed_by_hour) == 1
+    assert len(replica.troubles) == 3
+
+
+def test_a_lineage_has_its_failures_and_what_operators_did(replica: GivenReplica) -> None:
+    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 9), told(2, "1", failed_ms=NOW_MS - 2))
+    letters = [AuditLetter("done", "orders.DLT/0/200"), AuditLetter("gone", "orders.DLT/0/7")]
+    record = AuditRecord("ac", "retry", "ann", NOW_MS - 1, 0, letters, "mended")
+    replica.fold(OWN.audit, (b"ac", msgspec.json.encode(record)))
+    with replica.file.reading(0.0) as connection:
+        events = lineage_page.events(connection, frozenset({"payments"}), "1")
+    assert [(event.what, event.attempt, event.at_ms) for event in events] == [
+        ("failed", 0, NOW_MS - 9), ("due", 1, NOW_MS - 5), ("came back", 1, NOW_MS - 2), ("action", None, NOW_MS - 1),
+    ]  # fmt: skip
+    assert (events[-1].by, events[-1].action, events[-1].reason) == ("ann", "ac", "retry: mended")
+
+
+def test_the_audit_is_shown_to_those_whose_letters_it_is_about(replica: GivenReplica) -> None:
+    shown = by_person("reveal", "ann", "a look", NOW_MS, [f"{NOW_MS}/orders.DLT/0/1", "parked/0/2"], ["payments"])
+    paused = by_person("pause", "bob", "", NOW_MS + 1, [], ["orders"])
+    replica.fold(OWN.audit, (b"console", shown), (b"console", paused), (b"x", b"nonsense"))
+    with replica.file.reading(0.0) as connection:
+        whole = other_pages.audit(connection, replica.file.id, None, None, 1, "")
+        assert ([(row.kind, row.by, row.team) for row in whole.rows], whole.count) == ([("pause", "bob", "orders")], 2)
+        rest = other_pages.audit(connection, replica.file.id, None, whole.after, 1, "")
+        assert [(row.kind, row.letters, row.done) for row in rest.rows] == [("reveal", 2, 2)]
+        assert rest.after is None
+        own = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, "")
+        assert [row.kind for row in own.rows] == ["reveal"]
+        assert other_pages.audit(connection, replica.file.id, frozenset({"others"}), None, 9, "").count == 0
+    assert len(replica.troubles) == 1
+
+
+def test_what_is_due_overdue_and_held_is_counted(replica: GivenReplica) -> None:
+    due = [NOW_MS - HOUR_MS, NOW_MS - 5_000, NOW_MS, NOW_MS + MINUTE_MS, NOW_MS + 5 * HOUR_MS, NOW_MS + 100 * HOUR_MS]
+    replica.fold(OWN.changelog, *(entry(n, at_ms, team="orders" if n == 1 else "payments") for n, at_ms in enumerate(due)))
+    seen = now(replica)
+    assert (seen.waiting, seen.overdue, seen.oldest_overdue_ms, seen.lateness_ms) == (6, 2, NOW_MS - HOUR_MS, HOUR_MS)
+    assert [bar.count for bar in seen.due if bar.count] == [2, 1]
+    assert (seen.due[-1].to_ms - seen.due[0].from_ms) == 24 * HOUR_MS
+    assert (now(replica, frozenset({"orders"})).overdue, now(replica, frozenset({"orders"})).lateness_ms) == (1, 5_000)
+    assert (now(replica, frozenset({"nobody"})).overdue, now(replica, frozenset({"nobody"})).shards) == (0, ())
+
+    for scope, name in (("team", "payments"), ("team", "ended"), ("topic", "orders.DLT")):
+        pause = Pause(NOW_MS, f"why {name}", NOW_MS - 1 if name == "ended" else None, "ann")
+        replica.fold(OWN.changelog, (pause_key(scope, name), encode(pause)))
+    held = [(each.scope, each.name, each.letters) for each in now(replica).held]
+    assert held == [("team", "payments", 5), ("topic", "orders.DLT", 6)]
+    assert [(held.scope, held.letters) for held in now(replica, frozenset({"orders"})).held] == [("topic", 1)]
+    replica.fold(OWN.changelog, (pause_key("topic", "orders.DLT"), None))
+    assert [held.scope for held in now(replica).held] == ["team"]
+
+
+def test_letters_that_kafka_deletes_soon_are_counted(replica: GivenReplica) -> None:
+    day = 24 * HOUR_MS
+    for age_ms in (0, 5 * day, 6 * day + HOUR_MS):
+        replica.fold(OWN.parked, rested(1), at_ms=NOW_MS - age_ms)
+    with replica.file.reading(0.0) as connection:
+        assert NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([]).near_retention == 1
+        assert NowQuery(connection, frozenset({"x"}), Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([]).near_retention == 0
+        assert NowQuery(connection, None, Registry(), {}, NOW_MS).answer([]).near_retention == 0
+
+

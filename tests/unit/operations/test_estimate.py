@@ -1,0 +1,56 @@
+"""How long an action takes at least: by its due times, rate limits and steps, and what of it is slowest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from retry.delay_queue.action_records import Action
+from retry.delay_queue.ramp_records import Ramp
+from retry.operations.act.choose import Chosen
+from retry.operations.act.estimate import Estimate, estimate
+from retry.operations.act.preview import Preview
+from retry.operations.act.request import DueTimes, new
+from tests.support.plans import registry_of
+
+NOW_MS = 1_790_000_000_000
+REGISTRY = registry_of("""
+teams:
+  shop:
+    rate: 10/s
+    budget: 1000/h
+    topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]
+  bank: {topics: [{dead_letters: loans.DLT, retry_to: loans.retry}]}
+targets: {loans.retry: {rate: 5/s}}
+""")
+
+
+def found(count: int, team: str = "shop", target: str = "orders.retry", kind: str = "retry", **more: Any) -> Preview:
+    chosen = Chosen(NOW_MS)
+    chosen.keys = [[b"k"] * count, []]
+    chosen.groups["team"][team], chosen.groups["target"][target] = count, count
+    action = Action(kind, "ann", 0, [], 0, target=more.get("to"), ramp=more.get("ramp"))
+    return Preview(new(action, more.get("due", DueTimes())), chosen, NOW_MS, [], more.get("silent", ()))
+
+
+@pytest.mark.parametrize(
+    ("preview", "told"),
+    [
+        (found(10), Estimate(36_000, "team shop may have 1000/h")),
+        (found(100, "bank", "loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
+        (found(100, "bank", "elsewhere", "redirect", to="loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
+        # Nothing is sent of what is parked.
+        (found(6_000, kind="park"), Estimate(1_000, "workers act on some 3,000 letters/s in each shard")),
+        (found(6_000, "x", "y", due=DueTimes(at_ms=NOW_MS + 60_000)), Estimate(61_000, "they are due at a later time")),
+        (found(6_000, "x", "y", due=DueTimes(spread_ms=60_000)), Estimate(61_000, "they are spread or postponed")),
+        (found(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000)), Estimate(20_000, "2 steps are judged after 10 s each")),
+        (
+            found(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000), silent=["y"]),
+            Estimate(240_000, "2 steps are judged after 120 s each"),
+        ),
+        (found(0, "x", "y"), Estimate(0, "workers act on some 3,000 letters/s in each shard")),
+    ],
+)  # fmt: skip
+def test_it_takes_at_least(preview: Preview, told: Estimate) -> None:
+    assert estimate(preview, REGISTRY, 2) == told

@@ -1,0 +1,57 @@
+"""Which letters a filter and names mean together, in which states, and of which teams."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from retry.operations.act.meaning import meaning
+
+WAITS, RESTS = "1790000000000/orders.DLT/0/1", "orders.parked/0/9"
+
+
+def letter(state: str = "waiting", team: str | None = "shop", name: str = WAITS) -> Any:
+    return SimpleNamespace(state=state, team=team, name=name)
+
+
+@pytest.mark.parametrize(
+    ("words", "states"),
+    [
+        ("", {"waiting"}), ("team:shop", {"waiting"}), ("state:parked", {"parked"}), ("-state:parked", {"waiting"}),
+        ("state:waiting or state:parked", {"waiting", "parked"}), ("state:discarded", {"discarded"}),
+        ("team:shop (state:parked or state:discarded)", {"parked", "discarded"}),
+    ],
+)  # fmt: skip
+def test_who_names_no_state_means_what_waits(words: str, states: set[str]) -> None:
+    meant = meaning(words, [], 0)
+    assert meant.states == states
+    assert {state for state in ("waiting", "parked", "discarded") if meant.fits(letter(state))} == states
+    assert meant.rests == bool(states & {"parked", "discarded"})
+
+
+def test_a_letter_that_is_named_is_meant_wherever_it_rests() -> None:
+    meant = meaning("", [WAITS, RESTS], 0)
+    assert meant.states == {"waiting", "parked", "discarded"}
+    assert meant.fits(letter())
+    assert meant.fits(letter("parked", name=RESTS))
+    assert meant.fits(letter("discarded", name=RESTS))
+    assert not meant.fits(letter(name="1/orders.DLT/0/2"))
+    assert meaning("state:parked", [WAITS, RESTS], 0).states == {"parked"}
+    assert meant.words == f"--letter {WAITS} --letter {RESTS}"
+    assert meaning("", [f"a/0/{n}" for n in range(30)], 0).words.endswith("--letter a/0/19 and 10 more")
+
+
+def test_of_some_teams_no_other_letter_is_meant_and_none_of_no_known_team() -> None:
+    meant = meaning("state:waiting", [], 0)
+    theirs = meant.of_teams(frozenset({"shop"}))
+    assert [theirs.fits(letter(team=team)) for team in ("shop", "bank", None)] == [True, False, False]
+    assert meant.of_teams(None) is meant
+    assert not meant.of_teams(frozenset()).fits(letter())
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a/0/x", "x/orders.DLT/0/1", "1/2/3/4/5"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name or "^$"):
+        meaning("", [name], 0)
