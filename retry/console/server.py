@@ -31,7 +31,7 @@ from retry.console.web.static_files import Assets
 from retry.console.web.token_file import Tokens
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
-from retry.http_server.certificate import certificate_of
+from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
 from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
@@ -70,18 +70,23 @@ def run(settings: Settings) -> None:
         live = Live(replica.generation, clock.wall_ms)
         assets = Assets()
         console = Console(settings, replica, registry, audit, previews, sign_in, live, environment(assets))
-        server = _server(settings, application(console, assets, [acting.routes]))
+        certificate = _certificate(settings)
+        server = _server(settings, application(console, assets, [acting.routes], certificate), certificate)
         notifier = held.enter_context(closing(Notifier(console)))
         replica.start()
         notifier.start()
         asyncio.run(_serve(server, live))
 
 
-def _server(settings: Settings, app: ASGIApp) -> HttpServer:
-    host, port = settings.console_host_port()
+def _certificate(settings: Settings) -> Certificate | None:
+    """None where the console speaks no TLS itself; whether it may be reached like that was asked before."""
     cert, key = settings.console_tls_cert, settings.console_tls_key
-    # Whether it may be reached without one was asked before.
-    certificate = certificate_of("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
+    host, _ = settings.console_host_port()
+    return certificate_of("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
+
+
+def _server(settings: Settings, app: ASGIApp, certificate: Certificate | None) -> HttpServer:
+    host, port = settings.console_host_port()
     public = urlsplit(settings.console_url).hostname or ""
     hosts = ",".join(name for name in (settings.http_hosts, public) if name)
     return HttpServer(app, "http", host, port, hosts=hosts, share=_SHARE_OF_FILES, certificate=certificate)

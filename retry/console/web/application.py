@@ -23,6 +23,7 @@ from retry.console.web.live import FRESHNESS
 from retry.console.web.rights import Role
 from retry.console.web.security_headers import SecurityHeaders
 from retry.console.web.static_files import Assets
+from retry.http_server.certificate import Certificate
 
 Routes = Callable[[Console], list[Route]]
 _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
@@ -42,16 +43,19 @@ def environment(assets: Assets) -> jinja2.Environment:
     return found
 
 
-def application(console: Console, assets: Assets, more: Iterable[Routes] = ()) -> ASGIApp:
+def application(
+    console: Console, assets: Assets, more: Iterable[Routes] = (), certificate: Certificate | None = None
+) -> ASGIApp:
     """All that the console answers.
 
     Args:
       more: what other packages serve, a function each.
+      certificate: with which it is served, so that health tells of it.
 
     Raises:
       TypeError: an endpoint does not say which role it needs.
     """
-    health = Health(console)
+    health = Health(console, certificate)
     routes = [*health.routes(), *assets.routes(), *console.live.routes()]
     for each in (*OWN, *more):
         routes += each(console)

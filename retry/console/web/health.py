@@ -14,14 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from retry import clock
 from retry.console.web.app import Console
 from retry.console.web.rights import needs
+from retry.http_server.certificate import Certificate
 from retry.telemetry import prometheus
 
 
 class Health:
     """Counts what is answered, and tells: on the event loop, so also while every thread looks into payloads."""
 
-    def __init__(self, console: Console) -> None:
-        self._replica = console.replica
+    def __init__(self, console: Console, certificate: Certificate | None = None) -> None:
+        self._replica, self._certificate = console.replica, certificate
         self._registry = CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_console_requests_total")
         self._took = prometheus.histogram(self._registry, "retry_console_request_seconds")
@@ -47,7 +48,8 @@ class Health:
         found, ready = self._replica.freshness(), self._is_ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         told = {"ready": ready, "state": found.state, "progress": round(found.progress, 3), "lag_records": found.lag_records}
-        return _json({**told, "error": found.trouble}, status)
+        certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
+        return _json({**told, "error": found.trouble, **certificate}, status)
 
     @needs(None)
     async def metrics(self, _request: Request) -> Response:
