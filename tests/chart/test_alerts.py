@@ -39,6 +39,8 @@ HEALTHY: Series = {
     'retry_api_ready{app="a",instance="api"}': "0x5 1x1795",
     'retry_api_certificate_left_seconds{app="a",instance="api"}': "7776000-60x900 7776000-60x900",
     'retry_api_certificate_left_seconds{app="a",instance="without"}': "Inf+0x1800",
+    'retry_console_ready{app="a",instance="console"}': "0x5 1x1795",
+    'retry_console_lag_records{app="a",instance="console"}': "400000-100000x4 40x1796",
     f"retry_offset_sample_age_seconds{{{_W0}}}": "9x1800",
     f"retry_oldest_due_seconds{{{_W0}}}": "0 4 90 2x1797",
     f'retry_entries_sent_total{{{_W0},team="t"}}': "0+60x1800",
@@ -91,6 +93,10 @@ CASES = [
     Case("a certificate was not renewed", {
         'retry_api_certificate_left_seconds{app="a",instance="api"}': "608400-60x1800",
     }, {"RetryCertificateEnds"}),
+    Case("the console does not read", {'retry_console_ready{app="a",instance="console"}': "1x60 0x1740"}, {"RetryConsoleBehind"}),
+    Case("the console is behind", {
+        'retry_console_lag_records{app="a",instance="console"}': "0x60 200000x1740",
+    }, {"RetryConsoleBehind"}),
     Case("groups are not sampled", {f"retry_offset_sample_age_seconds{{{_W0}}}": "9x60 10+60x1740"}, {"RetryOffsetSamplesStale"}),
     Case("overdue, and some is sent", {f"retry_oldest_due_seconds{{{_W0}}}": "0x60 0+60x1740"}, {"RetryBacklogOverdue"}),
     Case("due, and nothing is sent", {

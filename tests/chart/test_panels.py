@@ -1,4 +1,4 @@
-"""Every panel has data, from the pages of a real worker, API and scheduler that letters, timers and schedules went through.
+"""Every panel has data, from the pages of a real worker, API, scheduler and console that work went through.
 
 There is no Prometheus here: promtool evaluates each panel's query over series made of two readings of each page.
 """
@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from retry.clock import wall_ms
 from tests.conftest import Deploy, Schedulings
 from tests.support import promql
+from tests.support.console_process import ConsoleProcess
 from tests.support.deployment import Deployment
 from tests.support.hosts import Host
 from tests.support.letters import Sender
@@ -41,7 +42,7 @@ Page = dict[str, float]
 
 
 class Run:
-    """A deployment whose consumer always fails, with timers and schedules beside it."""
+    """A deployment whose consumer always fails, with timers, schedules and the console beside it."""
 
     def __init__(self, deployment: Deployment, host: Host, scheduling: Scheduling) -> None:
         self._deployment, self._host, self._scheduling = deployment, host, scheduling
@@ -59,6 +60,7 @@ class Run:
         assert deployment.command("pause", "--topic", self._idle).returncode == 0
         self._wait()
         self.api, self.scheduler = Api(deployment).start(), scheduling.instance()
+        self.console = ConsoleProcess(deployment).start()
 
     def _wait(self) -> None:
         """A letter that waits, soon due; held, since it would come back before a slow machine is through."""
@@ -82,6 +84,9 @@ class Run:
         await_that("letters were parked", lambda: self.worker.metric("retry_letters_parked_total") >= parked + 5)
         await_that("the timer was called", lambda: self.api.state(timer).get("state") == "delivered")
         self._scheduling.await_sent(sent + 1)
+        person = self.console.person()
+        assert person.get("/").status_code == 200
+        person.close()
 
     def _back(self, count: int) -> list[Message]:
         """Retries as the group reads them, and commits that it has."""
@@ -101,7 +106,9 @@ class Run:
 
     def pages(self) -> Page:
         """What all of them show, with the labels that a ServiceMonitor adds."""
-        processes: dict[str, WorkerProcess] = {"w": self.worker, "api": self.api.process, "s": self.scheduler}
+        processes: dict[str, WorkerProcess] = {
+            "w": self.worker, "api": self.api.process, "s": self.scheduler, "c": self.console.process,
+        }  # fmt: skip
         found = {}
         for instance, process in processes.items():
             status, page = process.get("/metrics")

@@ -15,7 +15,9 @@ def test_a_first_start_directly_after_its_topics_were_made_learns_where_they_beg
     asking = admin(broker.bootstrap_servers)
     for _ in range(TIMES):
         app_id = f"t{uuid.uuid4().hex[:8]}"
-        for topic in topics.create(asking, app_id, 8):
-            bounds = offset_ranges.readable_spans(asking, topic, range(4))
-            assert [(span.start, span.stop) for span in bounds.values()] == [(0, 0)] * 4
+        made = topics.create(asking, app_id, 8)
+        about = topics.describe(asking, made)
+        for topic in made:
+            bounds = offset_ranges.readable_spans(asking, topic, range(about[topic].partitions))
+            assert [(span.start, span.stop) for span in bounds.values()] == [(0, 0)] * about[topic].partitions
         assert len(topics.check(asking, app_id)) == 4
