@@ -153,6 +153,8 @@ _FINDING = (
     Need(DISCOVER, GROUP, "all groups", DESCRIBE, "who reads which topic is not known"),
 )
 _DOOR = (
+    # It makes the topics that are missing, so it must see that this one is there.
+    Need(SCHEDULER, TOPIC, "notes", DESCRIBE, "it does not start", vital=True),
     Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
     Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
     Need(SCHEDULER, TOPIC, SCHEDULED_TARGETS, WRITE, "what goes there waits"),
