@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 from confluent_kafka import Producer
 
 from retry.scheduling import client
+from tests.support.asked_console import AskedConsole
+from tests.support.console_process import Person
 from tests.support.hosts import Host
 from tests.support.process import WorkerProcess, await_that
 from tests.support.protected import CANARY, PARTS, Protected
@@ -25,7 +32,7 @@ pytestmark = pytest.mark.check
 
 @pytest.fixture(scope="module")
 def used(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
-    """A deployment of which every part has been used once; its worker, API and scheduler still run."""
+    """A deployment of which every part has been used once; its worker, API, scheduler and console still run."""
     protected = Protected(secured, tmp_path_factory.mktemp("protected"))
     for part in PARTS:
         secured.grant(protected.rights(part))
@@ -50,7 +57,9 @@ def _use(protected: Protected) -> None:
     _timers(api)
     _schedules(protected, scheduler)
     _commands(protected)
-    for process in (worker, api.process, scheduler):
+    console = AskedConsole(d, {"ann": "*:admin reveal:*"}, **protected.environ("console")).start()
+    _console(protected, console)
+    for process in (worker, api.process, scheduler, console.process):
         protected.look_at(process.pid)
         for page in ("/metrics", "/health/ready", "/health/live", "/health", "/"):
             protected.output += process.get(page)[1]
@@ -113,6 +122,34 @@ def _commands(protected: Protected) -> None:
     protected.run("commands", "reschedule", "--team", "testers", "--dry-run")
     protected.run("commands", "reschedule", "--team", "testers", "--yes", "--wait", "60s")
     protected.run("commands", "verify", "--data-dir", str(d.worker("a").data_dir), timeout_s=180.0)
+
+
+def _console(protected: Protected, console: AskedConsole) -> None:
+    asked = partial(console.asked, "ann")
+    asked("POST", "/api/pauses", {"scope": "team", "name": "testers", "reason": "a test"})
+    await_that("the pause is shown", lambda: asked("GET", "/api/pauses")["pauses"])
+    producer = Producer({"bootstrap.servers": protected.deployment.bootstrap_servers, "logger": QUIET})
+    producer.produce(protected.orders, b"to be discarded", b"last")
+    assert producer.flush(30.0) == 0
+    mine = f"state:waiting topic:{protected.orders}"
+    await_that("the letter waits", lambda: asked("GET", f"/api/letters?{urlencode({'q': mine})}")["count"] == 1)
+    (row,) = asked("GET", f"/api/letters?{urlencode({'q': mine})}")["letters"]
+    shown = json.dumps(asked("GET", f"/api/letters/{quote(row['name'])}?reveal=1"))
+    assert base64.b64encode(b"to be discarded").decode() in shown
+    found = asked("POST", "/api/actions", {"kind": "discard", "filter": mine, "reason": "a test"})
+    assert (found["state"], found["letters"]) == ("ready", 1)
+    asked("POST", f"/api/actions/{found['id']}/start", {"expect": 1})
+    await_that("it is discarded", lambda: asked("GET", f"/api/actions/{found['id']}").get("status") == "done")
+    asked("DELETE", f"/api/pauses?{urlencode({'scope': 'team', 'name': 'testers'})}")
+    await_that("the pause is over", lambda: not asked("GET", "/api/pauses")["pauses"])
+    with closing(Person(f"http://127.0.0.1:{console.process.port()}")) as person:
+        person.get("/sign-in")
+        person.post("/sign-in", token="ann")
+        person.get("/letters", q="state:discarded")
+        assert person.post("/filters", name="discarded ones", text="state:discarded").status_code == HTTPStatus.SEE_OTHER
+        await_that("the filter is kept", lambda: "discarded ones" in person.get("/letters").text)
+        for page in ("/", "/failures", "/actions", "/pauses", "/policies", "/schedules", "/tasks", "/timers", "/audit"):
+            assert person.get(page).status_code == HTTPStatus.OK, page
 
 
 def _spark(protected: Protected) -> None:

@@ -17,7 +17,7 @@ from tests.support.reading import QUIET
 from tests.support.secured import Right, SecuredBroker
 
 CANARY = "c4n4ry"
-PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler")
+PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler", "console")
 _LOOK_S = 0.1
 
 
