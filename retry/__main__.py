@@ -21,7 +21,9 @@ from retry.cli.erase import erase
 from retry.cli.explain import explain
 from retry.cli.failures import failures
 from retry.cli.inspect import inspect
+from retry.cli.keys import keys
 from retry.cli.letters import letters
+from retry.cli.migrate import migrate
 from retry.cli.output import say
 from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
@@ -69,8 +71,8 @@ def main() -> None:
 
 
 for command in (
-    worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, inspect, letters, failures, explain,
-    pause, resume, pauses, reschedule, act, actions, audit, erase, tasks, analytics, verify, broker,
+    worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, migrate, inspect, letters, failures,
+    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -18,7 +18,8 @@ RetryError
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
 ├── EntryUnreadable        find out who else writes to the changelog; the shard delivers nothing from there on
-│   └── EntryNewer             upgrade this worker; the shard goes on where it stopped
+│   ├── EntryNewer             upgrade this worker; the shard goes on where it stopped
+│   └── SealUnopened           give this process the key that the message names; what is sealed under it waits until then
 ├── Stalled                have the worker started again; its log says what hung
 ├── LineageUnreadable      find out who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
@@ -27,6 +28,7 @@ RetryError
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
 ├── CursorStale            go back to the first page
 ├── ActionRefused          ask for what the message names instead; nothing was done
+├── MigrationStopped       do what the message names, and give the command again: what was moved stays moved
 ├── SchedulerEnded         read its log, and start it again
 ├── TaskInvalid            send a definition that is as the message asks; this one is parked
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
@@ -163,6 +165,14 @@ class EntryNewer(EntryUnreadable):
     """A changelog record was written by a newer version of this service."""
 
 
+class SealUnopened(EntryUnreadable):
+    """Something is sealed under a key that this process does not have, or was changed since."""
+
+    def __init__(self, key_id: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key_id = key_id
+
+
 class Stalled(RetryError):
     """A part of the worker stood still although it had work."""
 
@@ -208,6 +218,10 @@ class CursorStale(RetryError):
 
 class ActionRefused(RetryError):
     """An action on letters cannot be started, or ordered, as it was asked for."""
+
+
+class MigrationStopped(RetryError):
+    """What waits in another service cannot be moved, or not all of it could."""
 
 
 class SchedulerEnded(RetryError):

@@ -3,12 +3,12 @@
 | format | where its version stands | written and read | former version, read | what a newer version does |
 | --- | --- | --- | --- | --- |
 | key | first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under a key with one | shard read-only |
-| envelope | first element of the array | 1 | 1 without `failed_at_ms` | shard read-only |
+| envelope | first element of the array | 1; 2 where it is sealed | 1 without `failed_at_ms` | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
 | lineage record | first byte | 1 | | no letter is taken in |
-| outcome | `v` of the JSON object | 3 | 2: one letter a record; 1: without four fields | not counted; reports say how many |
+| outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.
@@ -48,12 +48,14 @@ class Format(NamedTuple):
 
 
 KEY = Format("key kind", 3, frozenset({1, 2, 3}))
-ENVELOPE = Format("envelope version", 1, frozenset({1}))
+ENVELOPE = Format("envelope version", 1, frozenset({1, 2}))
+# Written only where keys are given, and once every worker says that it reads it.
+SEALED_ENVELOPE = Format("envelope version", 2, ENVELOPE.reads)
 CONTROL = Format("control version", 1, frozenset({1}))
 ACTION = Format("action version", 2, frozenset({1, 2}))
 TABLE = Format("table format", 4, frozenset({2, 3, 4}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
-OUTCOME = Format("outcome version", 3, frozenset({1, 2, 3}))
+OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
 # What a worker that reads less would leave alone, or take for something else; see `announced`.
 _ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
 FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, OUTCOME)
@@ -63,7 +65,7 @@ def announced(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announced("a")
-    'a.reads.key-3.envelope-1.control-1.action-2'
+    'a.reads.key-3.envelope-2.control-1.action-2'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 Header = tuple[str, bytes | None]
 Headers = list[Header]
 # Topic, partition, and the offset of a record in it.
@@ -50,3 +52,9 @@ class Record:
     def timestamp(self) -> tuple[int, int]:
         """Its kind, and milliseconds since 1970."""
         return self._timestamp
+
+
+def stamp_ms(record: Any) -> int | None:
+    """The timestamp of a record, in milliseconds since 1970, to write it again with; None where it has none."""
+    kind, at_ms = record.timestamp()
+    return at_ms if kind and at_ms > 0 else None

@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       calls: most webhooks in flight in one worker.
       calls_per_host: most webhooks in flight to one host.
       call_timeout_ms: longest time of one webhook: name lookup, connection and answer together.
+      encryption_keys: path of a file of keys, whose lines `retry keys new` makes, the newest first. Payloads are encrypted at
+        rest with it. Give it to workers, API, console and commands alike. It is read again when it changes.
       webhook_allow: networks and hosts that webhooks may reach although they are private, without TLS or on another port than
         443. Set it alike for workers and API.
       webhook_secrets: path of a file with one `whsec_…` secret a line, the newest first. Webhooks are signed with each of them.
@@ -72,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_oidc_roles: path of a file that says which role each value of that claim has.
       console_session_s: how long somebody stays signed in.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
+      console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
       console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
@@ -100,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     calls: int = 512
     calls_per_host: int = 32
     call_timeout_ms: int = 15_000
+    encryption_keys: Path | None = None
     webhook_allow: str = ""
     webhook_secrets: Path | None = None
     api_addr: str = "127.0.0.1:8081"
@@ -125,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_oidc_roles: Path | None = None
     console_session_s: int = 28_800
     console_schedulers: str = ""
+    console_advice: Path | None = None
     console_webhook: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
@@ -262,8 +267,13 @@ def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
 
 
 def cache_dir() -> Path:
-    """Where fetched jars are kept, shared by all checkouts of this user."""
+    """Where fetched jars and classes of Spark are kept, shared by all checkouts of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
+
+
+def java_home() -> str | None:
+    """Where the Java is that Spark starts; None for the one on the PATH."""
+    return os.environ.get("JAVA_HOME")
 
 
 def submitted() -> bool:

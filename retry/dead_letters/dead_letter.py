@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,8 @@ from retry.record import Header, Headers, Record
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
+# From 2001 to 2286.
+_USUAL_DIGITS, _ZERO = 13, ord("0")
 _ID_BYTES_MAX = 512
 # 2001-09-09 and 9999-12-31: outside lies what was meant as seconds, microseconds or nothing.
 LIKELY_MS, _LIKELY_MS_MAX = 1_000_000_000_000, 253_402_300_799_999
@@ -191,12 +194,17 @@ def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, i
     """What a letter that was retried before brings back: id, retries made, first failure, due time, wish."""
     wish = ours.get(names.RETRY_AT_MS)
     return (
-        _lineage(ours.get(names.ID)),
-        integer(ours.get(names.ATTEMPT, b"0"), _ATTEMPT_DIGITS_MAX),
+        lineage_id(ours.get(names.ID)),
+        retries_made(ours.get(names.ATTEMPT, b"0")),
         moment(ours.get(names.FIRST_FAILED_MS)),
         moment(ours.get(names.DUE_MS)),
         (moment(wish) or NO_TIME) if names.RETRY_AT_MS in ours else None,
     )
+
+
+def retries_made(raw: bytes | None) -> int | None:
+    """The number of the retry that failed, as a letter says; None where that is none."""
+    return integer(raw, _ATTEMPT_DIGITS_MAX)
 
 
 def integer(raw: bytes | None, digits_max: int) -> int | None:
@@ -210,5 +218,14 @@ def moment(raw: bytes | None) -> int | None:
     return number if number is not None and LIKELY_MS <= number <= _LIKELY_MS_MAX else None
 
 
-def _lineage(raw: bytes | None) -> bytes | None:
+def moments(raws: Iterable[bytes | None]) -> list[int | None]:
+    """The same of many; nearly all have 13 digits, and take no call of their own."""
+    return [
+        int(raw) if raw is not None and len(raw) == _USUAL_DIGITS and raw.isdigit() and raw[0] != _ZERO else moment(raw)
+        for raw in raws
+    ]
+
+
+def lineage_id(raw: bytes | None) -> bytes | None:
+    """The id of a lineage that came back, if it may be one."""
     return raw if raw and len(raw) <= _ID_BYTES_MAX and raw.isascii() else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from retry.record import Headers
 
 ID = "retry-id"
@@ -21,6 +23,8 @@ ERASED = b"erased"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"
+# Where a letter lay in another service before `retry migrate` moved it; it stays, so that it can be found and moved back.
+MIGRATED_FROM = "retry-migrated-from"
 # Of calls by HTTP; the first is also that of Standard Webhooks.
 WEBHOOK_ID, WEBHOOK_URL, WEBHOOK_ERROR = "webhook-id", "webhook-url", "webhook-error"
 
@@ -55,9 +59,25 @@ def set_in(headers: Headers, *new: tuple[str, bytes | None]) -> Headers:
 
 
 _WRITTEN = 6
+# Policy and attempt.
+RetryLabels = tuple[bytes, bytes]
 
 
-def labels_of_retry(headers: Headers) -> tuple[bytes, bytes] | None:
+def labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels | None]:
+    """`labels_of_retry`, of many; those that end as `of_retry` wrote them take no call of their own."""
+    if min(map(len, all_headers), default=0) < _WRITTEN:
+        return list(map(labels_of_retry, all_headers))
+    return [
+        (policy, attempt)
+        if b == ATTEMPT and e == POLICY and c == SOURCE and f == FIRST_FAILED_MS and a == ID and d == DUE_MS
+        and policy is not None and attempt is not None
+        else labels_of_retry(last)
+        for last in [headers[-_WRITTEN:] for headers in all_headers]
+        for (a, _), (b, attempt), (c, _), (d, _), (e, policy), (f, _) in [last]
+    ]  # fmt: skip
+
+
+def labels_of_retry(headers: Headers) -> RetryLabels | None:
     """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry.
 
     A parked letter says why, and one that was too large for all of ours has no source.

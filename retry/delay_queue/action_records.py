@@ -51,7 +51,7 @@ class Member(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
       key: of its entry, as it was when the letters were chosen; of a letter that rests, its place, see
         `retry.delay_queue.returned_offsets`.
-      due_at_ms: when it is due from then on; no two members of an action would share a key.
+      due_at_ms: when it is due from then on, or a little later where another entry has the key that it would get.
       digest: of the envelope that an edit was made from; empty otherwise.
       envelope: what an edit makes of it; empty otherwise.
     """
@@ -122,12 +122,15 @@ class Order(msgspec.Struct, frozen=True):
 
     Attributes:
       hold: what a `resumed` ends: `at_ms` of the hold. A later hold stands.
+      policies: of a worker's hold for want of the policy file, SHA-256 of the file that it has; of a `resumed`, of the one that
+        will do, too.
     """
 
     by: str
     at_ms: int
     reason: str = ""
     hold: int = 0
+    policies: str = ""
 
 
 class Tally(msgspec.Struct, frozen=True):

@@ -60,12 +60,14 @@ class Reschedule(msgspec.Struct, frozen=True):
       since_ms: when it was asked for, which is the now of every decision; entries of later failures are left alone.
       team, topic: whose entries, and from which dead-letter topic.
       policies: SHA-256 of the policy file to decide by, in hexadecimal.
+      acted: letters that operators acted on, too. A worker that does not know of it leaves them alone.
     """
 
     since_ms: int
     team: str | None = None
     topic: str | None = None
     policies: str = ""
+    acted: bool = False
 
 
 class _Versioned(msgspec.Struct):

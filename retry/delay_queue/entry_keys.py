@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
@@ -51,8 +51,11 @@ COMMON = bytes([PLAIN]) + bytes(8)
 LANELESS = bytes([PLAIN]) + b"\xff" * 8
 # Where nulls of dead-letter topics lie until what they cancel is parked; see `retry.delivery.cancel`.
 NULLS = bytes([PLAIN]) + b"\xff" * 7 + b"\xfe"
+# Where entries lie that cannot be opened, by their kinds; see `retry.delivery.hold`.
+HELD = {kind: bytes([kind]) + b"\xff" * 7 + b"\xfd" for kind in (PLAIN, ORDERED, NAMED)}
+HELD_LANES = frozenset(HELD.values())
 # Nothing is delivered from these.
-UNDELIVERED = frozenset({LANELESS, NULLS})
+UNDELIVERED = HELD_LANES | {LANELESS, NULLS}
 # Cancels lie here: they end what they are greater than, and nothing is ever delivered from it.
 CANCEL = bytes([NAMED]) + bytes(8)
 _LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
@@ -124,10 +127,10 @@ def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes
     return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
 
 
-def keys_of(stem: bytes, lane: bytes) -> Callable[[int, int], bytes]:
-    """(due time, offset) → `key`, of the letters of one partition in one lane; the due time is one that needs no clamping."""
+def keys_of(stem: bytes, lane: bytes) -> Callable[[Iterable[int], Iterable[int]], list[bytes]]:
+    """(due times, offsets) → `key` of each, of letters of one partition in one lane; the due times need no clamping."""
     pack = struct.Struct(f">{len(lane)}sQ{len(stem)}sQ").pack
-    return lambda due_at_ms, offset: pack(lane, due_at_ms + _BIAS, stem, offset)
+    return lambda due_at_ms, offsets: [pack(lane, at + _BIAS, stem, n) for at, n in zip(due_at_ms, offsets, strict=True)]
 
 
 def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
@@ -168,14 +171,44 @@ def in_lane(entry_key: bytes, lane: bytes) -> bytes:
     return lane + entry_key[LANE_BYTES:]
 
 
+def is_held(entry_key: bytes) -> bool:
+    """Whether it is the key of an entry that cannot be opened, and was moved out of the way."""
+    return entry_key[:LANE_BYTES] == HELD.get(entry_key[0])
+
+
+def held(entry_key: bytes) -> bytes:
+    """The key of the same entry where it is held."""
+    return in_lane(entry_key, HELD[entry_key[0]])
+
+
 def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
     """The key of the same entry at another due time."""
     return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
 
+def untaken(entry_key: bytes, taken: Callable[[bytes], bool]) -> bytes:
+    """The key of the same entry at the next time at which it is not taken: as it is where nobody has it.
+
+    Two letters have the same coordinates where a dead-letter topic was deleted and made anew. With the same due time they
+    would share a key, and the later one would take the place of the other.
+    """
+    at_ms, step_ms = due_at_ms(entry_key), 1
+    while taken(entry_key):
+        if at_ms == DUE_MS_MAX:
+            step_ms = -1
+        at_ms += step_ms
+        entry_key = postponed(entry_key, at_ms)
+    return entry_key
+
+
 def due_at_ms(entry_key: bytes) -> int:
     """When the entry of this key is due, milliseconds since 1970."""
     return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
+
+
+def all_due_at_ms(entry_keys: Iterable[bytes]) -> list[int]:
+    """The same of many keys."""
+    return [int.from_bytes(key[LANE_BYTES:_DUE_END], "big") - _BIAS for key in entry_keys]
 
 
 def order_of(ordered_key: bytes) -> bytes:
@@ -195,6 +228,13 @@ def version_of(named_key: bytes) -> int:
 
 def letter(entry_key: bytes) -> bytes:
     """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
+    return entry_key[_LETTER_AT[entry_key[0]] :]
+
+
+def identity(entry_key: bytes) -> bytes:
+    """What stays of a key wherever its entry waits, and no other entry has: the letter; or name, version and source."""
+    if entry_key[0] == NAMED:
+        return entry_key[:1] + entry_key[_DUE_END:]
     return entry_key[_LETTER_AT[entry_key[0]] :]
 
 

@@ -8,15 +8,16 @@ effects of one slice, in their order, and what a crash after each costs:
 3. put each letter under its new key, then a null for the old one; put
    what is left of the slice, or its null; put the tally of the shard,
    which counts these letters; tell the record of lineages; publish
-   the audit, and letters as they were before they were changed        nothing: all are undone
+   audit and outcomes, and letters as they were before they were
+   changed                                                             nothing: all are undone
 4. commit                                                              nothing: all stand; the next owner goes on with the next
                                                                        slice, as its table says
 5. drop the old rows from the table, before anything is swept          nothing: the fold finds the same nulls
 
-A member that does not wait under its key is `gone`: it was sent, or moved by something else, and nothing is done for it. So a
-letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until all is folded that
-was written before: tally and slices are those of the table, and of nothing else. Where the topics of the audit or of discarded
-letters cannot be written to, actions wait, and deliveries do not.
+A member that does not wait under its key is `gone`, or of an edit `changed`: it was sent, or moved by something else, and nothing
+is done for it. So a letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until
+all is folded that was written before: tally and slices are those of the table, and of nothing else. Where the topics of the
+audit, of outcomes or of discarded letters cannot be written to, actions wait, and deliveries do not.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from typing import Any
 
 import msgspec
 
-from retry.delay_queue import action_records, action_state, ramp_records, returned_offsets
+from retry.delay_queue import action_records, action_state, entry_keys, ramp_records, returned_offsets
 from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries, return_slice
+from retry.delivery import act_outcomes, move_entries, return_slice
 from retry.delivery.act_audit import Result, audited
-from retry.delivery.acted_entry import ActedEntry, Refusal
+from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
 from retry.delivery.climb import Climbing
+from retry.delivery.named_policies import NamedPolicies
+from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.return_slice import ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.slice_work import ActContext, SliceWork
@@ -46,8 +49,6 @@ from retry.intake import attempts
 
 log = logging.getLogger(__name__)
 
-# Slices whose head did not come in this time never had one.
-ORPHAN_MS = 3_600_000
 # So long an action that has ended is remembered: whoever asks for it again finds that it was done.
 ENDED_MS = 30 * 86_400_000
 # After a transaction that was undone; sweeps go on meanwhile.
@@ -56,8 +57,8 @@ _ANY_PARTITION = -1
 # Slices that end at a time where nothing is done for their letters.
 _SLICES_MAX = 20
 _COUNTED_AT_ONCE = 100
-_ORPHANS_EVERY_MS = 60_000
 GONE, CANCELLED, INCOMPLETE = "gone", "cancelled", "incomplete"
+GROWN = "the changelog has {now} partitions for this worker, and had {asked}: cancel it, start all workers anew, and ask again"
 
 
 class Acting:
@@ -69,7 +70,7 @@ class Acting:
         self._counted: set[bytes] = set()
         self._controls: Mapping[bytes, bytes] = {}
         self._states: list[ActionState] = []
-        self._orphans_at_ms = 0
+        self._orphans, self._named = Orphans(), NamedPolicies()
         # The fold must have come so far before anything is read; None where that is to be asked for.
         self._settled_at: int | None = 0
         self._again_at_ms = 0
@@ -91,8 +92,12 @@ class Acting:
         except TransactionAborted:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
-        self._settled_at = None
+        self.settle()
         return sum(not isinstance(result, Refusal) for _, result in work.results)
+
+    def settle(self) -> None:
+        """Entries were moved, and the fold is to tell where they are now."""
+        self._settled_at = None
 
     def _is_settled(self, end: Callable[[], int]) -> bool:
         if self._settled_at is None:
@@ -101,7 +106,7 @@ class Acting:
 
     def _is_closed(self, context: ActContext) -> bool:
         """Whether what is told of an action could not be written just now."""
-        closed = context.gate.closed({context.audit, context.actions.discarded})
+        closed = context.gate.closed({context.audit, context.outcomes, context.actions.discarded})
         if closed:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
@@ -117,21 +122,38 @@ class Acting:
                     return SliceWork(None, _forgotten(state.id, self._table.controls), [])
             elif state.cancelled is not None:
                 return self._dropped(state)
-            elif not self._is_complete(state):
-                if state.held is None:
-                    return SliceWork(None, [_incomplete(state, now_ms)], [])
-            elif state.held is None and (found := self._first(state)):
+            elif state.held is None and (order := self._hold(state, context)):
+                return _held(state, order)
+            elif state.held is None and not self._named.wait(state) and (found := self._first(state)):
                 # None while its records are being read: another question would take the place of that one.
                 return self._slice(*found, context)
             if work := self._climbing.sent(state):
                 return work
-        return self._orphans(now_ms) if self._table.has_slices or shard == ramp_records.HOME else None
+        orphans = self._orphans.found(self._table, shard, self._states, now_ms)
+        return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
 
     def _known(self) -> list[ActionState]:
         """All actions; read anew only when something was told of one, since ended ones are known for a month."""
         if (controls := self._table.controls) is not self._controls:
             self._controls, self._states = controls, action_state.states(controls)
         return self._states
+
+    def _hold(self, state: ActionState, context: ActContext) -> Order | None:
+        """Why the shard has to wait, if it has."""
+        if not self._is_complete(state):
+            return Order("worker", context.now_ms, INCOMPLETE)
+        if state.action.parking and context.shards not in (0, len(state.action.slices)):
+            # What is returned would lie elsewhere than what intake has taken in of the same key.
+            return Order("worker", context.now_ms, GROWN.format(asked=len(state.action.slices), now=context.shards))
+        return self._named.hold(state, context.actions.judge.digest, context.now_ms)
+
+    def about(self, digest: str) -> str:
+        """For health: what actions wait for; empty where nothing does.
+
+        Args:
+          digest: of the worker's policy file.
+        """
+        return self._named.about(self._states, digest)
 
     def _is_complete(self, state: ActionState) -> bool:
         """Whether all its slices are here, or done; looked at once, as they come before their head."""
@@ -173,18 +195,22 @@ class Acting:
 
     def _acted(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
         results: list[tuple[Member, Result]] = []
-        bytes_left, met = context.bytes_max, set[bytes]()
+        bytes_left, met, taken = context.bytes_max, set[bytes](), move_entries.TakenKeys(self._table)
+        actions = context.actions.beside(taken)
         for member in members.members:
             if bytes_left <= 0:
                 break
             # A key that is named twice would be put twice: the table has it until all is committed.
             envelope = None if member.key in met else self._table.get(member.key)
-            result: Result = Refusal(GONE)
+            result: Result = Refusal(GONE if state.action.kind != action_records.EDIT else CHANGED)
             if envelope is not None:
-                result = context.actions.acted(state, member, envelope, context.now_ms)
+                result = actions.acted(state, member, envelope, context.now_ms)
+            elif self._table.get(entry_keys.held(member.key)) is not None:
+                result = Refusal(SEALED)
             met.add(member.key)
             results.append((member, result))
             if isinstance(result, ActedEntry):
+                taken.add(result.move)
                 bytes_left -= result.size
         return results
 
@@ -209,30 +235,6 @@ class Acting:
         rows: list[ChangelogRow] = [(key, None) for key, _ in slices]
         return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
-    def _orphans(self, now_ms: int) -> SliceWork | None:
-        """What has no head: slices of whoever ended before it was written, and what is told of actions that are forgotten."""
-        if now_ms < self._orphans_at_ms:
-            return None
-        begun = {state.id for state in self._states if not state.has_ended(self._changelog.partition)}
-        climbing, known = {state.id for state in self._states if state.climbs}, {state.id for state in self._states}
-        orphans = self._older(action_records.SLICE, begun, now_ms)
-        orphans = orphans or self._older(ramp_records.SENDING, climbing, now_ms)
-        orphans = orphans or self._older(ramp_records.FAILED, known, now_ms)
-        self._orphans_at_ms = 0 if orphans else now_ms + _ORPHANS_EVERY_MS
-        return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
-
-    def _older(self, kind: bytes, known: set[bytes], now_ms: int) -> list[bytes]:
-        """Keys of some rows of a kind, written a while ago, of which no action is known."""
-        written_at_ms = ramp_records.failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
-        orphans, at = list[bytes](), b""
-        while len(orphans) < _SLICES_MAX and (found := self._table.slices(kind, 1, at)):
-            (at, value), action = found[0], action_records.action_of(found[0][0])
-            if action not in known and now_ms - written_at_ms(value) > ORPHAN_MS:
-                orphans.append(at)
-            else:
-                at = action_records.beyond(at)
-        return orphans
-
     def _commit(self, context: ActContext, work: SliceWork) -> None:
         writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
@@ -246,8 +248,11 @@ class Acting:
             if told_of := [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]:
                 writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
-            kept = [each.kept for each in acted if each.kept is not None]
-            told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms)]
+            writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.records(work.state, work.results, now_ms))
+            changed: list[ActedEntry | ReturnedLetter] = [*acted, *back]
+            kept = [each.kept for each in changed if each.kept is not None]
+            codec = context.actions.judge.packer.codec
+            told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
             entries, shards = return_slice.puts(back, self._changelog.topic)
             entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
             shards += [shard for shard, _ in work.elsewhere]
@@ -267,14 +272,11 @@ def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices:
     )
 
 
-def _written_at_ms(value: bytes) -> int:
-    return action_records.decode_slice(value).written_at_ms
-
-
-def _incomplete(state: ActionState, now_ms: int) -> ChangelogRow:
-    """The order to hold it, which what was resumed before, by a clock that was ahead, does not end."""
-    at_ms = now_ms if state.resumed is None else max(now_ms, state.resumed.hold + 1)
-    return action_records.held_key(state.id), action_records.encode(Order("worker", at_ms, INCOMPLETE))
+def _held(state: ActionState, order: Order) -> SliceWork:
+    """The shard waits, by an order that what was resumed before, by a clock that was ahead, does not end."""
+    at_ms = order.at_ms if state.resumed is None else max(order.at_ms, state.resumed.hold + 1)
+    value = action_records.encode(msgspec.structs.replace(order, at_ms=at_ms))
+    return SliceWork(None, [(action_records.held_key(state.id), value)], [])
 
 
 def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:

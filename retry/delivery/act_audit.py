@@ -9,21 +9,29 @@
 | `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
 | `result` | `done`, `gone`, or why nothing was done for it |
 | `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
+| `before`, `after` | of an edit or a patch: digests, see `content_digest`; of a patched one that rested, no `before` |
+
+A letter as it was before is found by its action and its digest: what waited or was edited was copied to the topic of discarded
+letters, and what rested lies at `parked`, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import orjson
 
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
 from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import ReturnedLetter
+from retry.record import Headers
 
 _AUDITED_MAX = action_records.MEMBERS_MAX
 DONE = "done"
@@ -31,18 +39,57 @@ Result = ActedEntry | ReturnedLetter | ErasedPlace | Refusal
 
 
 def audited(
-    state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int
+    state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
 ) -> list[Entry]:
-    """What became of each letter, in as many records as that takes."""
+    """What became of each letter, in as many records as that takes.
+
+    Args:
+      codec: whose key digests are made with, where it has one.
+    """
     action = state.action
     told = {
         "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
         "shard": shard, "teams": action.teams,
     }  # fmt: skip
-    letters = [_result(member, result, action.parking) for member, result in results]
+    letters = [_result(member, result, action.parking) | _digests(action.kind, result, codec) for member, result in results]
     parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
     key = state.id.hex().encode()
     return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
+
+
+def content_digest(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
+    """128 bits of what came with a letter, in hexadecimal: of its key, its value and the headers that are not the service's.
+
+    Where payloads are encrypted nobody without the key makes the same, and its id stands before it, with a colon.
+
+    >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
+    True
+    """
+    return codec.digests(_content(key, value, headers))[0]
+
+
+def content_digests(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec) -> list[str]:
+    """The same with each key that is known, the newest first, and without one: what the audit may have of a letter."""
+    return codec.digests(_content(key, value, headers))
+
+
+def _content(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+    return msgspec.msgpack.encode((key, value, [header for header in headers if header[0] not in names.OURS]))
+
+
+def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, object]:
+    if kind not in (action_records.EDIT, action_records.PATCH):
+        return {}
+    if isinstance(result, ActedEntry):
+        return {"before": _digest(result.move.entry, codec), "after": _digest(result.entry, codec)}
+    if not isinstance(result, ReturnedLetter):
+        return {}
+    before = {} if result.kept is None else {"before": _digest(result.kept, codec)}
+    return {**before, "after": _digest(result.entry, codec)}
+
+
+def _digest(entry: Entry, codec: EnvelopeCodec) -> str:
+    return content_digest(entry.key, entry.value, entry.headers, codec)
 
 
 def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:

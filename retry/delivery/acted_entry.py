@@ -27,18 +27,21 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import erased_letter, move_entries, redecide
 from retry.delivery.patch import fault, patched
-from retry.delivery.redecide import Move, Redecider, Redecision
-from retry.errors import EntryUnreadable
+from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
+from retry.errors import EntryUnreadable, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
 from retry.record import Headers
 
 UNDO_MS = 600_000
-DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by_operator"
+DISCARDED, SUPERSEDED, BY_OPERATOR, SEALED = "discarded", names.SUPERSEDED.decode(), "by_operator", "sealed"
+# Of an edit: it is not what that was made from, or went meanwhile.
+CHANGED = "changed"
 _DIGEST_BYTES = 16
 # Of an entry that does not tell its past; nobody is told of it.
 _UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
@@ -75,8 +78,15 @@ class Refusal(NamedTuple):
 
 
 def digest(envelope: bytes) -> bytes:
-    """What an edit names, so that it is not made of something else."""
+    """What an edit names, so that it is not made of something else; of what is sealed, it tells nothing."""
     return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
+
+
+def with_content(entry: Entry, edited: Entry) -> Entry:
+    """An entry with the key, the value and the headers of an edited one; what the service says of it stays."""
+    ours = [header for header in entry.headers if header[0] in names.OURS]
+    headers = [*(header for header in edited.headers if header[0] not in names.OURS), *ours]
+    return msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=headers)
 
 
 class EntryActions:
@@ -85,10 +95,19 @@ class EntryActions:
     Args:
       judge: decides by the policy file of now.
       discarded: the topic of discarded letters.
+      taken: keys that others have; whoever only looks knows of none.
     """
 
-    def __init__(self, judge: Redecider, discarded: str) -> None:
-        self.judge, self.discarded = judge, discarded
+    def __init__(self, judge: Redecider, discarded: str, taken: Taken = untaken) -> None:
+        self.judge, self.discarded, self._taken = judge, discarded, taken
+
+    def beside(self, taken: Taken) -> EntryActions:
+        """The same, where nothing is moved under a key that is taken."""
+        return EntryActions(self.judge, self.discarded, taken)
+
+    @property
+    def _codec(self) -> EnvelopeCodec:
+        return self.judge.packer.codec
 
     def acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         """What becomes of one entry.
@@ -98,7 +117,12 @@ class EntryActions:
         """
         if member.key[0] == NAMED:
             return Refusal("named")
-        result = self._acted(state, member, envelope, now_ms)
+        if entry_keys.is_held(member.key):
+            return Refusal(SEALED)
+        try:
+            result = self._acted(state, member, envelope, now_ms)
+        except SealUnopened:
+            return Refusal(SEALED)
         return result if isinstance(result, Refusal) or self._fits(result) else Refusal("too_large")
 
     def _fits(self, acted: ActedEntry) -> bool:
@@ -107,7 +131,7 @@ class EntryActions:
         return kept and self.judge.fits(acted.move.packed.envelope, acted.entry)
 
     def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
-        entry, kind = envelopes.decode(envelope), state.action.kind
+        entry, kind = self._codec.decode(member.key, envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
         if kind == action_records.ERASE:
@@ -131,31 +155,30 @@ class EntryActions:
     def _moved(
         self, state: ActionState, key: bytes, was: Entry, entry: Entry, due_at_ms: int, lane: bytes | None = None
     ) -> ActedEntry:
-        """The entry in another place: in a lane of the same kind or of none that keeps an order, never under the same key."""
+        """The entry in another place: in a lane of the same kind or of none that keeps an order, never under a key of before."""
         lane = entry_keys.lane_of(key) if lane is None else lane
         new = _key(key, lane, due_at_ms, was.team, was.key)
-        if new == key:
-            beside_ms = 1 if entry_keys.due_at_ms(key) < entry_keys.DUE_MS_MAX else -1
-            new = _key(key, lane, entry_keys.due_at_ms(key) + beside_ms, was.team, was.key)
+        new = entry_keys.untaken(new, lambda each: each == key or self._taken(each))
         headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
         entry = msgspec.structs.replace(entry, headers=headers)
         reason = DISCARDED if entry.destination == self.discarded else None
-        packed = BuiltEntry(new, envelopes.encode(entry), entry.destination, reason)
+        packed = BuiltEntry(new, self._codec.encode(new, entry), entry, reason)
         move = Redecision(key, was, redecide.history(was) or _UNKNOWN, packed, "", Move.LATER)
         return ActedEntry(move, entry, move_entries.remembered(move))
 
     def _parked(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
-        move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR)
+        move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR, self._taken)
         if move is None or move.packed.key == key:
             return Refusal("parks")
-        entry, was = envelopes.decode(move.packed.envelope), move.entry
+        entry, was = move.packed.entry, move.entry
         is_reference = entry.value is None and was.value is not None
         if is_reference and any(name == names.ACTION for name, _ in was.headers):
             # Parked by reference, it would be the letter as it was before it was edited.
             return Refusal("too_large")
         headers = names.set_in(entry.headers, (names.ACTION, state.id.hex().encode()))
         entry = msgspec.structs.replace(entry, headers=headers)
-        move = move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelopes.encode(entry)))
+        packed = msgspec.structs.replace(move.packed, envelope=self._codec.encode(move.packed.key, entry), entry=entry)
+        move = move._replace(packed=packed)
         return ActedEntry(move, entry, move_entries.remembered(move))
 
     def _redirected(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
@@ -191,15 +214,15 @@ class EntryActions:
 
     def _edited(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
         if digest(envelope) != member.digest:
-            return Refusal("changed")
+            return Refusal(CHANGED)
         try:
-            edited = envelopes.decode(member.envelope)
+            edited = self._codec.decode(member.key, member.envelope)
+        except SealUnopened:
+            raise
         except EntryUnreadable:
             # An operator's mistake, which says nothing of what waits here.
             return Refusal("unreadable")
-        ours = [header for header in entry.headers if header[0] in names.OURS]
-        headers = [*(header for header in edited.headers if header[0] not in names.OURS), *ours]
-        changed = msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=headers)
+        changed = with_content(entry, edited)
         return Refusal("unchanged") if changed == entry else self._changed(state, member.key, entry, changed)
 
     def _patched(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:

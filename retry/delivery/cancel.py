@@ -18,22 +18,30 @@ Sweeps go on in between: what is due before its turn comes is sent. Entries that
 `retry.delivery.reschedule`, and once more in the end: a letter of the same key may come in from a partition with a lower number,
 and take the front from one that was there.
 
+Where a letter, or a null, cannot be opened, nobody can tell whether it is cancelled, or what it cancels: nulls wait until it can.
+
 Between its null and its put, in our own transaction, and the fold of that put an entry is in no table. So nothing is read
 until all is folded that was moved before, and what is rescheduled meanwhile, to any place, has all of it begin anew.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
-from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.delivery.redecide import Move, Redecider, Redecision, Taken
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.errors import SealUnopened
+
+log = logging.getLogger(__name__)
 
 _PAGE = 256
+# Where something cannot be opened.
+_AGAIN_MS = 30_000
 # What waits behind another, what waits in front, and again what waits behind.
 _PASSES, _IN_FRONT = 3, 1
 
@@ -50,6 +58,7 @@ class Cancelling:
         self._cursor, self._pass = b"", 0
         # The fold must have come so far before anything is read; None where that is to be asked for.
         self._settled_at: int | None = 0
+        self._again_at_ms, self._waits_for = 0, ""
 
     def settle(self) -> None:
         """Entries were moved, and the fold is to tell where they are now."""
@@ -84,13 +93,23 @@ class Cancelling:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
           TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
         """
-        if not self._nulls and not self._begin(table, rows_max, bytes_max):
+        if now_ms < self._again_at_ms:
             return False
-        if self._settled_at is None:
-            self._settled_at = end()
-        if table.next_offset < self._settled_at:
+        try:
+            if not self._nulls and not self._begin(table, judge, rows_max, bytes_max):
+                return False
+            if self._settled_at is None:
+                self._settled_at = end()
+            if table.next_offset < self._settled_at:
+                return False
+            moves, seen, cursor = self._batch(table, judge, now_ms, rows_max, bytes_max)
+        except SealUnopened as error:
+            self._nulls, self._again_at_ms = [], now_ms + _AGAIN_MS
+            if self._waits_for != (why := str(error)):
+                self._waits_for = why
+                log.warning("shard %d: nulls that cancel wait: of a letter that they may be about, %s", changelog.partition, why)
             return False
-        moves, seen, cursor = self._batch(table, judge, now_ms, rows_max, bytes_max)
+        self._waits_for = ""
         ended = cursor is None and self._pass == _PASSES - 1
         self._commit(table, writer, changelog, judge, moves, self._nulls if ended else [])
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
@@ -99,12 +118,12 @@ class Cancelling:
             self._nulls = []
         return ended
 
-    def _begin(self, table: Table, rows_max: int, bytes_max: int) -> bool:
+    def _begin(self, table: Table, judge: Redecider, rows_max: int, bytes_max: int) -> bool:
         """Take the nulls that wait, for which one look at all entries does."""
         self._nulls = table.due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
-            where, record_key = entry_keys.source(key), envelopes.decode(envelope).key
+            where, record_key = entry_keys.source(key), judge.packer.codec.decode(key, envelope).key
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
                 below[record_key] = max(where.offset, below.get(record_key, 0))
@@ -116,7 +135,7 @@ class Cancelling:
     ) -> tuple[list[Redecision], int, bytes | None]:
         """What is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
         moves: list[Redecision] = []
-        seen, at = 0, self._cursor
+        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         while page := self._page(table, at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
                 at, seen = cursor, seen + 1
@@ -124,12 +143,13 @@ class Cancelling:
                     # The last kind there is, and no letters.
                     return moves, seen, None
                 wanted = entry_keys.source(key).topic in self._topics
-                if not wanted and self._pass == _IN_FRONT:
-                    # All of a lane are from one topic.
+                if not wanted and self._pass == _IN_FRONT and not entry_keys.is_held(key):
+                    # All of a lane are from one topic, but where lie those that cannot be opened.
                     at = entry_keys.lane_end(entry_keys.lane_of(key))
                     break
-                if wanted and (parked := self._cancelled(judge, key, envelope, now_ms)) is not None:
+                if wanted and (parked := self._cancelled(judge, key, envelope, now_ms, taken)) is not None:
                     moves.append(parked)
+                    taken.add(parked)
                     bytes_max -= len(parked.packed.envelope)
                 if bytes_max <= 0:
                     return moves, seen, at
@@ -142,16 +162,16 @@ class Cancelling:
             return table.behind(after, rows_max)
         return [(key, key, envelope) for key, envelope in table.page(after, rows_max)]
 
-    def _cancelled(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int) -> Redecision | None:
+    def _cancelled(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
         """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
             return None
-        record_key = envelopes.decode(envelope).key
+        record_key = judge.packer.codec.decode(key, envelope).key
         if record_key is None or where.offset >= below.get(record_key, 0):
             return None
-        anew = judge.parked(key, envelope, now_ms)
+        anew = judge.parked(key, envelope, now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
     def _commit(
@@ -176,5 +196,5 @@ class Cancelling:
 
 def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
     """The key under which a null that was followed goes where its envelope says."""
-    entry = envelopes.decode(envelope)
+    entry = envelopes.routing(envelope)
     return entry_keys.in_lane(key, entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination))

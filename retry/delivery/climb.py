@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from retry.delay_queue import action_records, ramp_records
+from retry.delay_queue import action_records, entry_keys, ramp_records
 from retry.delay_queue.action_records import Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
@@ -110,12 +110,12 @@ class Climbing:
         if not state.climbs:
             return None
         waits = self._waits.get(state.id, b"")
-        if waits and self._table.get(waits) is not None:
+        if waits and self._is_there(waits):
             return None
         steps, rows = state.tally.steps, list[ChangelogRow]()
         for key, value in self._table.slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE):
             members = action_records.decode_slice(value).members
-            waits = next((member.key for member in members if self._table.get(member.key) is not None), b"")
+            waits = next((member.key for member in members if self._is_there(member.key)), b"")
             if waits:
                 self._waits[state.id] = waits
                 break
@@ -126,6 +126,9 @@ class Climbing:
         tally = msgspec.structs.replace(state.tally, steps=steps)
         rows.append((action_records.tally_key(state.id), action_records.encode(tally)))
         return SliceWork(state, rows, [], self._copied(state, tally))
+
+    def _is_there(self, key: bytes) -> bool:
+        return self._table.get(key) is not None or self._table.get(entry_keys.held(key)) is not None
 
     def _judged(self, state: ActionState, ramp: Ramp, context: ActContext) -> SliceWork | None:
         """Open the next step, or hold the ramp; None where it is too early for either."""

@@ -107,7 +107,7 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
     if lane is None:
         for key, envelope in table.page(prefix, 1):
             if entry_keys.lane_of(key) == prefix:
-                entry = envelopes.decode(envelope)
+                entry = envelopes.routing(envelope)
                 lane = gate.lanes[prefix] = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
     return lane
 

@@ -31,7 +31,7 @@ def step(table: Table, writer: SweepWriter, changelog: ChangelogPartition, rows_
         return 0
     told: list[dict[str, bytes | None]] = []
     for key, envelope in rows:
-        old, entry = entry_keys.without_lane(key), envelopes.decode(envelope)
+        old, entry = entry_keys.without_lane(key), envelopes.routing(envelope)
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination)
         told += [{"key": entry_keys.with_lane(old, lane), "value": envelope}, {"key": old, "value": None}]
     writer.begin()

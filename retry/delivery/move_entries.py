@@ -1,5 +1,8 @@
 """Entries that are moved while they wait, and what is to be remembered of that.
 
+Two letters have the same coordinates where a dead-letter topic was deleted and made anew. Moved to the same time they would share
+a key, and only one would be left: so nothing is moved under a key that is taken.
+
 A letter that comes back without headers is known by the time its send was due. So the record of lineages is told of the
 new time, in the transaction of the move. Every partition of it is: nothing else would come behind the row of the send
 for a worker that reads one partition after the other.
@@ -10,10 +13,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.table.interface import ChangelogRow
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.redecide import Redecider, Redecision
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.intake import attempts
+
+
+class TakenKeys:
+    """Keys under which entries wait, or will by the transaction at hand."""
+
+    def __init__(self, table: Table) -> None:
+        self._table, self._put = table, set[bytes]()
+
+    def __call__(self, key: bytes) -> bool:
+        """Whether one does."""
+        return key in self._put or self._table.get(key) is not None
+
+    def add(self, move: Redecision) -> None:
+        """An entry that is to be moved."""
+        self._put.add(move.packed.key)
+
+    def claim(self, key: bytes) -> bytes:
+        """The key for an entry that is to be put under this one, or at the next time at which it is free."""
+        key = entry_keys.untaken(key, self)
+        self._put.add(key)
+        return key
 
 
 def commit(

@@ -6,16 +6,19 @@ when it first failed in ours. Its own wish for a time was used up when it was ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys, ramp_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import NAMED, Source
 from retry.delay_queue.envelopes import Entry
+from retry.errors import SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
@@ -24,6 +27,13 @@ from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Record
 
 _ATTEMPT_DIGITS_MAX = 10
+# Whether another entry has a key.
+Taken = Callable[[bytes], bool]
+
+
+def untaken(_key: bytes) -> bool:
+    """No entry has it, as far as anybody knows who only looks."""
+    return False
 
 
 class Move(Enum):
@@ -67,8 +77,15 @@ class Redecider:
         self.digest, self.lineages = registry.digest, lineages
         self.registry, self.packer = registry, packer
 
-    def decided(self, key: bytes, envelope: bytes, request: Reschedule) -> Redecision | None:
-        """What becomes of one entry; None where it is not asked for, parks, failed after the request, or was acted on.
+    def decided(self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken) -> Redecision | None:
+        """What becomes of one entry; None where it is not asked for, parks, or failed after the request.
+
+        One that was acted on is decided anew only where that is asked for, too.
+
+        One that is sealed, and cannot be opened here, is left alone.
+
+        Args:
+          taken: keys under which it must not be moved.
 
         Raises:
           EntryUnreadable: not an entry that this version can read.
@@ -79,25 +96,54 @@ class Redecider:
         where = entry_keys.source(key)
         if request.topic not in (None, where.topic):
             return None
-        entry = envelopes.decode(envelope)
+        try:
+            entry = self.packer.codec.decode(key, envelope)
+        except SealUnopened:
+            return None
         if request.team not in (None, entry.team) or (trace := history(entry)) is None:
             return None
-        if any(name == names.ACTION for name, _ in entry.headers):
+        mark = next((value or b"" for name, value in entry.headers if name == names.ACTION), None)
+        if mark is not None and not (request.acted and self._moves_again(where.topic, entry, trace, mark)):
             # An operator has decided about this one.
             return None
         if _failed_at_ms(entry, trace) > request.since_ms:
             return None
-        return self._anew(key, entry, trace, request.since_ms)
+        anew = self._anew(key, entry, trace, request.since_ms, None, taken)
+        return anew if mark is None else self._marked(anew, mark)
 
-    def parked(self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED) -> Redecision | None:
+    def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
+        """Whether one that was acted on may be decided anew.
+
+        Not what is to be discarded, nor what a ramp counts, nor what was returned: beyond its last attempt it would be parked.
+        """
+        last = max(plan.policy.max_attempts for plan in self.registry.route(topic).plans())
+        is_undoable = any(name == names.ACTION_BEFORE for name, _ in entry.headers)
+        return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
+
+    def _marked(self, anew: Redecision, mark: bytes) -> Redecision | None:
+        """The same, and who acted on it; None where it does not fit so."""
+        packed = anew.packed
+        if packed.entry.value is None and anew.entry.value is not None:
+            # Parked by reference it would be the letter as it was before it was edited.
+            return None
+        headers = names.set_in(packed.entry.headers, (names.ACTION, mark))
+        entry = msgspec.structs.replace(packed.entry, headers=headers)
+        envelope = self.packer.codec.encode(packed.key, entry)
+        packed = msgspec.structs.replace(packed, envelope=envelope, entry=entry)
+        return anew._replace(packed=packed) if self.fits(envelope, entry) else None
+
+    def parked(
+        self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
+    ) -> Redecision | None:
         """An entry as one that parks, whatever its policy says; None where it parks already.
 
         Raises:
+          SealUnopened: it cannot be opened here.
           EntryUnreadable: not an entry that this version can read.
         """
-        entry = envelopes.decode(envelope)
+        entry = self.packer.codec.decode(key, envelope)
         trace = history(entry)
-        return None if trace is None else self._anew(key, entry, trace, now_ms, reason)
+        return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)
 
     def may_go_to(self, topic: str, target: str) -> bool:
         """Whether the policy of a dead-letter topic lets its letters be retried in this topic, which parks none."""
@@ -109,12 +155,17 @@ class Redecider:
         """Whether its topic and the changelog take an entry."""
         return self.packer.fits(envelope, entry.headers, entry.destination)
 
-    def _anew(self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None = None) -> Redecision:
+    def _anew(
+        self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken
+    ) -> Redecision:
         where = entry_keys.source(key)
         route = self.registry.route(where.topic)
         letter = read(_letter(where, entry), route.aliases)
         case = decide(route, letter, trace, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
         packed = self.packer.pack(case)
+        free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
+        if free != packed.key:
+            packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=entry_keys.due_at_ms(free)))
         return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed))
 
 

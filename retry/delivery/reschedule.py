@@ -105,13 +105,14 @@ class Rescheduling:
     ) -> tuple[list[Redecision], int, bytes | None]:
         """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
         moves: list[Redecision] = []
-        seen, at = 0, self._cursor
+        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         while page := _page(table, at, self._in_front, min(_PAGE, rows_max - seen)):
             for at, key, envelope in page:
                 seen += 1
-                anew = judge.decided(key, envelope, asked)
+                anew = judge.decided(key, envelope, asked, taken)
                 if anew is not None and anew.move is not Move.UNCHANGED:
                     moves.append(anew)
+                    taken.add(anew)
                     bytes_max -= len(anew.packed.envelope)
                 if bytes_max <= 0 or seen == rows_max:
                     return moves, seen, at

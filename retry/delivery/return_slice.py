@@ -3,6 +3,10 @@
 Which letters were returned is marked in bitmaps, in the transaction in which their entries are put and the slice ends; see
 `retry.delay_queue.returned_offsets`. Nothing is read before the fold has told of the last one, so a letter that was marked is
 never put again. The records are read by another thread: a sweep does not wait for them.
+
+No entry takes the place of another: whoever chose the letters gave those with the same coordinates different due times, and
+where another entry waits in this shard under the key, the letter is due a little later. What waits in other shards is not known
+here.
 """
 
 from __future__ import annotations
@@ -10,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from retry.delay_queue import action_records, returned_offsets
+import msgspec
+
+from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery.acted_entry import Refusal
+from retry.delivery.acted_entry import CHANGED, Refusal
 from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 
@@ -52,6 +58,7 @@ def returned(
     if found is None:
         return None
     bitmaps: dict[bytes, bytes | None] = {}
+    put: set[tuple[int, bytes]] = set()
     results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]] = []
     for member in members:
         if bytes_max <= 0 or member.key not in found:
@@ -59,27 +66,41 @@ def returned(
         place = returned_offsets.place(member.key)
         block = place.block()
         bitmap = bitmaps[block] if block in bitmaps else table.get(block)
-        result: ReturnedLetter | ErasedPlace | Refusal = Refusal(RETURNED)
+        is_edit = state.action.kind == action_records.EDIT
+        result: ReturnedLetter | ErasedPlace | Refusal = Refusal(CHANGED if is_edit else RETURNED)
         if not returned_offsets.has(bitmap, place.offset):
             result = _returned(state, found[member.key], returns, member, now_ms)
+            while isinstance(result, ReturnedLetter) and _is_taken(result, put, table):
+                later = msgspec.structs.replace(member, due_at_ms=entry_keys.due_at_ms(result.key) + 1)
+                result = _returned(state, found[member.key], returns, later, now_ms)
         results.append((member, result))
         if not isinstance(result, Refusal):
             bitmaps[block] = returned_offsets.marked(bitmap, place.offset)
         if isinstance(result, ReturnedLetter):
-            bytes_max -= len(result.envelope)
+            put.add((result.shard, result.key))
+            bytes_max -= len(result.envelope) + (0 if result.kept is None else len(result.kept.value or b""))
     return ReturnedSlice(results, list(bitmaps.items()))
+
+
+def _is_taken(letter: ReturnedLetter, put: set[tuple[int, bytes]], table: Table) -> bool:
+    """Whether another entry has its key, here or by this transaction."""
+    is_here = letter.shard == returned_offsets.SHARD
+    return (letter.shard, letter.key) in put or (is_here and table.get(letter.key) is not None)
 
 
 def _returned(
     state: ActionState, found: FoundRecord, returns: LetterReturns, member: Member, now_ms: int
 ) -> ReturnedLetter | ErasedPlace | Refusal:
+    kind = state.action.kind
     if isinstance(found, str):
-        return Refusal(found)
+        return Refusal(CHANGED if kind == action_records.EDIT and found == GONE else found)
     record, whole = found
-    if state.action.kind == action_records.ERASE:
-        return returns.erased(state, record, whole, now_ms) or ErasedPlace(member.key)
+    if kind == action_records.ERASE:
+        return returns.erased(state, record, whole, member.due_at_ms) or ErasedPlace(member.key)
     refused = returns.refused(record)
-    return refused if refused is not None else returns.returned(state, record, whole, member.due_at_ms, now_ms)
+    if refused is None and kind == action_records.EDIT:
+        refused = returns.unedited(record, member.digest)
+    return refused or returns.returned(state, record, whole, member.due_at_ms, now_ms, member.envelope)
 
 
 def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
@@ -88,7 +109,8 @@ def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry]
     They are published and not written: only what is written takes part in the proof that a shard is this worker's, and others
     may own these. Intake puts entries into all shards, too.
     """
-    return [Entry(changelog, each.key, each.envelope, [], None, each.team) for each in letters], [each.shard for each in letters]
+    entries = [Entry(changelog, each.key, each.envelope, [], None, each.entry.team) for each in letters]
+    return entries, [each.shard for each in letters]
 
 
 def nobody(_parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord]:

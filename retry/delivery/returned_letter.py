@@ -17,13 +17,15 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import Refusal
+from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
 from retry.delivery.erased_letter import redacted
 from retry.delivery.patch import fault, patched
+from retry.errors import EntryUnreadable, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.build_entry import EntryBuilder
+from retry.intake.build_entry import BuiltEntry, EntryBuilder
 from retry.intake.decide import DecidedLetter
 from retry.policies.registry import Registry
 from retry.policies.route import RetryPlan, Route
@@ -39,15 +41,21 @@ class ReturnedLetter(NamedTuple):
     Attributes:
       shard: where it waits.
       lineage: what the record of lineages is told; None where nothing is sent.
+      kept: of an edit, the letter as it was, for the topic of discarded letters.
     """
 
     source: RecordLocation
     shard: int
     key: bytes
     envelope: bytes
-    team: str
-    destination: str
+    entry: Entry
     lineage: attempts.LineageFields | None
+    kept: Entry | None = None
+
+    @property
+    def destination(self) -> str:
+        """Where it goes."""
+        return self.entry.destination
 
 
 def source(record: Any) -> RecordLocation | None:
@@ -56,6 +64,15 @@ def source(record: Any) -> RecordLocation | None:
     topic, _, rest = text.partition("/")
     partition, _, offset = rest.partition("/")
     return (topic, int(partition), int(offset)) if topic and partition.isdecimal() and offset.isdecimal() else None
+
+
+def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
+    """What an edit of a letter that rests names, so that it is not made of something else."""
+    return codec.digests(_content(record))[0].encode()
+
+
+def _content(record: Any) -> bytes:
+    return msgspec.msgpack.encode((record.key(), record.value(), [tuple(each) for each in record.headers() or ()]))
 
 
 def copyable(record: Any) -> bool:
@@ -81,10 +98,14 @@ class LetterReturns:
     Args:
       builder: makes entries.
       shards: how many there are.
+
+    Attributes:
+      codec: writes and reads envelopes.
     """
 
     def __init__(self, registry: Registry, builder: EntryBuilder, shards: int, discarded: str) -> None:
         self._registry, self._builder, self._shards, self._discarded = registry, builder, shards, discarded
+        self.codec = builder.codec
 
     def refused(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
@@ -101,7 +122,17 @@ class LetterReturns:
             return Refusal("no_source")
         return None if ours.get(names.ID) else Refusal("no_id")
 
-    def erased(self, state: ActionState, record: Any, whole: Any, now_ms: int) -> ReturnedLetter | None:
+    def unedited(self, record: Any, digest: bytes) -> Refusal | None:
+        """Why a record is not edited; None where it may be.
+
+        Args:
+          digest: of the record that the edit was made from.
+        """
+        if is_reference(record):
+            return Refusal("reference")
+        return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
+
+    def erased(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
         """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked.
 
         It waits in the shard in which the letter always did: so the changelog tells its story in order.
@@ -112,21 +143,23 @@ class LetterReturns:
         topic, partition, offset = where
         team = self._registry.route(topic).team
         at_ms = record.timestamp()[1]
-        ours = [(name, b"%d" % now_ms if name == names.DUE_MS else value) for name, value in _ours(record).items()]
+        ours = [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in _ours(record).items()]
         marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
         entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
-        key = entry_keys.key(now_ms, entry_keys.key_stem(topic, partition), offset, lane)
-        return ReturnedLetter(where, self._shard(where, whole.key()), key, envelopes.encode(entry), team, self._discarded, None)
+        key = entry_keys.key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
+        shard, envelope = self._shard(where, whole.key()), self.codec.encode(key, entry)
+        return ReturnedLetter(where, shard, key, envelope, entry, None)
 
     def returned(
-        self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int
+        self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int, edited: bytes = b""
     ) -> ReturnedLetter | Refusal:
         """The entry of one letter.
 
         Args:
           record: as it was parked; nothing speaks against it (`refused`).
           whole: the dead letter itself, where the record is a reference; else the same record.
+          edited: of an edit, the envelope of what it makes of the letter.
         """
         where, ours = source(record), _ours(record)
         if where is None:
@@ -150,26 +183,53 @@ class LetterReturns:
         is_discarded = state.action.kind == action_records.DISCARD
         if is_discarded:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
-            due_at_ms, plan = now_ms, dataclasses.replace(plan, ordered=False)
+            plan = dataclasses.replace(plan, ordered=False)
         case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
         packed = self._builder.pack(case)
         if packed.reason is not None:
             return Refusal(packed.reason)
-        entry = envelopes.decode(packed.envelope)
-        if all(name != names.SOURCE for name, _ in entry.headers):
+        if all(name != names.SOURCE for name, _ in packed.entry.headers):
             # It fits only without: nobody could tell then which letter was sent.
             return Refusal("too_large")
-        changed = _marked(state, entry)
-        if isinstance(changed, str):
-            return Refusal(changed)
-        entry = changed
-        envelope = envelopes.encode(entry)
-        if not self._builder.fits(envelope, entry.headers, entry.destination):
+        entry = self._changed(state, packed, edited)
+        if isinstance(entry, str):
+            return Refusal(entry)
+        envelope, kept = self.codec.encode(packed.key, entry), self._kept(state, record, entry)
+        if not (self._builder.fits(envelope, entry.headers, entry.destination) and (kept is None or self._fits(kept))):
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
         lineage = None if is_discarded else attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
         shard = self._shard(where, letter.key)
-        return ReturnedLetter(where, shard, packed.key, envelope, entry.team, entry.destination, lineage)
+        return ReturnedLetter(where, shard, packed.key, envelope, entry, lineage, kept)
+
+    def _changed(self, state: ActionState, packed: BuiltEntry, edited: bytes) -> Entry | str:
+        """The entry, marked, and patched or edited; or why it cannot be."""
+        marked = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, (names.ACTION, state.mark)))
+        kind, patch = state.action.kind, state.action.patch
+        if kind == action_records.PATCH:
+            return "no_patch" if patch is None or fault(patch) is not None else patched(marked, patch)
+        if kind != action_records.EDIT:
+            return marked
+        try:
+            changed = with_content(marked, self.codec.decode(packed.key, edited))
+        except SealUnopened:
+            return SEALED
+        except EntryUnreadable:
+            return "unreadable"
+        if packed.key[0] == entry_keys.ORDERED and changed.key != marked.key:
+            return "keeps_order"
+        return "unchanged" if changed == marked else changed
+
+    def _kept(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
+        """What an edit keeps of a letter: the record as it rested. What is patched stays where it rested, too."""
+        if state.action.kind != action_records.EDIT:
+            return None
+        marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, names.SUPERSEDED)]
+        headers, at_ms = names.set_in(list(record.headers() or []), *marks), record.timestamp()[1]
+        return Entry(self._discarded, record.key(), record.value(), headers, at_ms if at_ms > 0 else None, entry.team)
+
+    def _fits(self, kept: Entry) -> bool:
+        return self._builder.fits(envelopes.encode(kept), kept.headers, kept.destination)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
         """Where intake put it."""
@@ -185,7 +245,7 @@ class LetterReturns:
             target = state.action.target or ""
             allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
             return target if target in allowed and target not in self._registry.parking() else Refusal("not_allowed")
-        if kind not in (action_records.RETRY, action_records.PATCH):
+        if kind not in (action_records.RETRY, action_records.PATCH, action_records.EDIT):
             return Refusal("parked")
         to = plan.target(letter.failure, letter.topic)
         return Refusal("no_target") if to is None or (plan.template is not None and not route.completes(to)) else to
@@ -199,15 +259,6 @@ def _letter(where: RecordLocation, route: Route, record: Any, whole: Any) -> Let
         return Refusal("unreadable_headers")
     letter = read(_dead_letter(where, whole), route.aliases)
     return Refusal("pointer") if letter.is_pointer() else letter
-
-
-def _marked(state: ActionState, entry: Entry) -> Entry | str:
-    """The entry, marked and patched; or why it cannot be."""
-    marked = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, state.mark)))
-    patch = state.action.patch
-    if state.action.kind != action_records.PATCH:
-        return marked
-    return "no_patch" if patch is None or fault(patch) is not None else patched(marked, patch)
 
 
 def _may_be_of(record: Any, whole: Any) -> bool:

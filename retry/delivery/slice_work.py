@@ -69,19 +69,22 @@ class ActContext(NamedTuple):
     """What actions are done with.
 
     Attributes:
-      audit: the topic of who did what.
+      audit, outcomes: the topics of who did what, and of what was decided of letters.
       bytes_max: no more letters are taken once so many bytes of them are reached.
       end: tells where the changelog partition ends now.
       ask: reads letters that rest.
       passed: asks what consumers have read.
+      shards: how many there are, by which intake puts entries; 0 where that is not known.
     """
 
     writer: SweepWriter
     gate: Reachable
     actions: EntryActions
     audit: str
+    outcomes: str
     now_ms: int
     bytes_max: int
     end: Callable[[], int]
     ask: AskParked = return_slice.nobody
     passed: AskPassed = silence
+    shards: int = 0

@@ -24,6 +24,9 @@ Entries with a name need three things more, all in that transaction. Nulls for w
 there are more of them than a batch holds, nothing that has a name is delivered, or a fold of a log that compaction has
 thinned could find the superseded one without the one that counts. What an entry publishes beside its delivery goes before it.
 What recurs is put again, due at its next run.
+
+An entry that cannot be opened here is never sent, and holds up no other: all of a batch are moved out of the way, by
+`retry.delivery.hold`, and the others go at the next turn.
 """
 
 from __future__ import annotations
@@ -33,14 +36,16 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol
 
+from retry.dead_letters.retry_headers import RetryLabels
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delay_queue.table.interface import Table
 from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, diagnose, too_large
-from retry.delivery.transaction_batch import TransactionBatch, decoded, with_side_records
-from retry.errors import TransactionAborted, TransactionFailed
+from retry.delivery.transaction_batch import EMPTY, TransactionBatch, decoded, with_side_records
+from retry.errors import SealUnopened, TransactionAborted, TransactionFailed
 from retry.kafka.refused_records import Anchor
 
 # Records arrive in milliseconds. Where they do not, it is asked whether they can at all.
@@ -79,7 +84,7 @@ class Swept(NamedTuple):
 
     Attributes:
       sent: the entries that were delivered.
-      due_at_ms: when each of them was due.
+      due_at_ms, labels: when each of them was due, and of retries policy and attempt.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
       errors: why they were refused.
       superseded: how many superseded entries got their nulls.
@@ -87,12 +92,13 @@ class Swept(NamedTuple):
 
     sent: list[Entry]
     due_at_ms: list[int]
+    labels: list[RetryLabels | None]
     deferred: Counter[str]
     errors: list[str]
     superseded: int = 0
 
 
-NOTHING = Swept([], [], Counter(), [])
+NOTHING = Swept([], [], [], Counter(), [])
 
 
 class ShardBatch(NamedTuple):
@@ -103,6 +109,7 @@ class ShardBatch(NamedTuple):
       left: rows that it leaves where they are.
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
+      unopened: due rows, of which some cannot be opened; the batch is empty then.
     """
 
     table: Table
@@ -111,6 +118,7 @@ class ShardBatch(NamedTuple):
     left: list[DueRow]
     forget: Callable[[Sequence[bytes], Sequence[DueRow]], None]
     replacements: Sequence[DueRow] = ()
+    unopened: Sequence[DueRow] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
@@ -119,7 +127,7 @@ class ShardBatch(NamedTuple):
 
     def nothing(self) -> ShardBatch:
         """The same where nothing was committed."""
-        return self._replace(batch=TransactionBatch([], [], [], {}))
+        return self._replace(batch=EMPTY)
 
 
 class SweepContext(NamedTuple):
@@ -128,11 +136,13 @@ class SweepContext(NamedTuple):
     writer: SweepWriter
     gate: Admitting
     now_ms: int
+    codec: EnvelopeCodec = PLAIN
 
 
 def select(
-    table: Table, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int
-) -> ShardBatch | None:
+    table: Table, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int,
+    codec: EnvelopeCodec = PLAIN,
+) -> ShardBatch | None:  # fmt: skip
     """Step 1, for one shard; None where nothing is to be done there.
 
     Raises:
@@ -150,7 +160,12 @@ def select(
         rows = list(compress(rows, goes))
     if not rows and not superseded:
         return None
-    return ShardBatch(table, changelog, decoded(superseded[:rows_max], rows), [], table.forget)
+    try:
+        batch, unopened = decoded(superseded[:rows_max], rows, codec), list[DueRow]()
+    except SealUnopened:
+        give_back(gate, rows)
+        batch, unopened = EMPTY, rows
+    return ShardBatch(table, changelog, batch, [], table.forget, unopened=unopened)
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
@@ -233,16 +248,16 @@ def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list
 
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
-    writer, gate, now_ms = context
-    shards = [shard._replace(replacements=shard.batch.replacements(now_ms)) for shard in shards]
+    writer, gate, now_ms, codec = context
+    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec)) for shard in shards]
     published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
-        rows: list[ChangelogRow] = [(key, None) for key in shard.batch.superseded]
-        rows += shard.replacements
-        rows += [(key, None) for key, _ in shard.batch.rows]
-        writer.write(*shard.changelog, [{"key": key, "value": value} for key, value in rows])
+        rows: list[dict[str, Any]] = [{"key": key, "value": None} for key in shard.batch.superseded]
+        rows += [{"key": key, "value": value} for key, value in shard.replacements]
+        rows += [{"key": key, "value": None} for key, _ in shard.batch.rows]
+        writer.write(*shard.changelog, rows)
     if gate.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
         writer.arrived(_ANCHORED_S)
@@ -281,12 +296,13 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
     shard.table.drop(batch.superseded)
     shard.forget([key for key, _ in batch.rows], shard.replacements)
     unsent = batch.unsent(now_ms)
-    sent = [n for n in range(len(batch.rows)) if n not in unsent]
-    gate.delivered({batch.entries[n].destination for n in sent})
+    sent = batch if not unsent else batch.select([n for n in range(len(batch.rows)) if n not in unsent], {})
+    gate.delivered({entry.destination for entry in sent.entries})
     give_back(gate, shard.left + [batch.rows[n] for n in sorted(unsent)])
     return Swept(
-        sent=[batch.entries[n] for n in sent],
-        due_at_ms=[entry_keys.due_at_ms(batch.rows[n][0]) for n in sent],
+        sent=sent.entries,
+        due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]),
+        labels=sent.labels,
         deferred=Counter(batch.entries[n].destination for n in batch.deferred),
         errors=sorted(set(batch.deferred.values())),
         superseded=len(batch.superseded),

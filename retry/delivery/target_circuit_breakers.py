@@ -28,11 +28,13 @@ class _TargetBreaker(CircuitBreaker):
       why: it is not.
       watch_ms: how long a probe must stay away; 0 where it is enough that it is taken.
       probed_at_ms: when the last probe went.
+      since_ms: when it was tripped first.
     """
 
     why: str = ""
     watch_ms: int = 0
     probed_at_ms: int = 0
+    since_ms: int = 0
 
     @property
     def watched(self) -> bool:
@@ -109,6 +111,13 @@ class TargetCircuitBreakers:
                 self._not_closed(target, now_ms)
             return circuit_breaker.states(self._breakers, now_ms)
 
+    def not_closed(self, now_ms: int) -> list[tuple[str, str, str, int]]:
+        """Targets whose breaker is not closed: state as of `states`, why, and since when."""
+        states = self.states(now_ms)
+        with self._lock:
+            found = ((target, state, self._breakers.get(target)) for target, state in states.items())
+            return [(target, state, breaker.why, breaker.since_ms) for target, state, breaker in found if breaker is not None]
+
     def openness(self, now_ms: int) -> dict[str, float]:
         """1 of open breakers, 0.5 of half open ones, 0 of those that are closed and configured."""
         not_closed = {target: 1.0 if state == OPEN else 0.5 for target, state in self.states(now_ms).items()}
@@ -123,6 +132,6 @@ class TargetCircuitBreakers:
         return breaker
 
     def _trip(self, target: str, why: str, open_ms: int, watch_ms: int, now_ms: int) -> None:
-        breaker = self._breakers.setdefault(target, _TargetBreaker())
+        breaker = self._breakers.setdefault(target, _TargetBreaker(since_ms=now_ms))
         breaker.why, breaker.watch_ms = why, watch_ms
         breaker.trip(open_ms, now_ms)

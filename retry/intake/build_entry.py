@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.intake.decide import DecidedLetter
 from retry.record import Headers
@@ -19,12 +20,22 @@ _FEW_HEADERS_BYTES = 3 * HEADERS_MAX
 
 
 class BuiltEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry ready to be written; `reason` is why it parks, which its size may have decided."""
+    """An entry ready to be written.
+
+    Attributes:
+      envelope: of the entry.
+      reason: why it parks, which its size may have decided.
+    """
 
     key: bytes
     envelope: bytes
-    destination: str
+    entry: Entry
     reason: str | None
+
+    @property
+    def destination(self) -> str:
+        """Where it goes."""
+        return self.entry.destination
 
 
 class EntryBuilder:
@@ -33,13 +44,14 @@ class EntryBuilder:
     Args:
       changelog, parked: names of topics; `parked` takes letters whose policy names no parking topic.
       bytes_max: by topic, the largest record that it takes; the changelog's is among them.
+      codec: writes envelopes.
 
     Attributes:
       safe_bytes: every topic takes an entry of this size, whatever headers it has.
     """
 
-    def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int]) -> None:
-        self._changelog, self._parked, self._bytes_max = changelog, parked, bytes_max
+    def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int], codec: EnvelopeCodec = PLAIN) -> None:
+        self._changelog, self._parked, self._bytes_max, self.codec = changelog, parked, bytes_max, codec
         # Nearly every letter is smaller than what any topic takes, and needs no closer look.
         self.safe_bytes = min([_FEW_HEADERS_BYTES, _RECORD_BYTES, *bytes_max.values()])
 
@@ -50,17 +62,17 @@ class EntryBuilder:
             return self._reference(case)
         ours, target = _ours(case), case.target or self._parked
         headers = letter.original_headers + ours
-        full_entry = Entry(
-            target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms
-        )
-        envelope = envelopes.encode(full_entry)
+        entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
+        key = _key(case, target)
+        envelope = self.codec.encode(key, entry)
         if len(envelope) <= self.safe_bytes or self.fits(envelope, headers, target):
-            return BuiltEntry(_key(case, target), envelope, target, case.reason)
+            return BuiltEntry(key, envelope, entry, case.reason)
         essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
         headers = letter.original_headers + [header for header in ours if header[0] in essential]
-        envelope = envelopes.encode(msgspec.structs.replace(full_entry, headers=headers))
+        entry = msgspec.structs.replace(entry, headers=headers)
+        envelope = self.codec.encode(key, entry)
         if self.fits(envelope, headers, target):
-            return BuiltEntry(_key(case, target), envelope, target, case.reason)
+            return BuiltEntry(key, envelope, entry, case.reason)
         if case.reason is None:
             case = msgspec.structs.replace(case, reason="too_large", target=case.plan.park_to)
         return self._reference(case)
@@ -70,7 +82,8 @@ class EntryBuilder:
         letter, target = case.letter, case.target or self._parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
         reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        return BuiltEntry(_key(case, target), envelopes.encode(reference), target, case.reason)
+        entry_key = _key(case, target)
+        return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, case.reason)
 
     def fits(self, envelope: bytes, headers: Headers, topic: str) -> bool:
         """Whether topic and changelog take an entry of this envelope."""

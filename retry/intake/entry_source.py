@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.intake.batch import BatchResult
 from retry.policies.registry import Registry
 
@@ -43,10 +44,17 @@ class EntrySource(Protocol):
 
 
 class QueueLimits(NamedTuple):
-    """Where entry sources put entries: into how many shards, and how large a record of theirs may be, envelope, key and all."""
+    """Where entry sources put entries.
+
+    Attributes:
+      shards: how many there are.
+      bytes_max: how large a record of theirs may be, envelope, key and all.
+      codec: writes envelopes.
+    """
 
     shards: int
     bytes_max: int
+    codec: EnvelopeCodec = PLAIN
 
 
 MakeSources = Callable[[Registry, QueueLimits], Sequence[EntrySource]]

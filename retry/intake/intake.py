@@ -66,10 +66,10 @@ class Intake:
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
-        self._fast_path = FastPath(registry, tracer, packer, self._shards)
         self._policies: dict[bytes | None, str] = {
             plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
         }
+        self._fast_path = FastPath(registry, tracer, packer, self._policies, self._shards)
         self._ramped = ramped
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
 

@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from backoff import Policy
-from retry.dead_letters.dead_letter import COPYING
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import COPYING, POINTING
 from retry.dead_letters.failure import Failure
-from retry.delay_queue import entry_keys
+from retry.dead_letters.frameworks import HeaderLayout
+from retry.delay_queue import entry_keys as keys
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import shared_fields
 from retry.policies.route import Route
+from retry.record import Header
 from retry.telemetry import fingerprint
 from retry.telemetry.outcomes import SharedFields
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetterTemplate:
-    """The answers that are the same for each of these letters where it fails for the first time.
+    """The answers that are the same for each of these letters, as long as its past is what it says.
 
     Attributes:
+      layout: of their headers.
+      topic: the dead-letter topic.
       family, exception, cause: of the failure.
       target: the topic that they are retried in.
+      attempt: the number of that retry; 1 where they fail for the first time.
+      attempt_header, policy_header: what the retry tells of it.
+      failed_policy: the policy of the retry that failed; of first failures of no use.
       copies_timestamp: whether the framework gives them the timestamp of the record that failed.
-      lineage, is_retry: see `AttemptCounter`.
+      points: whether one without key and value only names the record that failed.
+      lineage, is_retry: of first failures, see `AttemptCounter`.
       source: coordinates, offset aside.
-      entry_key: (due time, offset) → key.
+      entry_keys: (due times, offsets) → keys.
       shared: what is told of one of them.
       shared_by_message: what is told of those whose exceptions said this, by `fingerprint.alike`.
     """
 
+    layout: HeaderLayout
+    topic: str
     team: str
     family: str
     exception: str | None
     cause: str | None
     target: str
     policy: Policy
-    policy_name: bytes
+    attempt: int
+    attempt_header: Header
+    policy_header: Header
+    failed_policy: str
     copies_timestamp: bool
+    points: bool
     lineage: Callable[[int], int] | None
     is_retry: bool
     source: bytes
-    entry_key: Callable[[int, int], bytes]
+    entry_keys: Callable[[Iterable[int], Iterable[int]], list[bytes]]
     shared: SharedFields
     shared_by_message: dict[bytes | None, SharedFields] = field(default_factory=dict)
 
@@ -52,27 +67,40 @@ class LetterTemplate:
 
 
 def template(
-    route: Route, topic: str, partition: int, failure: Failure, attempt_counter: AttemptCounter
-) -> LetterTemplate | None:
-    """The template of letters of a failure; None where each of them needs a closer look."""
+    layout: HeaderLayout, route: Route, topic: str, partition: int, failure: Failure, made: int, failed_policy: str | None,
+    attempt_counter: AttemptCounter,
+) -> LetterTemplate | None:  # fmt: skip
+    """The template of letters of a failure; None where each of them needs a closer look.
+
+    Args:
+      made: how many retries they had.
+      failed_policy: the policy of the last of these, as far as it is known.
+    """
     plan = route.plan_by_names(failure)
     if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.retry_to is None:
         return None
     target = plan.target(failure, topic)
     if target is None or (plan.template is not None and not route.completes(target)):
         return None
+    attempt = made + 1
     return LetterTemplate(
+        layout,
+        topic,
         route.team,
         failure.family,
         failure.exception,
         failure.cause,
         target,
         plan.policy,
-        plan.name.encode(),
+        attempt,
+        (names.ATTEMPT, b"%d" % attempt),
+        (names.POLICY, plan.name.encode()),
+        failed_policy or plan.name,
         failure.family in COPYING,
+        failure.family in POINTING,
         attempt_counter.lineages(failure),
         attempt_counter.is_retry(failure),
         b"%b/%d/" % (topic.encode(), partition),
-        entry_keys.keys_of(entry_keys.key_stem(topic, partition), entry_keys.lane(route.team, topic, target)),
-        shared_fields(route, topic, partition, failure, plan.name, 1, None, target),
+        keys.keys_of(keys.key_stem(topic, partition), keys.lane(route.team, topic, target)),
+        shared_fields(route, topic, partition, failure, plan.name, attempt, None, target),
     )

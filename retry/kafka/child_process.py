@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO
 
 _WATCH = 'read -r pid && { read -r _; kill -9 "$pid"; }'
@@ -21,6 +21,7 @@ class Tethered(subprocess.Popen[bytes]):
 
     Args:
       own_session: whether what a terminal sends to this process's group is kept from it.
+      pass_fds: files that it has, too.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Tethered(subprocess.Popen[bytes]):
         environ: Mapping[str, str] | None = None,
         *,
         own_session: bool = False,
+        pass_fds: Collection[int] = (),
     ) -> None:
         reads, self._alive = os.pipe()
         try:
@@ -40,6 +42,7 @@ class Tethered(subprocess.Popen[bytes]):
             super().__init__(
                 ["/bin/sh", "-c", _BECOME, "sh", *command],
                 stdin=self._alive, stdout=output, stderr=output, env=environ, start_new_session=own_session,
+                pass_fds=pass_fds,
             )  # fmt: skip
         finally:
             os.close(reads)

@@ -88,7 +88,10 @@ def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partitio
     return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
-def offsets_at(admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float) -> dict[Partition, int]:
+def offsets_at(
+    admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float,
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> dict[Partition, int]:
     """Offsets of many partitions at once, for readers of committed records; without those that got no answer in that time.
 
     Where a moment is asked for behind which there is no record, the client says -1, which is left out.
@@ -97,7 +100,7 @@ def offsets_at(admin: AdminClient, partitions: Iterable[Partition], spec: Offset
     request = {TopicPartition(*partition): spec for partition in partitions}
     if not request:
         return {}
-    answers = admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=within_s)
+    answers = admin.list_offsets(request, isolation_level=isolation_level, request_timeout=within_s)
     for place, answer in answers.items():
         try:
             offset = answer.result(deadline.remaining_s() + _LATE_S).offset

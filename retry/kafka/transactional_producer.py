@@ -40,6 +40,8 @@ _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
 _ANY = repeat(-1)
 _OPEN_S = 8.0
+# The client looks for its coordinator, or asks it again, every half a second, and at once whenever it is called.
+_ASKED_FIRST_S = 0.02
 
 
 class KafkaTransactionalProducer:
@@ -58,7 +60,7 @@ class KafkaTransactionalProducer:
           TransactionFailed: that did not come about in time; the same may be asked again.
         """
         try:
-            self._insist(self._producer.init_transactions, Deadline(within_s))
+            self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:
             if isinstance(failed.__cause__, KafkaException) and authorization.refused(failed.__cause__):
                 raise TransactionFailed(str(authorization.lacking(self._right))) from failed
@@ -218,16 +220,18 @@ class KafkaTransactionalProducer:
             # A producer that was fenced says so once more.
             log.debug("closed: %s", error)
 
-    def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
-        """Call until it is done, refused, or the time is over."""
+    def _insist(self, call: Callable[[float], None], deadline: Deadline, first_s: float = _COMMIT_S) -> None:
+        """Call until it is done, refused, or the time is over; each call waits twice as long as the one before, at most."""
+        longest_s = first_s
         while True:
             try:
-                call(max(0.1, deadline.remaining_s()))
+                call(min(longest_s, max(0.1, deadline.remaining_s())))
                 return
             except KafkaException as error:
                 reason = error.args[0]
                 if reason.retriable() and not deadline.passed():
-                    pause(_FULL_QUEUE_S)
+                    pause(min(longest_s, _FULL_QUEUE_S))
+                    longest_s *= 2
                     continue
                 if reason.txn_requires_abort():
                     self._undo(error)
@@ -239,6 +243,20 @@ class KafkaTransactionalProducer:
         except KafkaException as error:
             raise transaction_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
+
+
+def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
+    """Wait until readers see all that was committed with a `transactional.id`; a commit is answered some time before.
+
+    Raises:
+      TransactionFailed: that did not come about in time.
+    """
+    # Brokers give the id to the next producer only when the last transaction is complete everywhere.
+    producer = KafkaTransactionalProducer(config)
+    try:
+        producer.open(within_s)
+    finally:
+        producer.close()
 
 
 def _answer(done: Future[None], call: Callable[[], None]) -> None:

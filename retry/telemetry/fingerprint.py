@@ -6,6 +6,7 @@ Of the message numbers, ids, hexadecimal and quoted text are taken out. What it 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from xxhash import xxh3_64_hexdigest
 
@@ -47,7 +48,7 @@ def in_common(message: str) -> str:
     >>> in_common("order 17 of 'Ann' not found")
     'order # of # not found'
     """
-    return _DIFFERS.sub("#", message[:_CHARS_MAX].translate(_ALIKE))
+    return _in_common(message[:_CHARS_MAX].translate(_ALIKE))
 
 
 def alike(message: bytes) -> bytes:
@@ -59,12 +60,18 @@ def alike(message: bytes) -> bytes:
     return message[: 4 * _CHARS_MAX].translate(_ALIKE_BYTES)
 
 
+# What messages differ in is mostly numbers, and their digits are alike here.
+@lru_cache(_KNOWN_MAX // 10)
+def _in_common(alike: str) -> str:
+    return _DIFFERS.sub("#", alike)
+
+
 def _made(failed: Failed) -> str | None:
     exception, cause, message = failed
     if exception is None and cause is None and message is None:
         return None
-    alike = _DIFFERS.sub("#", message or "")
-    found = xxh3_64_hexdigest("\0".join((exception or "", cause or "", alike)).encode("utf-8", "surrogatepass"))
+    texts = exception or "", cause or "", _in_common(message or "")
+    found = xxh3_64_hexdigest("\0".join(texts).encode("utf-8", "surrogatepass"))
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
     _known[failed] = found

@@ -23,6 +23,7 @@ class Reason(Enum):
     RESTORING = "restoring"  # a shard that is read from the changelog
     READ_ONLY = "read_only"  # a shard, or intake, that met what a newer version wrote
     HALTED = "halted"  # a shard that met a record of which nothing is known
+    SEALED = "sealed"  # a shard that holds entries whose key is not here; all others go on
     BROKEN = "broken"  # a shard that is about to be opened again
     FAILING = "failing"  # a part whose every try fails, and that tries again
     STALLED = "stalled"  # a part that stands still with work before it

@@ -54,6 +54,9 @@ WORKER = (
            "where they are thousands. Entries that wait for an earlier one of their key are not counted"),
     Metric("retry_oldest_due_seconds", GAUGE, (),
            "how long ago the oldest waiting entry was due, updated every 10 s; 0 where none is due"),
+    Metric("retry_entries_held", GAUGE, ("key",),
+           "entries that are never sent as they are, since the key that they are sealed under is missing or does not fit, by its "
+           "id; counted anew every minute"),
     Metric("retry_shards_owned", GAUGE, (), "shards of this worker"),
     Metric("retry_shards_ready", GAUGE, (), "shards of this worker that are swept"),
     Metric("retry_shards_read_only", GAUGE, (), "shards that deliver nothing since a newer version wrote there"),
@@ -70,7 +73,7 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote the record of lineages"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`; "
+           "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; "
            "parts `failing`, `stalled`; the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
            "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "

@@ -6,6 +6,7 @@
 | `group`, `topic`, `partition` | who reads what |
 | `offset` | where the group goes on: it has passed everything before |
 | `at_ms` | when that was seen |
+| `passed_ms` | of all of the topic: what was sent there until then, the group has passed; null where nothing new is known of it |
 
 A sample is a fact that was read from Kafka, so one that is written twice does no harm. Only what has changed is written.
 """
@@ -27,6 +28,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
     kind: str = "position"
     v: int = 1
+    passed_ms: int | None = None
 
 
 to_json = msgspec.json.Encoder().encode

@@ -1,16 +1,17 @@
-"""What became of each letter, as JSON records of the outcomes topic. Schema version 3 tells of many letters at once:
+"""What was decided of each letter, as JSON records of the outcomes topic. Schema versions 3 and 4 tell of many letters at once:
 
 | field | meaning |
 | --- | --- |
-| `v` | 3 |
-| `taken_ms` | when the service took these letters in |
+| `v` | 3; 4 where operators have decided, by an action |
+| `taken_ms` | when the service took these letters in; where operators have decided, when that was done |
+| `action`, `action_kind` | of version 4: the action's id in hexadecimal, and what was asked, as `redirect` |
 | `letters` | list of objects with the fields below: first what their letters share, then lists with a value for each letter |
 | `team`, `topic`, `partition`, `policy` | whose letters, from where, decided by which policy |
 | `attempt` | number of the retry that the decision is about; 1 is the first |
 | `exception` | class as the framework names it, or null |
-| `decision` | `retry` or `park` |
+| `decision` | `retry` or `park`; of version 4 also `return`: retried once more from where it rested, `discard` and `erase` |
 | `reason` | why they were parked, or null |
-| `target` | topic that the retries, or the parked letters, go to |
+| `target` | topic that the letters go to |
 | `cause` | class of the root cause, or null |
 | `fingerprint` | 16 hexadecimal digits that failures of one kind share, see `retry.telemetry.fingerprint`; or null |
 | `group` | consumer group that failed: as the letter names it, or else the policy file; or null |
@@ -18,6 +19,9 @@
 | `offset` | list: where in its partition each letter is |
 | `first_failed_ms`, `failed_ms` | lists: when the original record failed first, and this time |
 | `due_ms` | list: when the retry is due; null where there is none |
+
+Of one letter the last outcome stands. Of a letter that operators acted on, the first one alone has `exception`, `cause`,
+`fingerprint` and `group`: they are null in those of actions, which know them no better.
 
 Versions 1 and 2 are one letter a record: all these fields in one object, with `source` (`topic/partition/offset`) in place of
 `partition` and `offset`. Version 2 has `delay_ms`, from `failed_ms` to `due_ms`; version 1 has neither that nor the fields from
@@ -37,13 +41,15 @@ import orjson
 
 from retry import format_versions
 
-VERSION = format_versions.OUTCOME.writes
+# What intake writes, and what actions do.
+VERSION, ACTED_VERSION = 3, format_versions.OUTCOME.writes
+RETRY, RETURN, PARK, DISCARD, ERASE = "retry", "return", "park", "discard", "erase"
 # A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.
 _LETTERS_A_RECORD, _RECORD_BYTES = 500, 200_000
 
 
 class Outcome(TypedDict):
-    """One letter taken in and what was decided, as readers see it: `source` is `topic/partition/offset`."""
+    """One letter and what was decided, as readers see it: `source` is `topic/partition/offset`, `action` null at intake."""
 
     v: int
     id: str
@@ -64,6 +70,15 @@ class Outcome(TypedDict):
     fingerprint: str | None
     group: str | None
     delay_ms: int | None
+    action: str | None
+    action_kind: str | None
+
+
+class ActionOutcome(NamedTuple):
+    """Which action has decided of letters."""
+
+    id: str
+    kind: str
 
 
 class SharedFields(NamedTuple):
@@ -98,18 +113,25 @@ LetterRows = list[tuple[bytes, int, int, int, int | None]]
 LettersByShared = defaultdict[SharedFields, LetterRows]
 
 
-def records(letters: LettersByShared, taken_ms: int) -> Iterator[bytes]:
-    """The values of the records that tell of these letters, each of some hundred letters."""
+def records(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = None) -> Iterator[bytes]:
+    """The values of the records that tell of these letters, each of some hundred letters.
+
+    Args:
+      by: the action; None at intake.
+    """
+    head = b'{"v":%d,"taken_ms":%d' % (VERSION if by is None else ACTED_VERSION, taken_ms)
+    if by is not None:
+        head += b',"action":%b,"action_kind":%b' % (orjson.dumps(by.id), orjson.dumps(by.kind))
     together: list[bytes] = []
     count = size = 0
     for part, letters_in_part in _parts(letters):
         if together and (count + letters_in_part > _LETTERS_A_RECORD or size + len(part) > _RECORD_BYTES):
-            yield _record(together, taken_ms)
+            yield _record(head, together)
             together, count, size = [], 0, 0
         together.append(part)
         count, size = count + letters_in_part, size + len(part)
     if together:
-        yield _record(together, taken_ms)
+        yield _record(head, together)
 
 
 def _parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
@@ -122,12 +144,12 @@ def _parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
             yield orjson.dumps({**alike, **dict(columns)}), len(ids)
 
 
-def _record(parts: list[bytes], taken_ms: int) -> bytes:
-    return b'{"v":%d,"taken_ms":%d,"letters":[%b]}' % (VERSION, taken_ms, b",".join(parts))
+def _record(head: bytes, parts: list[bytes]) -> bytes:
+    return b'%b,"letters":[%b]}' % (head, b",".join(parts))
 
 
 def unpacked(record: Mapping[str, Any]) -> Iterator[Outcome]:
-    """The letters of a record of version 3.
+    """The letters of a record of version 3 or 4.
 
     Raises:
       KeyError, TypeError, ValueError: it is not complete, or its lists are not of one length.
@@ -141,6 +163,7 @@ def unpacked(record: Mapping[str, Any]) -> Iterator[Outcome]:
                 "v": record["v"], "id": id_, "source": f"{place}/{offset}", "taken_ms": record["taken_ms"],
                 "first_failed_ms": first_failed_ms, "failed_ms": failed_ms, "due_ms": due_ms,
                 "delay_ms": None if due_ms is None else due_ms - failed_ms,
+                "action": record.get("action"), "action_kind": record.get("action_kind"),
             }  # fmt: skip
             yield cast(Outcome, {**shared, **of_each})
 

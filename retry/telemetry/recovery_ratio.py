@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from retry.dead_letters.retry_headers import labels_of_retry
+from retry.dead_letters.retry_headers import RetryLabels, labels_of_retry
 from retry.delay_queue.envelopes import Entry
 
 MINUTE_MS = 60_000
@@ -21,32 +21,21 @@ _KEYS_MAX = 5_000
 _LAST = 10
 
 
-def count_retries(sent: Sequence[Entry], due_at_ms: Sequence[int]) -> Counter[Retry]:
-    """How many retries of each kind are among these, by the minute in which they were due."""
-    first, last = (end(due_at_ms, default=0) // MINUTE_MS for end in (min, max))
-    if first == last:
-        return _counted(sent, first)
-    of_minute: dict[int, list[Entry]] = {}
-    for entry, due in zip(sent, due_at_ms, strict=True):
-        of_minute.setdefault(due // MINUTE_MS, []).append(entry)
+def count_retries(
+    sent: Sequence[Entry], labels: Sequence[RetryLabels | None], due_at_ms: Sequence[int]
+) -> Counter[Retry]:
+    """How many retries of each kind are among these, by the minute in which they were due; `labels` is None of all others."""
+    kinds = zip([entry.team for entry in sent], labels, [due // MINUTE_MS for due in due_at_ms], strict=True)
     retries: Counter[Retry] = Counter()
-    for minute, entries in of_minute.items():
-        retries.update(_counted(entries, minute))
+    for (team, of_retry, minute), count in Counter(kinds).items():
+        if of_retry and of_retry[1].isdigit():
+            retries[Retry(team, of_retry[0].decode(), attempt_label(int(of_retry[1])), minute)] += count
     return retries
 
 
 def is_retry(entry: Entry) -> bool:
     """Whether it is the retry of a letter. What has a name came in by another entry source."""
     return type(entry) is Entry and labels_of_retry(entry.headers) is not None
-
-
-def _counted(sent: Iterable[Entry], minute: int) -> Counter[Retry]:
-    written = Counter([(entry.team, labels_of_retry(entry.headers)) for entry in sent if type(entry) is Entry])
-    retries: Counter[Retry] = Counter()
-    for (team, labels), count in written.items():
-        if labels and labels[1].isdigit():
-            retries[Retry(team, labels[0].decode(), attempt_label(int(labels[1])), minute)] += count
-    return retries
 
 
 class Retry(NamedTuple):

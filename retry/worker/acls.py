@@ -69,6 +69,7 @@ _RUNNING = (
     Need(WORKER, TOPIC, "calls", WRITE, "no webhook is called"),
     Need(WORKER, TOPIC, "audit", WRITE, "letters are not acted on"),
     Need(WORKER, TOPIC, "discarded", WRITE, "letters are not discarded, edited or patched"),
+    Need(WORKER, TOPIC, "notes", WRITE, "consoles do not know that it runs, nor which circuit breakers are open"),
     Need(WORKER, TOPIC, "parked", READ, "letters that are parked there are not returned"),
     Need(WORKER, TOPIC, "discarded", READ, "letters that are discarded are not returned"),
     Need(WORKER, GROUP, "intake group", READ, "no letter is taken in"),
@@ -82,7 +83,7 @@ _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
     Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
     Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
-    Need(WORKER, TOPIC, "retry topics", READ, "steps of ramps are judged by silence, not by what groups have passed"),
+    Need(WORKER, TOPIC, "retry topics", READ, "ramps and the console go by silence, not by what groups have passed"),
     Need(WORKER, TOPIC, "teams' parking topics", READ, "letters that are parked there are not returned"),
     Need(WORKER, TOPIC, "origins", READ, "letters that only point to their payload are parked"),
     Need(WORKER, TOPIC, "task definitions", READ, "its tasks are not taken in"),
@@ -109,6 +110,7 @@ _OTHERS = (
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify"),
     Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, erase, pause --until; explain does not know whether a worker runs"),
     Need(COMMANDS, TOPIC, "audit", READ, "audit, actions members, actions undo, erase"),
+    Need(COMMANDS, TOPIC, "audit", WRITE, "actions hold, resume, cancel"),
     Need(COMMANDS, TOPIC, "audit", DESCRIBE_CONFIGS, "erase"),
     Need(COMMANDS, TOPIC, "notes", DESCRIBE, "topics check"),
     Need(COMMANDS, TOPIC, "discarded", READ, "act, erase, topics check, verify; explain of what was discarded"),
@@ -119,6 +121,7 @@ _OTHERS = (
     Need(API, TOPIC, "changelog", WRITE, "no timer is taken in", vital=True),
     Need(API, TOPIC, "changelog", DESCRIBE_CONFIGS, "it does not start", vital=True),
     Need(API, TOPIC, "calls", READ, "it does not start", vital=True),
+    Need(API, GROUP, "table group", DESCRIBE, "it does not start where RETRY_ENCRYPTION_KEYS is set"),
     *(Need(TOPICS, TOPIC, "created topics", operation, "topics create") for operation in (CREATE, DESCRIBE, DESCRIBE_CONFIGS)),
 )
 _CONSOLE = (
@@ -130,6 +133,7 @@ _CONSOLE = (
     Need(CONSOLE, TOPIC, "task definitions", WRITE, "tasks are not cancelled there"),
     Need(CONSOLE, TOPIC, SCHEDULES, WRITE, "schedules are not cancelled there"),
     Need(CONSOLE, TOPIC, HISTORY, READ, "it does not show which schedules were sent"),
+    Need(CONSOLE, TOPIC, "calls", READ, "it does not show which timers were called"),
     Need(CONSOLE, TOPIC, "outcomes", READ, "it does not know what came back, and has no trends"),
     Need(CONSOLE, TOPIC, "parked", READ, "it shows no letter that is parked there"),
     Need(CONSOLE, TOPIC, "parked", DESCRIBE_CONFIGS, "it does not know when Kafka deletes what rests there"),
@@ -141,7 +145,7 @@ _CONSOLE = (
     Need(CONSOLE, TOPIC, "audit", WRITE, "payloads are not shown, and nobody pauses there"),
     Need(CONSOLE, TOPIC, "notes", READ, "owners, notes, merges, splits and kept filters are not shown"),
     Need(CONSOLE, TOPIC, "notes", WRITE, "owners, notes, merges, splits and filters are not kept"),
-    Need(CONSOLE, TOPIC, "targets", READ, "a letter's page does not say where it was sent"),
+    Need(CONSOLE, TOPIC, "targets", READ, "a letter's page does not say where it was sent, nor the page of tasks which ran"),
     Need(CONSOLE, TOPIC, "targets", DESCRIBE_CONFIGS, "nobody acts there on letters larger than 1 MB"),
     Need(CONSOLE, TOPIC, "dead letters", READ, "a letter's page does not have the letter as it was"),
     Need(CONSOLE, GROUP, "intake group", DESCRIBE, "a letter's page does not know whether it was taken in"),
@@ -153,15 +157,14 @@ _FINDING = (
     Need(DISCOVER, GROUP, "all groups", DESCRIBE, "who reads which topic is not known"),
 )
 _DOOR = (
-    # It makes the topics that are missing, so it must see that this one is there.
-    Need(SCHEDULER, TOPIC, "notes", DESCRIBE, "it does not start", vital=True),
     Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
     Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
     Need(SCHEDULER, TOPIC, SCHEDULED_TARGETS, WRITE, "what goes there waits"),
     Need(SCHEDULER, TOPIC, HISTORY, READ, "its REST API has no history"),
     Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
 )
-NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *(need._replace(who=SCHEDULER) for need in _RUNNING), *_DOOR)
+_SCHEDULING = tuple(need._replace(who=SCHEDULER) for need in _RUNNING)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *_SCHEDULING, *_DOOR)
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:

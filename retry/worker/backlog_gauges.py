@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from retry import clock
@@ -69,6 +70,13 @@ class BacklogGauges:
         """How many entries are due within a time."""
         return self._soon
 
+    def held(self) -> dict[str, float]:
+        """By the id of the key that they are sealed under, how many entries are held since that is not here."""
+        found = Counter[str]()
+        for shard in self._shards():
+            found.update(shard.moves.held.by_key)
+        return {key: float(count) for key, count in found.items()}
+
     def oldest_s(self) -> float:
         """How long ago the oldest entry was due when that was last looked at; 0 where none was."""
         return self._oldest_s
@@ -86,7 +94,7 @@ def _stamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
         if key[0] == NAMED:
             continue
         try:
-            topic, entry = entry_keys.source(key).topic, envelopes.decode(envelope)
+            topic, entry = entry_keys.source(key).topic, envelopes.routing(envelope)
         except EntryUnreadable as error:
             log.debug("shard %d: %s", shard.changelog.partition, error)
             continue

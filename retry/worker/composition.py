@@ -32,13 +32,14 @@ from retry.kafka.record_producer import Records
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.kafka.startup_backlog import StartupBacklog
 from retry.kafka.target_probe import TargetProbe
+from retry.kafka.topic_ends import TopicEnds
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
 from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls, passed_letters
+from retry.worker import acls, passed_letters, worker_status
 from retry.worker.backlog_gauges import BacklogGauges
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.consumer_lag_samples import LagSamples, place_of
@@ -53,7 +54,7 @@ from retry.worker.shards.restore import ShardContext
 
 _SHARDS_OPENED_AT_ONCE = 8
 _DUE_SOON_EVERY_S, _OLDEST_EVERY_S = 10.0, 60.0
-_TARGETS_EVERY_S = 1.0
+_TARGETS_EVERY_S, _STATUS_EVERY_S = 1.0, 1.0
 
 
 class IntakeSide(NamedTuple):
@@ -192,13 +193,18 @@ def build_delivery(
         _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
         names.discarded,
         names.audit,
+        names.outcomes,
         ParkedLetters(RecordFetcher(client_config.reader_config(settings)).fetch, TopicIds(context.admin).now).ask,
         _passed_letters(context).ask,
+        context.codec,
+        shards_in_all,
     )
-    open_together = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard").map
+    opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)
     writer = f"sweep-{context.instance}"
-    shards = Shards(names.table_group, names.changelog, around, open_together, writer, standbys)
+    shards = Shards(names.table_group, names.changelog, around, opening.map, writer, standbys)
+    # While all else is put together and the group is joined; who opens a shard waits for it, and says so where it fails again.
+    opening.submit(shards.producers.open)
     return DeliverySide(context, shards, admission, targets, size_limits)
 
 
@@ -227,16 +233,22 @@ def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
     """What is asked and measured now and then, beside the letters."""
     gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
     groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
-    return PeriodicTasks([
+    # Where nobody writes none is needed.
+    writer = cache(lambda: Records(client_config.records_config(context.settings)))
+    status = worker_status.of_worker(context, delivery.admission, delivery.shards, writer)
+    looks = [
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
         PeriodicTask(_TARGETS_EVERY_S, delivery.size_limits.refresh),
         *_watch_backlog(gauges, context.metrics),
-        *_watch_lag(context.settings, groups, context.metrics, context.partitions, Committed(context.admin)),
-    ])
+        *_watch_lag(context, groups, writer),
+        PeriodicTask(_STATUS_EVERY_S, status.look),
+    ]
+    return PeriodicTasks(looks, status.end)
 
 
 def _watch_backlog(gauges: BacklogGauges, metrics: Metrics) -> list[PeriodicTask]:
     metrics.watch_each("retry_entries_due_soon", gauges.due_soon)
+    metrics.watch_each("retry_entries_held", gauges.held)
     metrics.watch("retry_oldest_due_seconds", gauges.oldest_s)
     metrics.watch_each("retry_retention_left_seconds", gauges.retention_left_s)
     return [PeriodicTask(_DUE_SOON_EVERY_S, gauges.look_ahead), PeriodicTask(_OLDEST_EVERY_S, gauges.look_back)]
@@ -250,13 +262,12 @@ def _groups(policies: PolicyFile, shards_in_all: int, shards: Shards) -> dict[st
 
 
 def _watch_lag(
-    settings: Settings, groups: Callable[[], dict[str, set[str]]], metrics: Metrics, partitions: dict[str, int],
-    committed: Committed,
-) -> list[PeriodicTask]:  # fmt: skip
+    context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]
+) -> list[PeriodicTask]:
+    settings, admin, metrics = context.settings, context.admin, context.metrics
     outcomes = topics.names(settings.app_id).outcomes
-    # Where no group is named none is needed.
-    writer = cache(lambda: Records(client_config.records_config(settings)))
-    samples = LagSamples(groups, committed, writer, outcomes, partitions[outcomes], metrics.tell_positions)
+    partitions = context.partitions[outcomes]
+    samples = LagSamples(groups, TopicEnds(admin), Committed(admin), writer, outcomes, partitions, metrics.tell_positions)
     metrics.watch("retry_offset_sample_age_seconds", samples.lag_s)
     return [PeriodicTask(settings.positions_every_s, samples.look)] if settings.positions_every_s else []
 

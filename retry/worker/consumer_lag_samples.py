@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Protocol
 
+import msgspec
+
 from retry import clock
 from retry.errors import RetryError
 from retry.kafka.interface import Partition
 from retry.telemetry.offset_records import KEY, Position, to_json
+from retry.worker.passed_marks import PassedMarks
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,8 @@ _ASK_S, _WRITE_S = 5.0, 12.0
 _GROUPS_MAX, _SAMPLES_MAX = 1_000, 10_000
 
 Groups = Mapping[str, set[str]]
+# By topic and partition, what has to be committed to be beyond all that lies there now; see `retry.kafka.topic_ends.TopicEnds`.
+FetchEnds = Callable[[set[str]], Mapping[str, Mapping[int, int]]]
 FetchCommitted = Callable[[Iterable[str], float], tuple[dict[str, dict[Partition, int]], dict[str, str]]]
 Tell = Callable[[int, int], None]
 
@@ -40,6 +45,7 @@ class LagSamples:
 
     Args:
       groups: whom to sample just now, and the topics that count.
+      ends: asks where topics end.
       committed: asks what groups have committed; see `retry.kafka.consumer_groups.Committed`.
       topic, partitions: the outcomes topic.
       tell: is told how many samples were written, and how many groups or samples failed.
@@ -48,16 +54,18 @@ class LagSamples:
     def __init__(
         self,
         groups: Callable[[], Groups],
+        ends: FetchEnds,
         committed: FetchCommitted,
         writer: Callable[[], SampleWriter],
         topic: str,
         partitions: int,
         tell: Tell,
     ) -> None:
-        self._groups, self._committed, self._writer = groups, committed, writer
+        self._groups, self._ends, self._committed, self._writer = groups, ends, committed, writer
         self._topic, self._partitions, self._tell = topic, partitions, tell
         self._known: dict[tuple[str, str, int], int] = {}
         self._sampled_s: dict[str, float] = {}
+        self._marks = PassedMarks()
 
     def look(self) -> None:
         """Sample every group once; takes no longer than some seconds, whoever does not answer."""
@@ -66,10 +74,14 @@ class LagSamples:
         asked = sorted(groups, key=lambda group: self._sampled_s.get(group, now_s))[:_GROUPS_MAX]
         self._sampled_s = {group: self._sampled_s.get(group, now_s) for group in groups}
         self._known = {place: offset for place, offset in self._known.items() if place[0] in groups}
+        self._marks.keep(groups)
+        # Before what is committed: what comes in between is beyond these, and not said to be passed.
+        asked_ms, ends = clock.wall_ms(), self._ends({topic for group in asked for topic in groups[group]})
         found, failed = self._committed(asked, _ASK_S)
         for group, why in failed.items():
             log.warning("cannot learn what group %s has committed: %s", group, why)
-        changed = self._changed({group: found[group] for group in asked if group in found}, groups)
+        samples = self._samples({group: found[group] for group in asked if group in found}, groups)
+        changed = self._changed(samples, self._passed(samples, ends, asked_ms))
         written = self._write(changed[:_SAMPLES_MAX])
         left = {(p.group, p.topic, p.partition) for p in changed} - {(p.group, p.topic, p.partition) for p in written}
         self._sampled_s |= dict.fromkeys(found.keys() - {group for group, _, _ in left}, now_s)
@@ -79,14 +91,39 @@ class LagSamples:
         """Since when the group that waits longest has not been sampled; 0 where there is none."""
         return max((clock.monotonic_s() - at_s for at_s in list(self._sampled_s.values())), default=0.0)
 
-    def _changed(self, found: Mapping[str, Mapping[Partition, int]], groups: Groups) -> list[Position]:
+    def _samples(self, found: Mapping[str, Mapping[Partition, int]], groups: Groups) -> list[Position]:
         at_ms = clock.wall_ms()
         return [
             Position(group, topic, partition, offset, at_ms)
             for group, places in found.items()
             for (topic, partition), offset in sorted(places.items())
-            if topic in groups[group] and self._known.get((group, topic, partition)) != offset
+            if topic in groups[group]
         ]
+
+    def _passed(
+        self, samples: list[Position], ends: Mapping[str, Mapping[int, int]], asked_ms: int
+    ) -> dict[tuple[str, str], int]:
+        """By group and topic, up to when all is passed, where that is to be told."""
+        committed: dict[tuple[str, str], dict[int, int]] = {}
+        for each in samples:
+            committed.setdefault((each.group, each.topic), {})[each.partition] = each.offset
+        passed = {
+            (group, topic): self._marks.passed(group, topic, ends[topic], asked_ms, of)
+            for (group, topic), of in committed.items() if topic in ends
+        }  # fmt: skip
+        return {place: until_ms for place, until_ms in passed.items() if until_ms is not None}
+
+    def _changed(self, samples: list[Position], passed: dict[tuple[str, str], int]) -> list[Position]:
+        """Samples of what has changed, and one of each topic of which more is passed, with that."""
+        def is_old(each: Position) -> bool:
+            return self._known.get((each.group, each.topic, each.partition)) == each.offset
+
+        changed = []
+        for each in sorted(samples, key=is_old):
+            until_ms = passed.pop((each.group, each.topic), None)
+            if until_ms is not None or not is_old(each):
+                changed.append(each if until_ms is None else msgspec.structs.replace(each, passed_ms=until_ms))
+        return changed
 
     def _write(self, changed: list[Position]) -> list[Position]:
         """Write samples; those that were acknowledged in time."""
@@ -99,6 +136,8 @@ class LagSamples:
                 troubles.add(str(error) or "not acknowledged in time")
                 continue
             self._known[each.group, each.topic, each.partition] = each.offset
+            if each.passed_ms is not None:
+                self._marks.tell(each.group, each.topic, each.passed_ms)
             done.append(each)
         for trouble in troubles:
             log.warning("samples are not written to %s: %s", self._topic, trouble)

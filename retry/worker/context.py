@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from retry import clock
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.intake.build_entry import EntryBuilder
@@ -20,7 +21,7 @@ from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls, data_directory, insecure_settings
+from retry.worker import acls, data_directory, encryption, insecure_settings
 from retry.worker.policy_reload import PolicyFile
 
 # A worker that is told to end asks, too.
@@ -34,6 +35,7 @@ class Context(NamedTuple):
       instance: the worker's stable name.
       own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
+      codec: writes and reads envelopes.
     """
 
     settings: Settings
@@ -47,6 +49,7 @@ class Context(NamedTuple):
     cluster_id: str
     identity: ChangelogIdentity
     log: KafkaCluster
+    codec: EnvelopeCodec
 
     @property
     def admin(self) -> AdminClient:
@@ -77,12 +80,13 @@ class Context(NamedTuple):
 
     def sources(self, registry: Registry) -> Sequence[EntrySource]:
         """What comes in besides dead letters, under a policy file."""
-        return self.make_sources(registry, QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog)))
+        limits = QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog), self.codec)
+        return self.make_sources(registry, limits)
 
     def entry_builder(self, registry: Registry) -> EntryBuilder:
         """Makes entries that the changelog and all targets of a policy file take."""
         limits = topics.limits(self.admin, self.own, registry.targets())
-        return EntryBuilder(self.names.changelog, self.names.parked, limits)
+        return EntryBuilder(self.names.changelog, self.names.parked, limits, self.codec)
 
 
 def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics) -> Context:
@@ -96,8 +100,9 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics) -> 
     acls.demand(admin, acls.WORKER, acls.names(settings.app_id, policies.registry))
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
+    codec = encryption.codec(settings, admin, instance)
     log = KafkaCluster(settings, admin, instance, identity)
-    return Context(settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log)
+    return Context(settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log, codec)
 
 
 def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:

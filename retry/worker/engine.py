@@ -194,7 +194,7 @@ class Engine:
         for each in swept:
             if each.sent:
                 self.metrics.tell_sent(each.sent, each.due_at_ms, sent_at_ms)
-                self.metrics.tell_retried(count_retries(each.sent, each.due_at_ms), sent_at_ms)
+                self.metrics.tell_retried(count_retries(each.sent, each.labels, each.due_at_ms), sent_at_ms)
                 if self._traced is not None:
                     self._traced(each.sent, each.due_at_ms, sent_at_ms)
             if each.deferred:
@@ -221,15 +221,15 @@ class Engine:
         owned = self._shards.owned()
         not_ready = self._not_ready()
         ready = owned > 0 and len(shards) == owned and not not_ready
-        phases = {
-            str(n): s.phase.value if not s.trouble else f"{s.phase.value}: {s.trouble}" for n, s in shards.items()
-        }
+        phases = {str(n): f"{s.phase.value}: {s.trouble}".removesuffix(": ") for n, s in shards.items()}
         held = {" ".join(lane): why for lane, why in self._shards.around.gate.blocked(clock.wall_ms()).items()}
-        backlog = self._backlog.message() if self._backlog is not None else ""
-        if why := self._skew.trouble or backlog:
+        if why := self._skew.trouble or (self._backlog.message() if self._backlog is not None else ""):
             held["everything"] = why
-        moving = {str(n): told for n, s in shards.items() if (told := s.rescheduling(self._shards.around))}
-        about = {"shards_owned": owned, "shards": phases, "blocked": held, "reschedule": moving}
+        asked = {str(n): s.requested(self._shards.around) for n, s in shards.items()}
+        about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.about()}
+        about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
+        about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
+        about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
@@ -237,7 +237,6 @@ class Engine:
         }
         about["not_ready"] = [{"shard": shard, "reason": reason.value, "why": why} for reason, why, shard in not_ready]
         about["reasons"] = {reason.value: count for reason, count in self._reasons().items()}
-        about["policies"] = self._policies.about()
         return ready, {"ready": ready, **about}
 
     def _in_phase(self, phase: Phase) -> int:
@@ -257,6 +256,7 @@ class Engine:
     def _reasons(self) -> Counter[Reason]:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
+        found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
         found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found

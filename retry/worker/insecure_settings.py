@@ -39,6 +39,7 @@ def _files(settings: Settings) -> Iterator[str]:
     # Of tokens the file has hashes, which anybody may read.
     secrets = {
         "RETRY_API_TOKENS": (settings.api_tokens, False), "RETRY_WEBHOOK_SECRETS": (settings.webhook_secrets, True),
+        "RETRY_ENCRYPTION_KEYS": (settings.encryption_keys, True),
         "RETRY_API_TLS_KEY": (settings.api_tls_key, True), "RETRY_SCHEDULER_TLS_KEY": (settings.scheduler_tls_key, True),
         "RETRY_CONSOLE_TOKENS": (settings.console_tokens, False),
         "RETRY_CONSOLE_OIDC_ROLES": (settings.console_oidc_roles, False),

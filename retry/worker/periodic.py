@@ -22,9 +22,14 @@ class PeriodicTask(NamedTuple):
 
 
 class PeriodicTasks:
-    """Has each look in its turn. One that fails is logged, and had again when its time comes."""
+    """Has each look in its turn. One that fails is logged, and had again when its time comes.
 
-    def __init__(self, rounds: Sequence[PeriodicTask]) -> None:
+    Args:
+      ended: is called in the end.
+    """
+
+    def __init__(self, rounds: Sequence[PeriodicTask], ended: Callable[[], None] = lambda: None) -> None:
+        self._ended = ended
         # Not at once: a worker that has just begun owns nothing yet.
         now_s = clock.monotonic_s()
         self._next_s = [(now_s + min(each.every_s, _FIRST_S), each) for each in rounds]
@@ -47,3 +52,4 @@ class PeriodicTasks:
     def close(self) -> None:
         """Begin nothing more."""
         self._closing.set()
+        self._ended()

@@ -34,6 +34,22 @@ def loaded(settings: Settings) -> Registry:
     return load(settings.policies, Own(frozenset(own), topics.names(settings.app_id).parked))
 
 
+def newest(settings: Settings) -> Callable[[], Registry]:
+    """Gives the policy file as it is now; what cannot be used is logged, and the one of before stays. For any thread.
+
+    Raises:
+      PolicyFileInvalid: the file cannot be used.
+    """
+    file, looking = PolicyFile(settings), threading.Lock()
+
+    def registry() -> Registry:
+        with looking:
+            file.look(lambda _registry: None)
+            return file.registry
+
+    return registry
+
+
 class PolicyFile:
     """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is."""
 

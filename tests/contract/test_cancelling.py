@@ -175,6 +175,16 @@ def test_letters_that_wait_in_a_queue_are_cancelled_with_its_head_and_the_next_c
     assert shard.sweep(NOW_MS + HOUR_MS) == {later: ("keyed.retry", None)}
 
 
+def test_letters_with_the_same_coordinates_that_are_cancelled_together_never_get_one_key(shard: Shard) -> None:
+    # Their topic was deleted and made anew while the first of them waited.
+    shard.take(exception=b"x.Slow")
+    shard.offsets.clear()
+    shard.take()
+    shard.take(value=None)
+    shard.finish()
+    assert len(shard.live()) == 3
+
+
 def test_of_several_nulls_the_last_of_a_key_counts_and_one_look_does_for_all(shard: Shard) -> None:
     first, null, second, last = shard.take(), shard.take(value=None), shard.take(), shard.take(value=None)
     other, other_null = shard.take(b"b"), shard.take(b"b", None)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.table.interface import Table
+from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import wipe
 from retry.errors import EntryUnreadable
 from retry.testing.memory_table import MemoryTable
-from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
+from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, plain_key, rocks
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
@@ -514,3 +514,23 @@ def run(machine: type[Fold], puts_again: bool, histories: int) -> None:
         derandomize=True, suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     case.runTest()
+
+
+SIZES = st.lists(st.sampled_from([2, 300, 20_000]), max_size=60)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=SIZES, rows_max=st.integers(0, 70), bytes_max=st.integers(0, 90_000))
+def test_no_more_is_read_than_was_asked_for(table: Table, sizes: list[int], rows_max: int, bytes_max: int) -> None:
+    """The row that reaches the limit of bytes is the last, however many follow that are larger than those before."""
+    due_ms = table.next_offset * 1_000
+    rows = [(plain_key(due_ms + n, table.next_offset + n), bytes([0x90, 1] * (size // 2))) for n, size in enumerate(sizes)]
+    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    expected, left = list[ChangelogRow](), bytes_max
+    for row in rows[:rows_max]:
+        if left <= 0:
+            break
+        expected.append(row)
+        left -= len(row[1])
+    assert table.due(ALL, rows_max, bytes_max) == expected
+    table.fold([(key, None) for key, _ in table.due(ALL, ALL, ALL)], table.next_offset + len(rows), NOW_MS)

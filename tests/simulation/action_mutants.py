@@ -4,10 +4,16 @@
 | --- | --- |
 | slice-apart | the slice of an action ends in the transaction after that in which its letters are moved |
 | tally-apart | what is counted of an action is counted in the transaction after that |
+| outcome-apart | what an action decided of its letters is told in the transaction after that |
 | bitmap-apart | which letters were returned is marked in the transaction after that |
 | bitmap-unseen | letters are returned whether they are marked or not |
 | edit-unseen | an edit is made whatever the letter is by then |
+| returned-edit-unseen | an edit of a letter that rests is made of whatever lies there |
 | same-key | what is only changed keeps its key, which gets a null in the same transaction |
+| moved-onto-another | what is moved takes the key of another letter that waits |
+| returned-onto-another | what is returned takes the key of another letter that waits, or is returned with it |
+| same-times | letters that rest and have the same coordinates are returned at the same time |
+| another-policies | what goes by the policy file that an action names is done by any |
 | acted-unsettled | the next slice is worked off before the fold has told of the last one |
 | acted-early | slices are worked off before the table is restored |
 | incomplete-begun | an action is begun though slices of it are missing |
@@ -33,12 +39,14 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
-from retry.delivery import erased_letter
+from retry.delivery import act_outcomes, erased_letter, named_policies, return_slice
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, Refusal, digest
 from retry.delivery.climb import Climbing
+from retry.delivery.move_entries import TakenKeys
 from retry.delivery.returned_letter import LetterReturns
 from retry.intake.intake import Intake
+from retry.operations.act import request
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.shard import Shard
@@ -57,6 +65,16 @@ def _apart(belongs: Callable[[bytes], bool]) -> Patches:
         original(acting, context, work._replace(rows=before + now))
 
     return [patch.object(Acting, "_commit", commit)]
+
+
+def _outcome_apart() -> Patches:
+    original, late = act_outcomes.records, list[Any]()
+
+    def records(state: Any, results: Any, now_ms: int) -> Any:
+        before, late[:] = late[:], original(state, results, now_ms)
+        return before
+
+    return [patch.object(act_outcomes, "records", records)]
 
 
 def _same_key() -> Patches:
@@ -162,10 +180,16 @@ def _erased_returned() -> Patches:
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "slice-apart": lambda: _apart(lambda key: key[:1] == action_records.SLICE),
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
+    "outcome-apart": _outcome_apart,
     "bitmap-apart": lambda: _apart(lambda key: key[:1] == returned_offsets.RETURNED),
     "bitmap-unseen": lambda: [patch.object(returned_offsets, "has", lambda _bitmap, _offset: False)],
     "edit-unseen": _edit_unseen,
+    "returned-edit-unseen": lambda: [patch.object(LetterReturns, "unedited", lambda *_: None)],
     "same-key": _same_key,
+    "moved-onto-another": lambda: [patch.object(TakenKeys, "__call__", lambda *_: False)],
+    "returned-onto-another": lambda: [patch.object(return_slice, "_is_taken", lambda *_: False)],
+    "same-times": lambda: [patch.object(request, "_alike", lambda _: set())],
+    "another-policies": lambda: [patch.object(named_policies, "goes_by", lambda _: False)],
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "step-without-tally": _step_without_tally,

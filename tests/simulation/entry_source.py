@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Also, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.intake.batch import BatchResult
@@ -26,6 +27,9 @@ class SimulatedSource:
     A message's key is the name; its value says when, and how often; without one it is a cancel.
     """
 
+    def __init__(self, codec: EnvelopeCodec) -> None:
+        self._codec = codec
+
     topics: Sequence[str] = (SCHEDULES,)
 
     def reads(self, topic: str) -> bool:
@@ -41,7 +45,7 @@ class SimulatedSource:
         for message in messages:
             if not ended(message):
                 name = entry_keys.name(TEAM, SCHEDULES, message.key())
-                key, value = _row(name, message)
+                key, value = _row(name, message, self._codec)
                 into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": key, "value": value})
 
 
@@ -50,7 +54,7 @@ def ended(message: Any) -> bool:
     return any(name == ENDED for name, _ in message.headers() or [])
 
 
-def _row(name: bytes, message: Any) -> tuple[bytes, bytes]:
+def _row(name: bytes, message: Any, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
     partition, offset, value = message.partition(), message.offset(), message.value()
     stem = entry_keys.key_stem(SCHEDULES, partition)
     if value is None:
@@ -65,7 +69,7 @@ def _row(name: bytes, message: Any) -> tuple[bytes, bytes]:
     headers = [(SOURCE, source(message).encode())]
     named = Named(FIRED, message.key(), value, list(headers), None, TEAM, also=also, plan=plan)
     key = entry_keys.named_key(told["due_ms"], name, offset, stem, offset, entry_keys.named_lane(TEAM, SCHEDULES, FIRED))
-    return key, envelopes.encode(named)
+    return key, codec.encode(key, named)
 
 
 def source(message: Any) -> str:

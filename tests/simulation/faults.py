@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.testing.kafka import MemoryTransactionalProducer
+from retry.worker.shards.phase import Phase
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-_LONG = 1_000_000
+_LONG, _FOR_EVER_MS = 1_000_000, 1 << 60
+# So many a worker reads in the minutes of a jump at least, or a restore would outlast the deletes.
+_PORTIONS = 8
 
 
 def something(world: World) -> None:
@@ -52,7 +55,7 @@ def _jump(world: World, _host: Host) -> None:
         for host in world.hosts:
             process = host.process
             if process is not None and process.ready and not process.frozen:
-                for step in ("changelog", "fold", "changelog", "fold"):
+                for step in ("changelog", "fold") * _PORTIONS:
                     if process.free(step):
                         world.step(process, step)
 
@@ -60,7 +63,7 @@ def _jump(world: World, _host: Host) -> None:
 def _compaction(world: World, _host: Host) -> None:
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
     world.fault("compaction", str(partition.number))
-    partition.compact(world.random.randint(0, partition.end), world.now_ms, RETENTION_MS)
+    partition.compact(world.random.randint(0, partition.end), world.now_ms, _retention_ms(world))
 
 
 def _expiry(world: World, host: Host) -> None:
@@ -68,9 +71,16 @@ def _expiry(world: World, host: Host) -> None:
     _compaction(world, host)
     _jump(world, host)
     _jump(world, host)
-    world.fault("deletes expire")
+    world.happened["deletes expire"] += _retention_ms(world) == RETENTION_MS
     for partition in world.log.topics[world.own.changelog]:
-        partition.compact(partition.end, world.now_ms, RETENTION_MS)
+        partition.compact(partition.end, world.now_ms, _retention_ms(world))
+
+
+def _retention_ms(world: World) -> int:
+    """How long deletes are kept: no restore takes as long as that, which is two days in real life."""
+    processes = [each.process for each in world.hosts if each.process is not None and each.process.ready]
+    restoring = any(shard.phase is Phase.RESTORING for process in processes for shard in process.engine.shards())
+    return _FOR_EVER_MS if restoring else RETENTION_MS
 
 
 def _start_moves(world: World, _host: Host) -> None:

@@ -4,6 +4,7 @@
 | --- | --- |
 | lost | an offset was committed beyond a letter that was not taken in |
 | duplicate | a letter was taken in twice, came back to life, or was sent again |
+| replaced | another letter has the key of one that waits |
 | torn | a delivery without its delete, a delete without its delivery, or a letter taken in without its offset |
 | early | written before it was due, by the clock of whoever wrote it, or by more than it may be wrong; seen or not |
 | phantom | a record that goes back to no letter |
@@ -21,7 +22,7 @@ from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
-from retry.delay_queue.entry_keys import NULLS, ORDERED
+from retry.delay_queue.entry_keys import CANCEL, NULLS, ORDERED
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.delivery.acted_entry import BY_OPERATOR
@@ -30,12 +31,17 @@ from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.actions import Actions, is_kept
+from tests.simulation.identity import Identities, coordinates
 from tests.simulation.names import Schedules
 from tests.simulation.plan import APP, MAX_ATTEMPTS
 from tests.simulation.ramps import Row
 from tests.simulation.violation import Violation, want
 
 __all__ = ["Ledger", "Letter", "Row", "Violation", "header", "retry_of"]
+
+
+# A shard, and a key in it.
+Place = tuple[int, bytes]
 
 
 @dataclass(slots=True)
@@ -67,22 +73,29 @@ class Letter:
 
 @dataclass
 class Ledger:
-    """Every letter, by its coordinates as text.
+    """Every letter, by what it is called.
 
     Attributes:
+      who: tells letters apart.
+      whose: by shard and key, which letter waits there, or did last.
       changelog: committed rows of each shard, compacted never.
       left: how many letters are not done.
       cancelled: how many were parked because of a null.
+      sealed: whether every entry has to be; `held`: how often one was moved out of the way that could not be opened.
       schedules: messages to an entry source, which have a ledger of their own.
       actions: of operators, which have one, too.
     """
 
     own: TopicNames
+    who: Identities = field(default_factory=Identities)
     letters: dict[str, Letter] = field(default_factory=dict)
+    whose: dict[Place, str] = field(default_factory=dict)
     changelog: dict[int, list[Row]] = field(default_factory=dict)
     sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
     left: int = 0
     cancelled: int = 0
+    sealed: bool = False
+    held: int = 0
     schedules: Schedules = field(default_factory=Schedules)
     actions: Actions = field(init=False)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -91,7 +104,7 @@ class Ledger:
     _last: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.actions = Actions(self.own)
+        self.actions = Actions(self.own, self.who, self.whose)
 
     def written(self, record: MemoryRecord, number: int) -> Letter:
         """A letter was written; `number` says how often it has failed with this."""
@@ -101,6 +114,10 @@ class Ledger:
         self.left += 1
         return letter
 
+    def rests(self, name: str, record: MemoryRecord, made: int) -> None:
+        """A letter rests after so many retries, and what it was is no more."""
+        self.letters[name] = Letter(record, made + 1, done=True, made=made)
+
     def appended(self, record: MemoryRecord, clock_ms: int, brokers_ms: int) -> None:
         """A worker wrote a record to a topic of others, by this clock; nobody knows yet whether it counts."""
         due = int(_header(record, names.DUE_MS) or b"0")
@@ -109,8 +126,8 @@ class Ledger:
 
     def committed(self, transaction: Transaction) -> None:
         """A transaction was decided, and will be seen."""
-        puts: dict[bytes, bytes] = {}
-        nulls: list[bytes] = []
+        puts: dict[Place, bytes] = {}
+        nulls: list[Place] = []
         deliveries: dict[str, MemoryRecord] = {}
         told: list[str] = []
         self._in_order(transaction)
@@ -119,29 +136,52 @@ class Ledger:
         back = self.actions.committed(transaction, self._nulled(transaction), self.changelog)
         for record in transaction.records:
             topic, key, value = record.topic(), record.key() or b"", record.value()
+            place = record.partition(), key
             if topic == self.own.changelog:
                 self.changelog.setdefault(record.partition(), []).append((record.offset(), key, value))
+                self._look_at(key, value)
                 if key[:1] == CONTROL or key[:1] in OF_ACTIONS or record in named:
                     continue
                 if value is None:
-                    nulls.append(key)
+                    nulls.append(place)
                 else:
-                    want(key not in puts, "duplicate", f"{_source(key)} put twice at once")
-                    puts[key] = value
+                    want(place not in puts, "duplicate", f"{coordinates(key)} put twice at once")
+                    puts[place] = value
             elif topic == self.own.outcomes:
-                told += [letter["source"] for letter in outcomes.read(value or b"")]
+                # Those of actions are looked at with these.
+                told += [letter["source"] for letter in outcomes.read(value or b"") if letter["action"] is None]
             elif topic in (self.own.lineage, self.own.audit) or record in named or is_kept(record, self.own):
                 continue
             elif topic not in {t for t, _ in self._by_partition}:
-                source = (_header(record, names.SOURCE) or b"").decode()
+                source = self.who.of_record(record)
                 want(source not in deliveries, "duplicate", f"{source} sent twice at once")
                 deliveries[source] = record
         taken = self._put(puts, set(nulls), back)
+        if not any(record.topic() == self.own.audit for record in transaction.records):
+            for (_, key), envelope in puts.items():
+                self.actions.rescheduled(self.who.of_entry(key, envelope), key, envelope)
         self.actions.ramps.taken_in(transaction, [self.letters[source].ramped for source in taken])
         self._delete(nulls, puts, deliveries)
         want(not deliveries, "torn", f"sent and not deleted: {', '.join(deliveries)}")
         self._position(transaction, taken)
         want(sorted(told) == sorted(taken), "torn", f"letters {taken}, outcomes {told}")
+
+    def _look_at(self, key: bytes, value: bytes | None) -> None:
+        """Whether what an entry holds can be read."""
+        if value is None or not entry_keys.FIRST_KEY <= key < entry_keys.END_KEY or key.startswith(CANCEL):
+            return
+        self.held += entry_keys.is_held(key)
+        want(not self.sealed or value[1:2] == b"\2", "clear", f"{coordinates(key)} was put, and not sealed")
+
+    def waits_at(self) -> dict[str, tuple[Place, bytes]]:
+        """By letter, where it waits, and its envelope."""
+        at = {}
+        for place, source in self.whose.items():
+            letter = self.letters[source]
+            rows = [row for row in self.changelog.get(place[0], []) if row[1] == place[1]]
+            if letter.key == place[1] and not letter.done and rows and (envelope := max(rows)[2]) is not None:
+                at[source] = place, envelope
+        return at
 
     def _in_order(self, transaction: Transaction) -> None:
         """Letters lie behind those that the same worker took in before: order and cancels go by that."""
@@ -152,30 +192,32 @@ class Ledger:
                 want(last < record.offset(), "disordered", f"{_text(record)} lies in front of earlier letters")
                 self._last[record.partition(), worker] = record.offset()
 
-    def _nulled(self, transaction: Transaction) -> dict[bytes, bytes]:
+    def _nulled(self, transaction: Transaction) -> dict[Place, bytes]:
         """The entries that stood under the keys that a transaction nulls."""
         own = [r for r in transaction.records if r.topic() == self.own.changelog and r.value() is None]
-        wanted = {r.key() or b"": r.partition() for r in own}
-        found: dict[bytes, bytes] = {}
-        for key, shard in wanted.items():
+        found: dict[Place, bytes] = {}
+        for shard, key in dict.fromkeys((r.partition(), r.key() or b"") for r in own):
             rows = [value for _, of, value in sorted(self.changelog.get(shard, []), key=lambda row: row[0]) if of == key]
             if rows and rows[-1] is not None:
-                found[key] = rows[-1]
+                found[shard, key] = rows[-1]
         return found
 
-    def _letter(self, key: bytes, what: str) -> tuple[str, Letter]:
-        """Whose key this is."""
-        source = _source(key)
+    def _letter(self, source: str, what: str) -> Letter:
         letter = self.letters.get(source)
         if letter is None:
             raise Violation(f"phantom: {what} of {source}")
-        return source, letter
+        return letter
 
-    def _put(self, puts: dict[bytes, bytes], nulls: set[bytes], back: set[str]) -> list[str]:
+    def _put(self, puts: dict[Place, bytes], nulls: set[Place], back: set[str]) -> list[str]:
         """Which letters were taken in; the others moved."""
         taken = []
-        for key in puts:
-            source, letter = self._letter(key, "entry")
+        for (shard, key), envelope in puts.items():
+            source = self.who.of_entry(key, envelope)
+            letter = self._letter(source, "entry")
+            former = self.whose.get((shard, key), source)
+            waits = former != source and self.letters[former].key == key and not self.letters[former].done
+            want(not waits, "replaced", f"{former} by {source}")
+            self.whose[shard, key] = source
             if source in back:
                 want(letter.done, "duplicate", f"{source} was returned, and is not parked")
                 letter.key, letter.done, letter.returned, self.left = key, False, True, self.left + 1
@@ -186,13 +228,14 @@ class Ledger:
                 taken.append(source)
                 letter.key = key
             else:
-                want(letter.key in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
+                want((shard, letter.key) in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
         return taken
 
-    def _delete(self, nulls: list[bytes], puts: dict[bytes, bytes], deliveries: dict[str, MemoryRecord]) -> None:
-        moved = {_source(key): key for key in puts}
-        for key in nulls:
-            source, letter = self._letter(key, "delete")
+    def _delete(self, nulls: list[Place], puts: dict[Place, bytes], deliveries: dict[str, MemoryRecord]) -> None:
+        moved = {self.whose[place]: place[1] for place in puts}
+        for place in nulls:
+            key, source = place[1], self.whose.get(place, coordinates(place[1]))
+            letter = self._letter(source, "delete")
             want(not letter.done, "duplicate", f"{source} was deleted already")
             want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
             record = deliveries.pop(source, None)
@@ -220,6 +263,7 @@ class Ledger:
             want(record.topic() == self.own.discarded, "wrong", f"{source} was to be discarded, and went to {record.topic()}")
             return
         to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
+        to = to if parked else self.actions.redirected.get(source, to)
         want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
         want(lineage[1] == b"%d" % (letter.number - parked), "wrong", f"{source}, failure {letter.number}, is {lineage}")
         value = self.actions.values.get(source, letter.record.value())
@@ -242,7 +286,7 @@ class Ledger:
         if letter.record.value() is None:
             want(reason == b"null_value", "uncancelled", f"{source}, a null, went with the reason {reason!r}")
             return reason
-        nulls = [each for each in self._by_partition[letter.place] if each.ends(letter)]
+        nulls = [each for each in self._by_partition.get(letter.place, []) if each.ends(letter)]
         if reason == b"cancelled":
             want(any(null.key is not None for null in nulls), "uncancelled", f"{source} was cancelled by nobody")
             self.cancelled += 1
@@ -288,11 +332,6 @@ class Ledger:
 def retry_of(topic: str) -> str:
     """Where letters of a dead-letter topic come back."""
     return topic.removesuffix(".DLT") + ".retry"
-
-
-def _source(key: bytes) -> str:
-    where = entry_keys.source(key)
-    return f"{where.topic}/{where.partition}/{where.offset}"
 
 
 def _text(record: MemoryRecord) -> str:

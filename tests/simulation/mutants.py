@@ -1,5 +1,5 @@
 """The product with one rule of its protocol switched off, patched from outside: the simulation must notice each. Those of
-what operators ask for are in `action_mutants`.
+what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 
 | mutant | what it does |
 | --- | --- |
@@ -51,6 +51,7 @@ from retry.testing.kafka import MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTables
 from retry.worker.shards import restore
 from tests.simulation.action_mutants import ACTION_MUTANTS
+from tests.simulation.key_mutants import KEY_MUTANTS
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
 Patches = list[Any]
@@ -287,6 +288,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ACTION_MUTANTS,
+    **KEY_MUTANTS,
     "doubt-is-abort": _doubt_is_abort,
     "next-not-aborted": _next_not_aborted,
     "offsets-not-waited-for": _offsets_not_waited_for,

@@ -16,12 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import CANCEL, NAMED
 from retry.delay_queue.table.named_entries import superseded_row
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.entry_source import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
+from tests.simulation.keys import OBSERVER
 from tests.simulation.violation import Violation, want
 
 _OURS = (FIRED, HISTORY, SCHEDULES)
@@ -110,7 +111,7 @@ class Schedules:
             else:
                 want(any(_about(other) == about for other in nulls), "duplicate", f"{about} was taken in twice")
             self.live.setdefault(entry_keys.name_of(key), set()).add(key)
-            plan = envelopes.decode_named(value).plan
+            plan = OBSERVER.decode_named(key, value).plan
             self._runs[key] = plan.run if plan else 0
         return taken
 

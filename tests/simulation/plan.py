@@ -14,6 +14,8 @@ SHARDS = 2
 DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1, "fickle.DLT": 1}
 # Their letters have few keys, and a null cancels what waits under its own.
 CANCELLABLE = ("keyed.DLT", "fickle.DLT")
+# Where operators may send letters of orders.
+SLOW = "orders.slow"
 # Of its consumers nobody knows what they have read.
 SILENT = "others.retry"
 MAX_ATTEMPTS = 3
@@ -31,7 +33,8 @@ defaults: {backoff: {kind: exponential, delay: DELAY, factor: 2, max_delay: 1h},
 teams:
   shop:
     topics:
-      - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: shop.parked}
+      - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: shop.parked,
+         allowed_targets: [orders.retry, orders.slow, shop.parked]}
       - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true, null_value: cancel}
       - {dead_letters: fickle.DLT, retry_to: fickle.retry, null_value: cancel}
   others: {topics: [{dead_letters: others.DLT, retry_to: others.retry, jitter: none}]}
@@ -47,6 +50,8 @@ def policies(delay: str) -> Registry:
 # The longest is far longer than a consumer needs to fail on a retry that was moved forward from there; so it comes often.
 DELAYS = ("500ms", "1m", "2s", "1m")
 PATIENT = "20m"
+# The same policies in another file.
+PATIENTLY = (PATIENT, "1200s")
 
 
 class Plan(NamedTuple):

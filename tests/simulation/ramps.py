@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes, ramp_records
+from retry.delay_queue import action_records, entry_keys, ramp_records
 from retry.delay_queue.action_records import Action, Tally
 from retry.delay_queue.ramp_records import FAILED, SENDING, Step
 from retry.delay_queue.table.interface import CONTROL
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
+from tests.simulation.keys import OBSERVER
 from tests.simulation.plan import APP
 from tests.simulation.violation import want
 
@@ -90,7 +91,7 @@ class Ramps:
             key, value = record.key() or b"", record.value()
             if value is None or not entry_keys.FIRST_KEY <= key < entry_keys.END_KEY:
                 continue
-            said = [text for name, text in envelopes.decode_as(key, value).headers if name == names.ACTION]
+            said = [text for name, text in OBSERVER.shown(key, value).headers if name == names.ACTION]
             mark = ramp_records.read_mark(said[0]) if said else None
             if mark is None or action_records.tally_key(mark[0]) not in moved:
                 continue
@@ -176,6 +177,6 @@ def _keys(record: MemoryRecord) -> list[bytes]:
 
 
 def _stands(shards: dict[int, list[Row]], shard: int, key: bytes) -> bool:
-    """Whether an entry waits under this key."""
-    rows = [row for row in shards.get(shard, []) if row[1] == key]
-    return bool(rows) and max(rows)[2] is not None
+    """Whether an entry waits under this key, or is held."""
+    rows = [[row for row in shards.get(shard, []) if row[1] == each] for each in (key, entry_keys.held(key))]
+    return any(of_one and max(of_one)[2] is not None for of_one in rows)

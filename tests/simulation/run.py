@@ -59,9 +59,11 @@ def run(seed: int, *, tell: bool = False) -> Result:
     finally:
         clock.use(clock.MACHINE)
     world.happened["cancelled"] = world.ledger.cancelled
+    world.happened["entry held"] = world.ledger.held
     world.happened["steps judged"] = world.ledger.actions.ramps.judged
     world.happened["letters sent in steps"] = world.ledger.actions.ramps.sent.total()
     world.happened["letters returned"] = len(world.ledger.actions.returned)
+    world.happened.update(world.ledger.actions.happened)
     return Result(seed, problem, len(world.ledger.letters), world.happened, world.points, world.crashed, world.trace)
 
 
@@ -113,6 +115,7 @@ def _calm(world: World) -> None:
     world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
     world.outside.resume()
     world.operators.resume()
+    world.keys.mend()
     for host in world.hosts:
         if abs(host.skew_ms) >= TOLERANCE_MS:
             # By such a clock nothing is delivered, and somebody sets it right.
@@ -162,7 +165,7 @@ def _settled(world: World) -> bool:
     ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
     open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.shards()]
     ready = {s.changelog.partition: s.table.next_offset for _, s in open_ if s.phase is Phase.READY}
-    return ready == ends and not any(shard.rescheduling(process.shards.around) for process, shard in open_)
+    return ready == ends and not any(shard.requested(process.shards.around).reschedule for process, shard in open_)
 
 
 def _check_tables(world: World) -> None:

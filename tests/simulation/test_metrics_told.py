@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,7 +45,8 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     unused: Any = None
     composition._webhooks(settings, names, metrics)
     composition._watch_backlog(BacklogGauges(shards.shards, dict.fromkeys), metrics)
-    composition._watch_lag(settings, dict, metrics, {names.changelog: 4, names.outcomes: 4}, unused)  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(settings=settings, admin=unused, metrics=metrics, partitions={names.outcomes: 4})
+    composition._watch_lag(context, dict, unused)
     page = exported(metrics.text().decode())
     assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
     for name, (kind, labels) in page.items():

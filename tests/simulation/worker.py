@@ -25,7 +25,7 @@ from retry.worker.shards.assignment import Shards
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.restore import ShardContext
 from tests.simulation.entry_source import SimulatedSource
-from tests.simulation.plan import AGE_MS_MAX, SILENT, policies
+from tests.simulation.plan import AGE_MS_MAX, SHARDS, SILENT, policies
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -84,6 +84,7 @@ class Process:
     Attributes:
       busy: the steps that are under way, one in the midst of another.
       clock_ms_max: the latest time that it has read.
+      judged_by: policy files that it goes by in the sweeps that are under way.
       handed: what its tables handed out of each schedule last, how far they were folded then, and of which shard.
     """
 
@@ -92,6 +93,7 @@ class Process:
         self.alive, self.ready, self.frozen = True, False, False
         self.busy: list[str] = []
         self.clock_ms_max = 0
+        self.judged_by: set[str] = set()
         self.handed: dict[str, tuple[bytes, int, int]] = {}
         self._ends: dict[bytes, dict[tuple[str, int], int]] = {}
         self._batches: list[Any] = []
@@ -107,11 +109,12 @@ class Process:
         log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
         self.policies = _Policies(world)
         registry = self.policies.registry
-        through = [SimulatedSource()]
+        codec = world.keys.codec(self.host.name)
+        through = [SimulatedSource(codec)]
         recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), RampedLineages(_LINEAGES))
 
         def packer() -> EntryBuilder:
-            return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX})
+            return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX}, codec)
 
         def intake(registry: Registry) -> Intake:
             tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets())
@@ -130,13 +133,15 @@ class Process:
         remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
         judge = Redecider(registry, packer(), remembered)
         around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
-                              ask_parked=self._parked, ask_passed=self._passed)  # fmt: skip
+                              outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS,
+                              codec=codec)  # fmt: skip
         self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
             gate.use(registry, through)
             shards.around = shards.around._replace(judge=Redecider(registry, packer(), remembered))
+            self.judged_by.add(registry.digest)
 
         self.skew = TrustedClock(lambda: world.now_ms)
         self.engine = Engine(
@@ -248,6 +253,8 @@ class Process:
             self.engine.fold(self._portions.pop(0))
 
     def sweep(self) -> None:
+        if self.busy.count("sweep") == 1:
+            self.judged_by = {self.shards.around.judge.digest}
         self.engine.sweep()
 
     def look(self) -> None:

@@ -17,9 +17,10 @@ from retry.kafka import topics
 from retry.testing.kafka import MemoryLog, MemoryRecord, Transaction
 from tests.simulation.actions import is_kept
 from tests.simulation.entry_source import FIRED, HISTORY, SCHEDULES, SOURCE
+from tests.simulation.keys import KeyFiles
 from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.operators import Operators
-from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, PATIENT, SESSION_MS, SHARDS, drawn
+from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, PATIENT, SESSION_MS, SHARDS, SLOW, drawn
 from tests.simulation.worker import Crashed, Host, Process
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _MARKERS_MS = 1_000
 _DEEP = 3
 _OUTSIDE = 0.12
 _OPERATORS = 0.1
+_KEYS = 0.05
 _OFTEN = 8
 
 
@@ -39,11 +41,13 @@ class WatchedLog(MemoryLog):
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.now_ms)
         self._world = world
-        self.outward = {*map(retry_of, DEAD_LETTERS), "shop.parked", world.own.parked, world.own.discarded}
+        self.judged_by: dict[str, set[str]] = {}
+        self.outward = {*map(retry_of, DEAD_LETTERS), SLOW, "shop.parked", world.own.parked, world.own.discarded}
 
     def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
         super().append(transaction, e, partition, stamp_ms)
         process = self._world.current
+        self.judged_by[transaction.id] = set() if process is None else process.judged_by
         if (
             e.destination in self.outward and process is not None and not transaction.refused
             and not is_kept(transaction.records[-1], self._world.own)
@@ -61,6 +65,7 @@ class WatchedLog(MemoryLog):
         super().decide(transaction, committed=committed)
         if committed and transaction.id.startswith(f"{APP}-"):
             self._world.say(f"committed {transaction.id}: {_told(transaction.records, self._world.own.changelog)}")
+            self._world.ledger.actions.judged_by = self.judged_by.get(transaction.id, set())
             self._world.ledger.committed(transaction)
 
 
@@ -94,12 +99,15 @@ class World:
             self.log.create(retry_of(topic), 2)
         self.log.bytes_max["others.retry"] = NARROW_BYTES
         self.log.create("shop.parked")
+        self.log.create(SLOW, 2)
         for topic in (SCHEDULES, FIRED, HISTORY):
             self.log.create(topic, 2)
         self.delay = "2s"
         self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
         self.outside: Outside
         self.operators = Operators(self, seed)
+        self.keys = KeyFiles(self, seed, [host.name for host in self.hosts])
+        self.ledger.sealed = self.keys.never_plain
         if self.operators.patient:
             # Letters still wait when something is asked of them.
             self.delay = PATIENT
@@ -208,6 +216,8 @@ class World:
         self.pass_time(int(random.expovariate(1) * pace_ms))
         if self.operators.left and not self.calm and self.operators.random.random() < _OPERATORS:
             self.operators.act()
+        if self.keys.on and not self.calm and self.keys.random.random() < _KEYS:
+            self.keys.act()
         if random.random() < _OUTSIDE:
             self.outside.act()
             return

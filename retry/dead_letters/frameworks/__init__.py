@@ -4,7 +4,7 @@ from retry.dead_letters.frameworks.aliases import ALIASABLE, Aliases
 from retry.dead_letters.frameworks.detection import first_content, recognise, unknown
 from retry.dead_letters.frameworks.detection_plan import KNOWN
 from retry.dead_letters.frameworks.header_layout import HeaderLayout, Values, layout
-from retry.dead_letters.frameworks.task_queues import may_be
+from retry.dead_letters.frameworks.task_queues import may_be, maybe_envelopes
 
 __all__ = [
     "ALIASABLE",
@@ -15,6 +15,7 @@ __all__ = [
     "first_content",
     "layout",
     "may_be",
+    "maybe_envelopes",
     "recognise",
     "unknown",
 ]

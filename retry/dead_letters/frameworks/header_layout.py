@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 
 from retry.dead_letters import retry_headers as ours
 from retry.dead_letters.frameworks import header_values
 from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, ReadAt, plan
+from retry.dead_letters.frameworks.dialect import Tier
 
 Values = tuple[bytes | None, ...]
+
+# What a retry carries that fails again: each of these once, the first two always. Letters with others of ours are rare.
+_RETURNED = (ours.ID, ours.ATTEMPT, ours.POLICY, ours.FIRST_FAILED_MS, ours.DUE_MS, ours.SOURCE)
 
 # Nothing that is written for a letter depends on these.
 _IGNORED = frozenset({"origin_timestamp_ms", "attempts"})
@@ -25,48 +30,82 @@ _OWN = frozenset({"origin_offset", "message"})
 _PLAIN_READERS = frozenset({header_values.name, header_values.digits_int32, header_values.int32})
 
 
+class ReturnedAt(NamedTuple):
+    """Where a letter says what became of it before: places of headers, of which the last three may be missing."""
+
+    id: int
+    attempt: int
+    policy: int | None
+    first_failed_ms: int | None
+    due_ms: int | None
+
+
 class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Where in the headers of a letter it says what.
 
     Attributes:
       plan: who wrote the letter; None where nothing tells, or only its value.
+      telling: places of what tells who that was, in the order in which it is asked.
+      kept: by place, whether it is a header of the original record, and not of ours.
       alike: values → those that are mostly alike, as they are.
       derived: fields that are read from values which are not alike, but mostly come to the same.
       origin_offset: places of it.
       messages: places of the exception's message.
       retry_at: place of the wish when to be retried; None where there is none.
+      returned: of a letter that was retried before; None of a first failure.
     """
 
     plan: DetectionPlan | None
+    telling: tuple[int, ...]
+    kept: tuple[bool, ...]
     alike: Callable[[Values], Values]
     derived: tuple[tuple[ReadAt, ...], ...]
     origin_offset: tuple[ReadAt, ...]
     messages: tuple[int, ...]
     retry_at: int | None
+    returned: ReturnedAt | None
+
+    def may_be_envelope(self) -> bool:
+        """Whether the value may be what tells who wrote the letter."""
+        return self.plan is None or self.plan.tier is Tier.OWN
 
 
 def layout(names: tuple[str, ...]) -> HeaderLayout | None:
-    """The layout of headers with these names; None where they tell of an earlier retry."""
-    of_ours = [n for n, name in enumerate(names) if name in ours.OURS]
-    if [names[n] for n in of_ours] not in ([], [ours.RETRY_AT_MS]):
+    """The layout of headers with these names; None where they tell more of an earlier retry than one that just fails again."""
+    # Of duplicates the last is the newest.
+    of_ours = {name: n for n, name in enumerate(names) if name in ours.OURS}
+    retry_at, returned = of_ours.pop(ours.RETRY_AT_MS, None), _returned(of_ours)
+    if of_ours and returned is None:
         return None
-    retry_at = of_ours[0] if of_ours else None
-    known = [n for n, name in enumerate(names) if name in KNOWN and n != retry_at]
+    kept = tuple(name not in ours.OURS for name in names)
+    known = [n for n, name in enumerate(names) if kept[n] and name in KNOWN]
+    known += [n for name, n in of_ours.items() if name in KNOWN]
     detected = plan(tuple([names[n] for n in known]))
     if detected is None:
-        return HeaderLayout(None, _getter(()), (), (), (), retry_at)
+        return HeaderLayout(None, tuple(known), kept, _getter(()), (), (), (), retry_at, returned)
     fields = {field: tuple((known[n], read) for n, read in places) for field, places in detected.fields.items()}
     telling = {field: places for field, places in fields.items() if field not in _IGNORED | _OWN}
     plain = {field for field, places in telling.items() if all(read in _PLAIN_READERS for _, read in places)}
     alike = sorted({n for field in plain for n, _ in telling[field]})
     return HeaderLayout(
         detected,
-        _getter(alike),
+        tuple(known),
+        kept,
+        _getter(alike + [n for n in (returned[1:3] if returned else ()) if n is not None]),
         tuple(places for field, places in telling.items() if field not in plain),
         fields.get("origin_offset", ()),
         tuple(n for n, _ in fields.get("message", ())),
         retry_at,
+        returned,
     )
+
+
+def _returned(of_ours: dict[str, int]) -> ReturnedAt | None:
+    """Where headers of ours are that tell of an earlier retry; None where others do, or too few."""
+    if ours.ID not in of_ours or ours.ATTEMPT not in of_ours or not of_ours.keys() <= set(_RETURNED):
+        return None
+    policy, first_failed_ms, due_ms = map(of_ours.get, _RETURNED[2:5])
+    return ReturnedAt(of_ours[ours.ID], of_ours[ours.ATTEMPT], policy, first_failed_ms, due_ms)
 
 
 def _getter(places: Sequence[int]) -> Callable[[Values], Values]:

@@ -7,6 +7,7 @@ fields that are needed are read, and whatever does not fit is no envelope; a tas
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -56,6 +57,15 @@ def may_be(value: bytes | None) -> bool:
     if not value or value[:1] != b"{" or len(value) > _BYTES_MAX:
         return False
     return value.find(_CELERY, 0, _HEAD_BYTES) >= 0 or value.find(_DRAMATIQ, 0, _HEAD_BYTES) >= 0
+
+
+def maybe_envelopes(values: Iterable[bytes | None]) -> list[int]:
+    """Positions of values that may be envelopes: `may_be`, of many in one call."""
+    return [
+        n for n, value in enumerate(values)
+        if value and value[:1] == b"{"
+        and (value.find(_CELERY, 0, _HEAD_BYTES) >= 0 or value.find(_DRAMATIQ, 0, _HEAD_BYTES) >= 0) and may_be(value)
+    ]  # fmt: skip
 
 
 def opened(value: bytes | None) -> EnvelopeFields:

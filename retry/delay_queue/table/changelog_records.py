@@ -20,7 +20,7 @@ _NAMED_MIN = _PLAIN_MIN + NAME_BYTES + VERSION_BYTES
 _BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
 # A due time since 1970 has its highest bit set.
 _SINCE_1970 = 0x80
-_VERSION = format_versions.ENVELOPE.writes.to_bytes(1, "big")
+_VERSIONS = frozenset(bytes([version]) for version in format_versions.ENVELOPE.reads)
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
 _KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
 # Of single letters that operators act on, beside entries and controls, and how long these keys are.
@@ -45,10 +45,10 @@ def checked(rows: Sequence[ChangelogRow]) -> list[ChangelogRow]:
         # Nearly every record is a plain entry of this version, or the end of one, and needs no closer look.
         if (
             len(key) >= _PLAIN_MIN and key[0] == PLAIN and key[LANE_BYTES] >= _SINCE_1970
-            and (value is None or value[1:2] == _VERSION)
+            and (value is None or value[1:2] in _VERSIONS)
         ):  # fmt: skip
             records.append(row)
-        elif len(key) >= _NAMED_MIN and key[0] == NAMED and (value is None or value[1:2] == _VERSION):
+        elif len(key) >= _NAMED_MIN and key[0] == NAMED and (value is None or value[1:2] in _VERSIONS):
             records.append(row)
         elif (record := _checked_closely(key, value)) is not None:
             records.append(record)

@@ -25,15 +25,17 @@ from backoff import Park, Policy, PolicyInvalid, RetryAt
 from backoff.parse import DEFAULT
 from backoff.parse import policy as parsed
 from retry.dead_letters import retry_headers
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
-from retry.delivery.due_batch import lane_at
+from retry.delivery.due_batch import DueRow, lane_at
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import BUSY, LOOKUPS, Answered, WebhooksInFlight
 from retry.delivery.webhooks.response import Answer, Verdict
+from retry.errors import SealUnopened
 from retry.kafka.interface import TransactionalProducer
 from retry.kafka.topics import TopicNames
 from retry.telemetry.call_records import BODY_BYTES, Called, to_json
@@ -44,6 +46,13 @@ log = logging.getLogger(__name__)
 _ALL_BYTES = 64 << 20
 _ANY_PARTITION = -1
 _NO_RETRY = replace(DEFAULT, max_attempts=0)
+
+
+class CallsTurn(NamedTuple):
+    """What a shard's turn of calls came to: how many were written down, and what is due and cannot be opened."""
+
+    written: int
+    unopened: list[DueRow]
 
 
 class _Decision(NamedTuple):
@@ -62,11 +71,9 @@ def step(
     gate: Admission,
     now_ms: int,
     rows_max: int,
-) -> int:
+    codec: EnvelopeCodec = PLAIN,
+) -> CallsTurn:
     """Write down what came of calls, and begin those that are due; the steps are those of the module's docstring.
-
-    Returns:
-      how many were written down.
 
     Raises:
       TransactionFailed: nothing was written down; it is tried again.
@@ -74,14 +81,13 @@ def step(
     """
     if table.superseded(1):
         # A null for what replaces must not stand before one for what it replaced.
-        return 0
+        return CallsTurn(0, [])
     ended = calls.ended(changelog.partition, rows_max)
     waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
     if waiting:
-        calls.report(_write_down(waiting, table, writer, changelog, calls.names, now_ms))
+        calls.report(_write_down(waiting, table, writer, changelog, calls.names, now_ms, codec))
     calls.written(changelog.partition, ended)
-    _begin_due(calls, table, changelog, gate, now_ms)
-    return len(waiting)
+    return CallsTurn(len(waiting), _begin_due(calls, table, changelog, gate, now_ms, codec))
 
 
 def _write_down(
@@ -91,6 +97,7 @@ def _write_down(
     changelog: ChangelogPartition,
     names: TopicNames,
     now_ms: int,
+    codec: EnvelopeCodec,
 ) -> list[Called]:
     call_records, replacements, parked = [], [], []
     for key, answered in answers.items():
@@ -98,7 +105,8 @@ def _write_down(
         record = _call_record(key, answered, decision)
         call_records.append(record)
         if decision.next_ms is not None:
-            replacements.append((entry_keys.postponed(key, decision.next_ms), envelopes.encode(_next_attempt(answered))))
+            next_key = entry_keys.postponed(key, decision.next_ms)
+            replacements.append((next_key, codec.encode(next_key, _next_attempt(answered))))
         elif decision.reason is not None:
             parked.append(_parked(record, answered.entry, names.parked_timers))
     writer.begin()
@@ -183,10 +191,16 @@ def _parked(record: Called, entry: Named, topic: str) -> Entry:
     return Entry(topic, record.id.encode(), entry.value, entry.headers + ours, None, entry.team)
 
 
-def _begin_due(calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, gate: Admission, now_ms: int) -> None:
+def _begin_due(
+    calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, gate: Admission, now_ms: int, codec: EnvelopeCodec
+) -> list[DueRow]:
+    """Begin what may begin; what is due and cannot be opened."""
     pending: set[bytes] | None = None
+    unopened: list[DueRow] = []
     for prefix in table.due_lanes(now_ms):
-        if prefix[0] != entry_keys.NAMED or (lane := lane_at(table, gate, prefix)) is None or not lane.calls:
+        if prefix[0] != entry_keys.NAMED or prefix in entry_keys.UNDELIVERED:
+            continue
+        if (lane := lane_at(table, gate, prefix)) is None or not lane.calls:
             continue
         if (why := calls.why_not(lane.team, lane.destination, now_ms)) is not None:
             if why is not BUSY:
@@ -194,18 +208,27 @@ def _begin_due(calls: WebhooksInFlight, table: Table, changelog: ChangelogPartit
             continue
         if pending is None:
             pending = calls.pending(changelog.partition)
-        _begin_lane(calls, table, changelog.partition, gate, (prefix, lane), pending, now_ms)
+        unopened += _begin_lane(calls, table, changelog.partition, gate, (prefix, lane), pending, now_ms, codec)
+    return unopened
 
 
 def _begin_lane(
     calls: WebhooksInFlight, table: Table, partition: int, gate: Admission, of: tuple[bytes, Lane], pending: set[bytes],
-    now_ms: int,
-) -> None:  # fmt: skip
+    now_ms: int, codec: EnvelopeCodec,
+) -> list[DueRow]:  # fmt: skip
     prefix, lane = of
     passed = sum(key.startswith(prefix) for key in pending)
     allowed = gate.take(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
     due = table.due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []
-    free = [(key, envelopes.decode_named(envelope)) for key, envelope in due if key not in pending]
+    free, unopened = list[tuple[bytes, Named]](), list[DueRow]()
+    for key, envelope in due:
+        if key in pending:
+            continue
+        try:
+            free.append((key, codec.decode_named(key, envelope)))
+        except SealUnopened:
+            unopened.append((key, envelope))
     begun = calls.begin(partition, free[:allowed])
     if begun < allowed:
         gate.give_back(lane, allowed - begun)
+    return unopened

@@ -20,12 +20,15 @@ from __future__ import annotations
 from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, LineageFields, moved, pack, records, row, unpack
 from retry.intake.attempts.lineage_id import (
     counted,
+    counted_all,
     fingerprint,
+    fingerprints,
     from_header,
     identity,
     lineage_of,
     lineages_of,
     payload,
+    payloads,
     silent,
     to_header,
 )
@@ -40,7 +43,9 @@ __all__ = [
     "RampedLineages",
     "RecentLineages",
     "counted",
+    "counted_all",
     "fingerprint",
+    "fingerprints",
     "from_header",
     "identity",
     "lineage_of",
@@ -48,6 +53,7 @@ __all__ = [
     "moved",
     "pack",
     "payload",
+    "payloads",
     "records",
     "row",
     "silent",

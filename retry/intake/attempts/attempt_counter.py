@@ -13,7 +13,8 @@ Where no `retry-id` came back, the id is made of the origin's coordinates and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,6 +42,15 @@ class LetterHistory(msgspec.Struct, frozen=True, gc=False):
     made: int | None
     first_failed_ms: int | None
     matched: bool
+
+
+class LetterHistories(NamedTuple):
+    """`LetterHistory` of many letters, by their positions; not of those that are `unfit` for being looked at together."""
+
+    ids: Sequence[bytes]
+    numbers: list[int]
+    prints: list[int]
+    unfit: list[int]
 
 
 class AttemptCounter:
@@ -101,23 +111,45 @@ class AttemptCounter:
         """Whether the record that failed may be a retry, so that its coordinates are not those of the original."""
         return failure.origin_topic in self._retry_targets
 
-    def new(
-        self, topic: str, key: bytes | None, value: bytes | None, lineage: int | None, is_retry: bool
-    ) -> tuple[int, bytes, int] | None:
-        """Of a letter without headers of ours: print, id and number, as `trace` has them.
-
-        None where it may come back from a send that is on record.
+    def first(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], lineages: Sequence[int] | None,
+        is_retry: bool,
+    ) -> LetterHistories:  # fmt: skip
+        """Of letters without headers of ours, of one topic: unfit are those that may come back from a send that is on record.
 
         Args:
-          lineage: by `lineages`; None where the letter has no offset of the record that failed.
+          lineages: by `lineages`; None where the letters have no offset of the record that failed.
           is_retry: by `is_retry`.
         """
-        print_, of_payload, number = attempts.silent(topic, key, value)
-        if (lineage is None or is_retry) and not self._recent.is_unknown(print_):
-            return None
-        if lineage is None:
-            return print_, b"%016x" % of_payload, number
-        return None if self._recent.sends(lineage) else (print_, b"%016x" % lineage, lineage)
+        payloads = attempts.payloads(keys, values)
+        prints = attempts.fingerprints(topic, payloads)
+        unfit = self._recent.known(prints) if lineages is None or is_retry else []
+        if lineages is None:
+            lineages = attempts.silent(payloads)
+            numbers = attempts.counted_all(lineages, topic)
+        else:
+            numbers = list(lineages)
+            unfit += [n for n, lineage in enumerate(lineages) if self._recent.sends(lineage)]
+        return LetterHistories([b"%016x" % lineage for lineage in lineages], numbers, prints, unfit)
+
+    def again(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], made: int
+    ) -> LetterHistories:
+        """Of letters with headers of ours, of one topic: unfit are those of which another number of sends is on record.
+
+        Args:
+          ids: as they came back.
+          made: how many retries they say they had.
+        """
+        prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
+        numbers = attempts.counted_all(map(attempts.from_header, ids), topic)
+        sends = self._recent.sends
+        known = {n: sends_of_one.attempts for n, number in enumerate(numbers) if (sends_of_one := sends(number))}
+        unfit = [n for n, count in known.items() if count != made]
+        if len(known) < len(numbers):
+            # Without its id it may be known all the same.
+            unfit += [n for n in self._recent.known(prints) if n not in known]
+        return LetterHistories(ids, numbers, prints, unfit)
 
     def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> LetterHistory | None:
         matched = self._matched.get(print_, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
@@ -27,9 +27,23 @@ def payload(key: bytes | None, value: bytes | None) -> int:
     return seed ^ _NO_VALUE if value is None else xxh3_64_intdigest(value, seed)
 
 
+def payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[int]:
+    """The same of many records; most have both, and take no call of their own."""
+    return [
+        xxh3_64_intdigest(value, xxh3_64_intdigest(key, _KEY)) if key is not None and value is not None else payload(key, value)
+        for key, value in zip(keys, values, strict=True)
+    ]
+
+
 def fingerprint(topic: str, of_payload: int) -> int:
     """The same of a letter: one that comes back to another dead-letter topic is another letter."""
     return of_payload ^ _of_topic(topic)
+
+
+def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
+    """The same of many letters of one topic."""
+    of_topic = _of_topic(topic)
+    return [of_payload ^ of_topic for of_payload in of_payloads]
 
 
 @lru_cache(10_000)
@@ -65,19 +79,19 @@ def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
     return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
 
 
-def silent(topic: str, key: bytes | None, value: bytes | None) -> tuple[int, int, int]:
-    """Fingerprint, lineage and the number that it is counted under, of a letter that says nothing.
+def silent(of_payloads: Iterable[int]) -> list[int]:
+    """Lineages of letters that say nothing.
 
-    >>> print_, lineage, number = silent("t", b"k", b"v")
-    >>> whole = payload(b"k", b"v")
-    >>> print_ == fingerprint("t", whole), lineage == identity("c", Failure(), whole), number == counted(lineage, "t")
-    (True, True, True)
+    >>> silent([7, 8]) == [identity("c", Failure(), 7), identity("c", Failure(), 8)]
+    True
     """
-    of_topic = _of_topic(topic)
-    seed = _NO_KEY if key is None else xxh3_64_intdigest(key, _KEY)
-    of_payload = seed ^ _NO_VALUE if value is None else xxh3_64_intdigest(value, seed)
-    lineage = of_payload | _OF_PAYLOAD
-    return of_payload ^ of_topic, lineage, lineage ^ of_topic & ~_OF_PAYLOAD
+    return [of_payload | _OF_PAYLOAD for of_payload in of_payloads]
+
+
+def counted_all(lineage_ids: Iterable[int], topic: str) -> list[int]:
+    """`counted`, of many lineages."""
+    of_topic = _of_topic(topic) & ~_OF_PAYLOAD
+    return [lineage_id ^ of_topic if lineage_id & _OF_PAYLOAD else lineage_id for lineage_id in lineage_ids]
 
 
 def counted(lineage_id: int, topic: str) -> int:

@@ -27,10 +27,12 @@ are sent, and come back without headers, one after another:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from retry.intake.attempts.equal_letters import Level, Levels
-from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, MOVED, unpack
+from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, MOVED, LineageFields, unpack
 from retry.intake.attempts.ring_buffer import Ring
 
 # A level takes some 300 bytes, a lineage 70.
@@ -111,9 +113,11 @@ class RecentLineages:
             return None
         return _known(self._ring.names(row)[0], due_s, first_s, attempts)
 
-    def is_unknown(self, fingerprint: int) -> bool:
-        """Whether nothing at all is known of a fingerprint: `returned` is None, whatever else is asked."""
-        return fingerprint not in self._equal and not self._ring.of_fingerprint(fingerprint)
+    def known(self, fingerprints: Sequence[int]) -> list[int]:
+        """Positions of fingerprints of which anything is known; of all others `returned` is None, whatever else is asked."""
+        equal = self._equal
+        more = [n for n, fingerprint in enumerate(fingerprints) if fingerprint in equal] if equal else []
+        return self._ring.there(fingerprints) + more
 
     def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
@@ -129,13 +133,13 @@ class RecentLineages:
         Raises:
           LineageUnreadable: see `unpack`; nothing of it was taken in.
         """
-        equal, admit = self._equal, self._ring.admit
-        for lineage_id, fingerprint, due_s, first_s, attempt, flags in unpack(packed):
-            # Nearly every letter is new, and needs no closer look.
-            new = attempt == 1 and not flags and fingerprint not in equal
-            if not new or not admit(lineage_id, fingerprint, due_s, first_s, attempt):
-                fold = self._move if flags == MOVED else self._fold_closely
-                fold(lineage_id, fingerprint, due_s, first_s, attempt, flags)
+
+        def closely(send: LineageFields) -> None:
+            fold = self._move if send[-1] == MOVED else self._fold_closely
+            fold(*send)
+
+        # Nearly every letter is new, and needs no closer look.
+        self._ring.admit(unpack(packed), self._equal, closely)
 
     def _fold_closely(
         self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int

@@ -14,8 +14,11 @@ import math
 import secrets
 import sys
 from array import array
+from collections.abc import Callable, Container, Iterable
 from mmap import mmap
 from struct import Struct
+
+from retry.intake.attempts.lineage_codec import LineageFields
 
 _ROW = Struct("<QQQQIIH")
 _SIZE = _ROW.size
@@ -69,6 +72,19 @@ class Ring:
             number = after
         return 0
 
+    def there(self, fingerprints: Iterable[int]) -> list[int]:
+        """Positions of those that are linked to a row: `of_fingerprint`, of many in one call."""
+        heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
+        gone = self._newest - rows_max
+        for position, fingerprint in enumerate(fingerprints):
+            number = heads[fingerprint % slots]
+            while number > gone:
+                fingerprint_of_row, number = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
+                if fingerprint_of_row == fingerprint:
+                    found.append(position)
+                    break
+        return found
+
     def young(self, number: int) -> bool:
         """Whether it is in the newer half."""
         return number > self._newest - self.rows_max // 2
@@ -85,20 +101,32 @@ class Ring:
         """Replace them."""
         _STATE.pack_into(self._rows, self._row_at(number) + _AT_STATE, due_s, first_s, attempts)
 
-    def admit(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> bool:
-        """A new row, linked to its fingerprint, if neither its lineage nor its fingerprint is there; whether it was."""
-        if self.of_lineage(lineage_id) or self.of_fingerprint(fingerprint):
-            return False
-        # The same as `add` and `link` in one step: nearly every letter passes here.
-        self._newest = number = self._newest + 1
-        at, by_lineage, by_fingerprint = number % self.rows_max * _SIZE, self._lineages, self._fingerprints
-        slot, other = lineage_id % self._slots, fingerprint % self._slots
-        _ROW.pack_into(
-            self._rows, at,
-            lineage_id, by_lineage[slot], fingerprint, by_fingerprint[other], due_s, first_s, attempts,
-        )  # fmt: skip
-        by_lineage[slot] = by_fingerprint[other] = number
-        return True
+    def admit(self, sends: Iterable[LineageFields], more: Container[int], otherwise: Callable[[LineageFields], None]) -> None:
+        """Take in sends of which nearly all are first ones of letters that are not there: a new row, linked to its fingerprint.
+
+        Args:
+          more: fingerprints of which more is known than is here.
+          otherwise: is told, in their order, of sends that this is not so of, and may change rows.
+        """
+        rows, rows_max, slots = self._rows, self.rows_max, self._slots
+        by_lineage, by_fingerprint = self._lineages, self._fingerprints
+        for send in sends:
+            lineage_id, fingerprint, due_s, first_s, attempt, flags = send
+            slot, other = lineage_id % slots, fingerprint % slots
+            before, behind, gone = by_lineage[slot], by_fingerprint[other], self._newest - rows_max
+            # Where the slots are empty, nothing is there.
+            if (
+                attempt != 1 or flags or fingerprint in more or (before > gone and self.of_lineage(lineage_id))
+                or (behind > gone and self.of_fingerprint(fingerprint))
+            ):  # fmt: skip
+                otherwise(send)
+                continue
+            # The same as `add` and `link` in one step.
+            self._newest = number = self._newest + 1
+            _ROW.pack_into(
+                rows, number % rows_max * _SIZE, lineage_id, before, fingerprint, behind, due_s, first_s, attempt
+            )
+            by_lineage[slot] = by_fingerprint[other] = number
 
     def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
         """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from retry.delivery import sweep
 from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
 from retry.delivery.webhooks import delivery
+from retry.delivery.webhooks.in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
 from retry.kafka.interface import TransactionalProducer
 from retry.worker.shards.phase import Phase
@@ -36,7 +37,7 @@ def joint_sweep(shards: Sequence[Shard], writer: TransactionalProducer, around: 
     held: list[Shard] = []
     try:
         parts = _selected(shards, held, writer, around, now_ms)
-        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms))
+        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms, around.codec))
         for shard in held:
             _call(shard, writer, around, now_ms)
         return swept
@@ -79,13 +80,17 @@ def _select(
     shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     """Move one batch of entries, where some are to move, and say what is to be sent."""
-    if shard.moves.migrate(writer, around):
+    if shard.moves.migrate(writer, around) or shard.moves.release(writer, around, now_ms):
         shard.progress.moved()
         return None
     shard.moves.step(writer, around, now_ms)
-    found = sweep.select(shard.table, shard.changelog, around.gate, now_ms, rows_max, bytes_max)
+    found = sweep.select(shard.table, shard.changelog, around.gate, now_ms, rows_max, bytes_max, around.codec)
     if found is None:
         shard.progress.swept(overlooked=shard.is_overlooked(around.gate, now_ms))
+    elif found.unopened:
+        shard.moves.hold(writer, found.unopened, around)
+        shard.progress.moved()
+        return None
     return found
 
 
@@ -116,6 +121,12 @@ def _call(shard: Shard, writer: TransactionalProducer, around: ShardContext, now
     """Write down what came of HTTP calls, and begin those that are due."""
     calls = around.calls
     if calls is not None and shard.phase is Phase.READY:
-        shard.guarded(
-            lambda: delivery.step(calls, shard.table, writer, shard.changelog, around.gate, now_ms, around.rows_max)
-        )
+        shard.guarded(lambda: _call_turn(calls, shard, writer, around, now_ms))
+
+
+def _call_turn(
+    calls: WebhooksInFlight, shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int
+) -> None:
+    turn = delivery.step(calls, shard.table, writer, shard.changelog, around.gate, now_ms, around.rows_max, around.codec)
+    if turn.unopened:
+        shard.moves.hold(writer, turn.unopened, around)

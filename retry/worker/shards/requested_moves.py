@@ -1,15 +1,19 @@
 """What moves waiting entries of one shard between two sweeps: the upgrade of old keys, rescheduling, actions,
-and nulls that cancel."""
+nulls that cancel, and keys that are lost and found."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from retry.delay_queue.table.interface import Table
 from retry.delivery import migrate_v1_keys
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
+from retry.delivery.due_batch import DueRow
+from retry.delivery.hold import Held, Holding
 from retry.delivery.redecide import Redecider
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.slice_work import ActContext
@@ -20,12 +24,28 @@ from retry.worker.shards.restore import ShardContext
 log = logging.getLogger(__name__)
 
 
+class MovesTold(NamedTuple):
+    """What is to be told of one shard; empty where there is nothing.
+
+    Attributes:
+      reschedule: how far what is to be rescheduled has come, or what it waits for.
+      actions: what actions wait for.
+    """
+
+    reschedule: str
+    actions: str
+
+
+NOTHING_ASKED = MovesTold("", "")
+
+
 class RequestedMoves:
     """How far the moves of one shard have come. Kept in memory only: whoever owns the shard next begins anew."""
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         self._changelog, self._table = changelog, table
         self._rescheduling, self._acting, self._cancelling = Rescheduling(), Acting(changelog, table), Cancelling()
+        self._holding = Holding(changelog, table)
 
     def migrate(self, writer: TransactionalProducer, around: ShardContext) -> bool:
         """Move one batch of entries of the version before lanes; False where there is none left."""
@@ -35,6 +55,28 @@ class RequestedMoves:
             log.info("shard %d: %d entries of the version before lanes moved", self._changelog.partition, moved)
         return moved > 0
 
+    def hold(self, writer: TransactionalProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
+        """Move those of some entries that cannot be opened out of the way of others."""
+        if self._holding.hold(writer, rows, around.codec, self._end(around)):
+            self._held_moved()
+
+    def release(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> bool:
+        """Move one batch of what was held and can be opened now; False where there is none."""
+        released = self._holding.step(writer, around.codec, now_ms, around.rows_max, self._end(around))
+        if released:
+            self._held_moved()
+        return released > 0
+
+    def _held_moved(self) -> None:
+        """An action would take what is on its way for gone, and a ramp for sent."""
+        self.entries_moved()
+        self._acting.settle()
+
+    @property
+    def held(self) -> Held:
+        """What is held."""
+        return self._holding.held
+
     def step(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
         limits = around.rows_max, around.bytes_max
@@ -43,11 +85,12 @@ class RequestedMoves:
         if self._rescheduling.is_moving:
             self._cancelling.restart()
             return
-        topic, partition = self._changelog
-        end = lambda: around.log.bounds(topic, [partition])[partition].end  # noqa: E731
+        partition, end = self._changelog.partition, self._end(around)
         actions = EntryActions(around.judge, around.discarded)
-        context = ActContext(writer, around.gate, actions, around.audit, now_ms, around.bytes_max, end, around.ask_parked,
-                             around.ask_passed)  # fmt: skip
+        context = ActContext(
+            writer, around.gate, actions, around.audit, around.outcomes, now_ms, around.bytes_max, end, around.ask_parked,
+            around.ask_passed, around.shards,
+        )  # fmt: skip
         if acted := self._acting.step(context):
             # What was looked at for nulls may be elsewhere now.
             self._cancelling.restart()
@@ -55,10 +98,14 @@ class RequestedMoves:
         if self._cancelling.step(self._table, writer, self._changelog, around.judge, now_ms, *limits, end):
             log.info("shard %d: nulls followed, %s", partition, self._cancelling.told())
 
+    def _end(self, around: ShardContext) -> Callable[[], int]:
+        topic, partition = self._changelog
+        return lambda: around.log.bounds(topic, [partition])[partition].end
+
     def entries_moved(self) -> None:
         """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
         self._cancelling.settle()
 
-    def about(self, judge: Redecider) -> str | None:
-        """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
-        return self._rescheduling.about(self._table, judge)
+    def about(self, judge: Redecider) -> MovesTold:
+        """How far what operators asked for has come, or what it waits for."""
+        return MovesTold(self._rescheduling.about(self._table, judge) or "", self._acting.about(judge.digest))

@@ -15,6 +15,7 @@ import logging
 from typing import NamedTuple
 
 from retry import clock
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.table.interface import Table, TableDirectory
 from retry.delivery import return_slice, slice_work
 from retry.delivery.admission import Admission
@@ -36,9 +37,12 @@ class ShardContext(NamedTuple):
     """What all shards of a process share; batches are bounded by rows and by bytes.
 
     Attributes:
-      discarded, audit: topics: of letters that operators discard, and of what operators did.
+      discarded, audit, outcomes: topics: of letters that operators discard, of what operators did, and of what is decided of
+        letters.
       ask_parked: reads letters that rest.
       ask_passed: asks what consumers have read.
+      codec: reads and writes envelopes; that of `judge`.
+      shards: how many there are, by which intake puts entries; 0 where that is not known.
     """
 
     log: Log
@@ -51,8 +55,11 @@ class ShardContext(NamedTuple):
     calls: WebhooksInFlight | None = None
     discarded: str = ""
     audit: str = ""
+    outcomes: str = ""
     ask_parked: AskParked = return_slice.nobody
     ask_passed: AskPassed = slice_work.silence
+    codec: EnvelopeCodec = PLAIN
+    shards: int = 0
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

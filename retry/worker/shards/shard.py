@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from retry import clock
-from retry.delay_queue import control_records
+from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.table.changelog_records import before_unreadable
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import Table, TableDirectory
@@ -26,7 +26,7 @@ from retry.worker.shards import restore
 from retry.worker.shards.freshness import Freshness
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.progress import SweepProgress
-from retry.worker.shards.requested_moves import RequestedMoves
+from retry.worker.shards.requested_moves import NOTHING_ASKED, MovesTold, RequestedMoves
 from retry.worker.shards.restore import RestoreProgress, ShardContext
 
 log = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class Shard:
             return True
         try:
             asked = control_records.stand(table.controls) or table.has_slices
-            return not (asked or table.due_lanes(now_ms) or table.superseded(1))
+            return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or table.superseded(1))
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False
@@ -279,9 +279,9 @@ class Shard:
             return []
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
-    def rescheduling(self, around: ShardContext) -> str | None:
-        """How far what is to be rescheduled has come, or what it waits for; None where there is nothing."""
-        return self.moves.about(around.judge) if self.phase is Phase.READY else None
+    def requested(self, around: ShardContext) -> MovesTold:
+        """How far what operators asked for has come, or what it waits for."""
+        return self.moves.about(around.judge) if self.phase is Phase.READY else NOTHING_ASKED
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN

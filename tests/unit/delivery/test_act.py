@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -14,19 +15,23 @@ from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
-from retry.delivery.act import ENDED_MS, ORPHAN_MS, ActContext, Acting
-from retry.delivery.acted_entry import digest
+from retry.delivery.act import ENDED_MS, ActContext, Acting
+from retry.delivery.act_audit import content_digest
+from retry.delivery.acted_entry import SEALED, digest
+from retry.delivery.orphaned_rows import ORPHAN_MS
 from retry.delivery.return_slice import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import Outcome
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
-from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, entry_actions, letter, packed
+from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, NOW_MS, entry_actions, letter, packed
 
 CHANGELOG = ChangelogPartition("changelog", 0)
-AUDIT = "app-audit"
+AUDIT, OUTCOMES = "app-audit", "app-outcomes"
 OTHER = b"\x0b" * action_records.ACTION_BYTES
 
 
@@ -48,8 +53,10 @@ class Bench:
     def __init__(self) -> None:
         self.log, self.gate, self.now_ms = MemoryLog(), Gate(), NOW_MS
         self.ask_parked: AskParked = return_slice.nobody
+        # As the worker that owns this one knows them.
+        self.shards = 1
         self.log.create("lineage", 2)
-        for topic in ("changelog", "parked", AUDIT, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
+        for topic in ("changelog", "parked", AUDIT, OUTCOMES, DISCARDED, "orders.retry", "orders.slow", "orders.parked"):
             self.log.create(topic)
         self.open()
 
@@ -86,11 +93,13 @@ class Bench:
         for n, members in enumerate(slices):
             self.write((action_records.slice_key(action, 0, n), action_records.encode_slice(members, self.now_ms)))
 
-    def ask(self, kind: str, *slices: list[Member], action: bytes = ACTION, named: int | None = None, **more: Any) -> None:
+    def ask(
+        self, kind: str, *slices: list[Member], action: bytes = ACTION, named: int | None = None, shards: int = 1, **more: Any
+    ) -> None:
         """Ask for an action; `named`: how many slices its head names, where that is another number."""
         self.slices(*slices, action=action)
-        count = len(slices) if named is None else named
-        head = Action(kind, "anna", self.now_ms, [count], sum(map(len, slices)), **more)
+        counts = [len(slices) if named is None else named, *[0] * (shards - 1)]
+        head = Action(kind, "anna", self.now_ms, counts, sum(map(len, slices)), **more)
         self.write((action_records.head_key(action), action_records.encode(head)))
 
     def order(self, key: Callable[[bytes], bytes], hold: int = 0) -> None:
@@ -100,8 +109,9 @@ class Bench:
         """One step, the fold following."""
         end = self.log.bounds("changelog", [0])[0].end
         around = ActContext(
-            self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end, self.ask_parked
-        )
+            self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, self.ask_parked,
+            shards=self.shards,
+        )  # fmt: skip
         done = self.work.step(around)
         if fold:
             self.fold()
@@ -142,9 +152,17 @@ class Bench:
             assert known[0].sends(number) == known[1].sends(number)
         return known[0]
 
+    def told(self) -> list[list[dict[str, Any]]]:
+        """By record of the audit, what it has of each letter."""
+        return [orjson.loads(r.value() or b"")["letters"] for r in self.log.read(AUDIT)]
+
+    def outcomes(self) -> list[Outcome]:
+        """What the topic of outcomes has, a letter each."""
+        return [letter for record in self.log.read(OUTCOMES) for letter in outcomes.read(record.value() or b"")]
+
     def audited(self) -> list[list[str]]:
         """By record of the audit, what became of each letter."""
-        return [[each["result"] for each in orjson.loads(r.value() or b"")["letters"]] for r in self.log.read(AUDIT)]
+        return [[each["result"] for each in letters] for letters in self.told()]
 
 
 @pytest.fixture
@@ -177,6 +195,14 @@ def test_a_letter_that_does_not_wait_under_its_key_is_gone_and_nothing_is_put_fo
     bench.ask("retry", at_once(keys))
     assert bench.finish() == [1]
     assert (bench.tally, sources(bench.live())) == (Tally(1, 1, 1, {}), [1])
+
+
+def test_a_letter_that_is_held_is_not_gone(bench: Bench) -> None:
+    (key,) = bench.wait(1)
+    bench.write((entry_keys.held(key), bench.live()[key]), (key, None))
+    bench.ask("retry", at_once([key]))
+    bench.finish()
+    assert (bench.tally, list(bench.live())) == (Tally(1, 0, 0, {SEALED: 1}), [entry_keys.held(key)])
 
 
 def test_of_two_actions_about_one_letter_the_second_finds_it_gone(bench: Bench) -> None:
@@ -223,6 +249,21 @@ def test_a_slice_that_is_larger_than_a_transaction_is_done_in_parts(bench: Bench
     assert (bench.tally, sources(bench.live())) == (Tally(1, 3, 0, {}), [0, 1, 2])
 
 
+@pytest.mark.parametrize("topic", ["orders.DLT", "keyed.DLT"])
+@pytest.mark.parametrize("kind", ["retry", "park", "discard", "erase"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_letters_with_the_same_coordinates_never_get_one_key(bench: Bench, kind: str, topic: str, apart: bool) -> None:
+    # Their topic was deleted and made anew while the first of them waited; the last is no member, and has its key already.
+    rows = [letter(topic, 7, NOW_MS + n, value=b"%d" % n) for n in (HOUR_MS, 2 * HOUR_MS, 0)]
+    bench.write(*((key, packed(entry)) for key, entry in rows))
+    members = [Member(key, NOW_MS) for key, _ in rows[:2]]
+    bench.ask(kind, *([member] for member in members) if apart else (members,))
+    bench.finish()
+    assert bench.tally.done == len(bench.live()) - 1 == 2
+    if kind == "retry":
+        assert sorted(entry_keys.due_at_ms(key) - NOW_MS for key in bench.live()) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.LATE])
 def test_whatever_a_commit_comes_to_each_letter_is_there_once(bench: Bench, fault: Fault, anew: bool) -> None:
@@ -260,6 +301,20 @@ def test_one_that_is_held_keeps_no_other_from_being_done(bench: Bench) -> None:
     bench.ask("retry", at_once(keys[1:]), action=OTHER)
     assert bench.finish() == [1]
     assert bench.state(OTHER).tally.done == 1
+
+
+@pytest.mark.parametrize("kind", [kind for kind in action_records.KINDS if kind != "undo"])
+def test_only_what_is_redirected_or_parked_goes_by_the_policy_file_that_it_names(bench: Bench, kind: str) -> None:
+    key, entry = letter()
+    bench.write((key, packed(entry)))
+    member = Member(key, NOW_MS, digest(packed(entry)), packed(msgspec.structs.replace(entry, value=b"2")))
+    more: dict[str, Any] = {"target": "orders.slow", "patch": action_records.Patch({"a": "b"})}
+    bench.ask(kind, [member], policies="sha of another", **more)
+    waits = kind in ("redirect", "park")
+    assert bench.finish() == ([] if waits else [1])
+    bench.order(action_records.cancelled_key)
+    bench.finish()
+    assert bench.tally.refused == ({"cancelled": 1} if waits else {})
 
 
 def test_the_rest_of_what_is_cancelled_is_left_alone_and_told(bench: Bench) -> None:
@@ -331,7 +386,7 @@ def test_a_shard_that_the_head_does_not_name_has_nothing_to_do(bench: Bench) -> 
     assert bench.state().has_ended(0)
 
 
-@pytest.mark.parametrize("topic", [AUDIT, DISCARDED])
+@pytest.mark.parametrize("topic", [AUDIT, OUTCOMES, DISCARDED])
 def test_where_its_topics_are_away_an_action_waits_and_no_transaction_is_begun(bench: Bench, topic: str) -> None:
     keys = bench.wait(1)
     bench.ask("discard", at_once(keys))
@@ -386,6 +441,14 @@ def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(be
     assert bench.state(third).tally == Tally(1, 0, 0, {"changed": 1})
 
 
+def test_an_edit_of_a_letter_that_went_meanwhile_is_told_that_it_has_changed(bench: Bench) -> None:
+    key, entry = letter()
+    bench.ask("edit", [Member(key, 0, digest(packed(entry)), packed(entry))])
+    bench.finish()
+    assert bench.tally == Tally(1, 0, 0, {"changed": 1})
+    assert bench.audited() == [["changed"]]
+
+
 def test_a_letter_that_was_changed_is_known_by_its_new_value_and_its_sends_are_counted_once(bench: Bench) -> None:
     keys = bench.wait(1)
     number = attempts.counted(attempts.from_header(b"%016x" % 7), "orders.DLT")
@@ -409,3 +472,56 @@ def test_what_was_changed_is_kept_as_it_was_in_the_same_transaction(bench: Bench
     assert {envelopes.decode(envelope).value for envelope in bench.live().values()} == {b'{"a":2}'}
 
 
+def test_the_audit_has_digests_of_a_changed_letter_as_it_was_kept_and_as_it_is_sent(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("patch", at_once(keys), patch=HEADER_PATCH)
+    bench.finish()
+    ((told,),) = bench.told()
+    (kept,), (sent,) = bench.log.read(DISCARDED), (envelopes.decode(envelope) for envelope in bench.live().values())
+    assert told["before"] == content_digest(kept.key(), kept.value(), kept.headers() or [])
+    assert told["after"] == content_digest(sent.key, sent.value, sent.headers)
+    assert told["before"] != told["after"]
+    bench.now_ms += 1
+    bench.ask("park", at_once(sorted(bench.live())), action=OTHER)
+    bench.finish()
+    assert "before" not in bench.told()[1][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "decision", "target", "due_in_ms"),
+    [
+        ("retry", {}, "retry", "orders.retry", 0),
+        ("redirect", {"target": "orders.slow"}, "retry", "orders.slow", 0),
+        ("patch", {"patch": HEADER_PATCH}, "retry", "orders.retry", HOUR_MS + 1),
+        ("park", {}, "park", "orders.parked", None),
+        ("discard", {}, "discard", DISCARDED, None),
+        ("erase", {}, "erase", DISCARDED, None),
+    ],
+)
+def test_what_was_decided_of_a_letter_is_an_outcome_with_its_lineage(
+    bench: Bench, kind: str, more: dict[str, Any], decision: str, target: str, due_in_ms: int | None
+) -> None:
+    keys = bench.wait(2)
+    bench.write((keys[0], None))
+    bench.ask(kind, [*at_once(keys)[:1], Member(keys[1], NOW_MS)], **more)
+    bench.finish()
+    (told,) = bench.outcomes()
+    assert told == {
+        "v": 4, "id": f"{7:016x}", "source": "orders.DLT/0/1", "team": "orders", "topic": "orders.DLT", "policy": "orders/p",
+        "attempt": 1, "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "taken_ms": NOW_MS, "decision": decision,
+        "reason": "by_operator" if kind == "park" else None, "due_ms": None if due_in_ms is None else NOW_MS + due_in_ms,
+        "target": target, "cause": None, "fingerprint": None, "group": None, "delay_ms": due_in_ms, "action": ACTION.hex(),
+        "action_kind": kind,
+    }  # fmt: skip
+
+
+def test_an_undone_discard_is_told_as_the_retry_that_it_is_again(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.ask("discard", at_once(keys))
+    bench.finish()
+    bench.now_ms += 1
+    bench.ask("undo", at_once(list(bench.live())), action=OTHER, undoes=ACTION.hex())
+    bench.finish()
+    assert [(told["decision"], told["target"], told["due_ms"], told["taken_ms"]) for told in bench.outcomes()] == [
+        ("discard", DISCARDED, None, NOW_MS), ("retry", "orders.retry", NOW_MS + HOUR_MS, NOW_MS + 1),
+    ]  # fmt: skip

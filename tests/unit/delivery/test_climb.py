@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, envelopes, ramp_records
+from retry.delay_queue import action_records, entry_keys, ramp_records
 from retry.delay_queue.action_records import Action, Member, Order
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery import ramp
-from retry.delivery.act import ORPHAN_MS, ActContext
+from retry.delivery.act import ActContext
+from retry.delivery.orphaned_rows import ORPHAN_MS
 from retry.delivery.slice_work import Passing
 from retry.intake import attempts
 from retry.intake.attempts import RampedLineages
 from tests.support.acted import ACTION, HOUR_MS, NOW_MS, entry_actions
-from tests.unit.delivery.test_act import AUDIT, Bench, Gate
+from tests.unit.delivery.test_act import AUDIT, OUTCOMES, Bench, Gate
 
 SETTLE_MS, SILENCE_MS = 5_000, 20_000
 OTHERS = b"\x0c" * action_records.ACTION_BYTES
@@ -54,7 +56,7 @@ class Ramped(Bench):
             return self.says
 
         context = ActContext(
-            self.writer, self.gate, entry_actions(), AUDIT, self.now_ms, bytes_max, lambda: end, passed=passed
+            self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, passed=passed
         )
         done = self.work.step(context)
         if fold:
@@ -64,7 +66,7 @@ class Ramped(Bench):
     def send(self) -> list[bytes]:
         """Whatever this action has put is sent; the headers that say so."""
         live = self.live()
-        marks = {key: dict(envelopes.decode_as(key, envelope).headers).get(names.ACTION) for key, envelope in live.items()}
+        marks = {key: dict(PLAIN.decode(key, envelope).headers).get(names.ACTION) for key, envelope in live.items()}
         put = [key for key, mark in marks.items() if mark]
         self.write(*((key, None) for key in put))
         return sorted(marks[key] or b"" for key in put)
@@ -258,3 +260,16 @@ def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramp
     for n in range(20):
         known.fold(record.key() or b"", attempts.pack([attempts.row(n + 1, 0, 1_000, 0, 1)]))
     assert (len(known), known.step(10), known.step(11)) == (10, None, (ACTION, 0))
+
+
+def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramped: Ramped) -> None:
+    climb(ramped, 1, 1)
+    ramped.finish()
+    ((key, envelope),) = ((k, v) for k, v in ramped.live().items() if names.ACTION in dict(PLAIN.decode(k, v).headers))
+    for rows in [(key, None), (entry_keys.held(key), envelope)], [(key, envelope), (entry_keys.held(key), None)]:
+        ramped.write(*rows)
+        ramped.later(HOUR_MS)
+        assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)
+    ramped.write((key, None))
+    ramped.later(1)
+    assert ramped.tally.steps == [StepTally(1, 1, 1)]

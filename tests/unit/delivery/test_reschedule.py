@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from retry.dead_letters import retry_headers as names
@@ -103,7 +104,7 @@ class Bench:
         stranger.commit()
         self.fold()
 
-    def ask(self, policies: str, since_ms: int = NOW_MS, **only: str) -> bytes:
+    def ask(self, policies: str, since_ms: int = NOW_MS, **only: Any) -> bytes:
         """Ask for entries to be rescheduled; the key of the request."""
         key = control_records.reschedule_key(since_ms)
         self.write((key, control_records.encode(Reschedule(since_ms, policies=policies, **only))))
@@ -265,6 +266,58 @@ def test_what_is_not_asked_for_is_left_alone(bench: Bench, only: dict[str, str],
     bench.ask(QUICK, **only)
     bench.finish(QUICK)
     assert {offset for offset, due_ms in bench.due().items() if due_ms == 2_000} == moved
+
+
+def acted_on(bench: Bench, mark: bytes = b"0a" * 8, attempt: bytes = b"1", policies: str = OLD, **more: Any) -> bytes:
+    """A letter that an operator has moved; the key of its entry."""
+    key = bench.take(policies=policies, **more)
+    entry = envelopes.decode(bench.live()[key])
+    headers = names.set_in(entry.headers, (names.ACTION, mark))
+    headers = [(name, attempt if name == names.ATTEMPT else value) for name, value in headers]
+    new = entry_keys.postponed(key, NOW_MS + 9 * HOUR_MS)
+    bench.write((new, envelopes.encode(msgspec.structs.replace(entry, headers=headers))), (key, None))
+    return new
+
+
+def test_what_was_acted_on_is_left_alone_unless_that_is_asked_for_and_says_so_still(bench: Bench) -> None:
+    acted_on(bench)
+    bench.ask(QUICK)
+    bench.finish(QUICK)
+    assert bench.due() == {1: 9 * HOUR_MS}
+    bench.ask(QUICK, NOW_MS + 1, acted=True)
+    bench.finish(QUICK)
+    assert bench.due() == {1: 2_000}
+    (envelope,) = bench.live().values()
+    headers = dict(envelopes.decode(envelope).headers)
+    assert (headers[names.ACTION], headers[names.DUE_MS]) == (b"0a" * 8, b"%d" % (NOW_MS + 2_000))
+    bench.ask(QUICK, NOW_MS + 2, acted=True)
+    before = bench.finish(QUICK), bench.live()
+    assert bench.live() == before[1], "it is where it should be"
+
+
+def test_what_is_to_be_discarded_or_counted_by_a_ramp_or_was_returned_is_left_alone_whatever_is_asked_for(bench: Bench) -> None:
+    discarded = acted_on(bench)
+    entry = envelopes.decode(bench.live()[discarded])
+    before = names.set_in(entry.headers, (names.ACTION_BEFORE, b"1 0 orders.retry"))
+    bench.write((discarded, envelopes.encode(msgspec.structs.replace(entry, headers=before))))
+    bench.table.waiting = 1
+    acted_on(bench, mark=b"0a" * 8 + b"/3")
+    acted_on(bench, attempt=b"4")
+    live = {key: value for key, value in bench.live().items() if key[:1] != b"\x10"}
+    bench.ask(QUICK, acted=True)
+    bench.finish(QUICK)
+    assert bench.live() == live
+
+
+def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference(bench: Bench) -> None:
+    key = acted_on(bench)
+    packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
+    small = Redecider(registry_of(QUICK), packer, LINEAGES)
+    bench.ask(QUICK, acted=True)
+    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, 10, 1 << 20):
+        pass
+    bench.fold()
+    assert list(bench.live()) == [key]
 
 
 def test_what_failed_after_the_request_is_left_alone(bench: Bench) -> None:
@@ -516,6 +569,16 @@ def test_a_letter_whose_retry_was_parked_by_rescheduling_is_new_when_an_equal_on
     assert bench.made(b"1", 3 * HOUR_MS) == 1
     bench.finish(PARKED)
     assert bench.made(b"1", 3 * HOUR_MS) == 0
+
+
+def test_letters_with_the_same_coordinates_that_are_parked_together_never_get_one_key(bench: Bench) -> None:
+    # Their topic was deleted and made anew while the first of them waited.
+    for n in range(2):
+        bench.offsets = 0
+        bench.take(headers=[("exception-class", b"a.Slow")], stamp_ms=NOW_MS - n)
+    bench.ask(PARKED)
+    bench.finish(PARKED)
+    assert [entry_keys.due_at_ms(key) - NOW_MS for key in sorted(bench.live())] == [0, 1]
 
 
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+import orjson
 import pytest
 
-from retry.delay_queue import action_records, entry_keys, returned_offsets
-from retry.delay_queue.action_records import Member, Tally
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
+from retry.delay_queue.action_records import Member, Order, Tally
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import return_slice
-from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.act import GROWN
+from retry.delivery.act_audit import content_digest
+from retry.delivery.named_policies import WAIT_MS
+from retry.delivery.returned_letter import ReturnedLetter, record_digest
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record
-from retry.testing.kafka import Fault
-from tests.support.acted import HOUR_MS, NOW_MS, state
+from retry.testing.kafka import Fault, MemoryPartition
+from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, NOW_MS, POLICIES, letter, packed, state
 from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, returns, with_headers
-from tests.unit.delivery.test_act import OTHER, Bench, sources
+from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, sources
 
 
 class Parking:
@@ -67,6 +74,33 @@ def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
     assert not bench.table.has_slices
 
 
+def test_the_audit_has_a_digest_of_what_a_patch_made_of_a_letter_that_rested(bench: Bench) -> None:
+    rest(bench, 1)
+    ask(bench, 0, kind="patch", patch=HEADER_PATCH)
+    bench.finish()
+    ((told,),), (envelope,) = bench.told(), bench.live().values()
+    entry = envelopes.decode(envelope)
+    assert (told["parked"], told["after"]) == ("orders.parked/0/0", content_digest(entry.key, entry.value, entry.headers))
+
+
+@pytest.mark.parametrize(
+    ("kind", "decision", "due_ms", "target"),
+    [("retry", "return", NOW_MS, "orders.retry"), ("discard", "discard", None, DISCARDED), ("erase", "erase", None, DISCARDED)],
+)
+def test_what_becomes_of_a_letter_that_rested_is_an_outcome_beyond_its_last_attempt(
+    bench: Bench, kind: str, decision: str, due_ms: int | None, target: str
+) -> None:
+    rest(bench, 1)
+    ask(bench, 0, kind=kind)
+    bench.finish()
+    (told,) = bench.outcomes()
+    assert (told["source"], told["decision"], told["due_ms"], told["target"]) == ("orders.DLT/0/0", decision, due_ms, target)
+    # It was made three times and parked; of an erased one nothing is left that says why it rested.
+    assert (told["id"], told["attempt"]) == (f"{7:016x}", 3 if kind == "erase" else 4)
+    assert (told["first_failed_ms"], told["failed_ms"]) == (NOW_MS - 1_000, NOW_MS)
+    assert (told["action"], told["action_kind"], told["team"]) == (ACTION.hex(), kind, "orders")
+
+
 def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
     rest(bench, 1)
     ask(bench, 0)
@@ -98,6 +132,23 @@ def test_a_letter_that_a_slice_names_twice_is_put_once(bench: Bench) -> None:
     ask(bench, 0, 0)
     bench.finish()
     assert (len(bench.live()), bench.tally) == (1, Tally(1, 1, 0, {"returned": 1}))
+
+
+@pytest.mark.parametrize("kind", ["retry", "discard", "erase"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_letters_with_the_same_coordinates_never_get_one_key(bench: Bench, kind: str, apart: bool) -> None:
+    # Their topic was deleted and made anew; another such letter waits already, and is due when they are.
+    records = [parked(dead(value=b"%d" % n)) for n in range(2)]
+    bench.ask_parked = Parking(*records)
+    waiting, entry = letter(due_at_ms=NOW_MS)
+    bench.write((waiting, packed(entry)))
+    members = [Member(place(n), NOW_MS) for n in range(2)]
+    bench.ask(kind, *([member] for member in members) if apart else (members,), parking=PARKING)
+    bench.finish()
+    assert (bench.tally.done, len(bench.live()), bitmap(bench)) == (2, 3, {0, 1})
+    if kind == "retry":
+        due_ms = {entry_keys.due_at_ms(key): dict(envelopes.decode(row).headers) for key, row in bench.live().items()}
+        assert [int(due_ms[NOW_MS + n][names.DUE_MS] or b"") - NOW_MS for n in (1, 2)] == [1, 2]
 
 
 def test_nothing_is_written_while_records_are_being_read_and_nobody_waits_for_them(bench: Bench) -> None:
@@ -161,6 +212,47 @@ def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Be
     assert (bench.state(OTHER).tally, bitmap(bench)) == (Tally(1, 1, 0, {}), {0, 1})
 
 
+def edit(offset: int, record: Record, value: bytes = b"2") -> Member:
+    """An edit of the record at this offset, made from that one."""
+    back = returns(shards=1).returned(state("retry"), record, record, NOW_MS, NOW_MS)
+    assert isinstance(back, ReturnedLetter)
+    edited = msgspec.structs.replace(back.entry, value=value)
+    return Member(place(offset), NOW_MS, record_digest(record, PLAIN), envelopes.encode(edited))
+
+
+def test_an_edit_is_returned_once_and_its_original_is_kept_in_the_same_transaction(bench: Bench) -> None:
+    parking = rest(bench, 3)
+    records = [record for record, _ in parking.records.values()]
+    # The first is as it was, the second another record by now, and the third is gone.
+    bench.ask("edit", [edit(0, records[0])], parking=PARKING)
+    bench.ask("edit", [edit(1, records[2])], parking=PARKING, action=OTHER)
+    del parking.records[place(2)]
+    gone = b"\x0c" * len(OTHER)
+    bench.ask("edit", [edit(2, records[2])], parking=PARKING, action=gone)
+    bench.finish()
+    assert [bench.state(action).tally for action in (ACTION, OTHER, gone)] == [
+        Tally(1, 1, 0, {}), Tally(1, 0, 0, {"changed": 1}), Tally(1, 0, 0, {"changed": 1}),
+    ]  # fmt: skip
+    assert ([envelopes.decode(row).value for row in bench.live().values()], bitmap(bench)) == ([b"2"], {0})
+    (kept,) = bench.log.read(DISCARDED)
+    assert (kept.value(), dict(kept.headers() or [])[names.ACTION_BEFORE]) == (records[0].value(), b"superseded")
+    (told, *_), *_ = (orjson.loads(record.value() or b"")["letters"] for record in bench.log.read(AUDIT))
+    assert told["before"] == content_digest(records[0].key(), records[0].value(), records[0].headers())
+    assert told["after"] == content_digest(b"k", b"2", [("trace", b"1")])
+
+
+@pytest.mark.parametrize("first", ["retry", "edit"])
+def test_an_edit_of_a_letter_that_was_returned_meanwhile_is_told_that_it_has_changed(bench: Bench, first: str) -> None:
+    parking = rest(bench, 1)
+    ((record, _),) = parking.records.values()
+    bench.ask(first, [edit(0, record, b"1")], parking=PARKING)
+    bench.now_ms += 1
+    bench.ask("edit", [edit(0, record)], parking=PARKING, action=OTHER)
+    bench.finish()
+    assert (bench.tally.done, bench.state(OTHER).tally) == (1, Tally(1, 0, 0, {"changed": 1}))
+    assert len(bench.live()) == 1
+
+
 def test_what_must_not_be_returned_is_refused_whoever_asks(bench: Bench) -> None:
     former = with_headers(parked(dead(offset=0)), action_before=b"superseded")
     bench.ask_parked = Parking(former, parked(dead(offset=1)))
@@ -203,6 +295,71 @@ def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
     assert [(e.destination, e.key, e.value, e.headers, e.timestamp_ms) for e in entries] == [
         ("changelog", letter.key, letter.envelope, [], None) for letter in back
     ]
+
+
+@pytest.mark.parametrize("kind", ["retry", "discard"])
+def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_not_come(bench: Bench, kind: str) -> None:
+    rest(bench, 2)
+    ask(bench, 0, kind=kind, policies="sha of another")
+    bench.now_ms += 1
+    ask(bench, 1, action=OTHER, policies=POLICIES)
+    assert bench.finish() == [1]
+    assert bench.state(OTHER).tally.done == 1, "what names this worker's file does not wait with it"
+    told = f"waits for the policy file with sha256 sha of another; this worker's has {POLICIES}"
+    assert bench.work.about(POLICIES) == f"action {ACTION.hex()} {told}"
+    bench.now_ms += WAIT_MS - 2
+    assert bench.finish() == []
+    # Whoever owns the shard next waits anew.
+    bench.open()
+    assert bench.finish() == []
+    bench.now_ms += WAIT_MS
+    bench.finish()
+    held = bench.state().held
+    assert held is not None
+    assert (held.by, held.reason, held.policies, bench.tally) == ("worker", f"it {told}", POLICIES, Tally())
+    assert bench.work.about(POLICIES) == ""
+    # To be resumed means that this file will do.
+    resumed = Order("anna", bench.now_ms, hold=held.at_ms, policies=held.policies)
+    bench.write((action_records.resumed_key(ACTION), action_records.encode(resumed)))
+    assert bench.finish() == [1]
+
+
+def test_what_was_asked_for_before_the_changelog_grew_is_held_and_asked_for_again_it_is_returned_once(bench: Bench) -> None:
+    rest(bench, 3)
+    ask(bench, 0)
+    assert bench.finish() == [1]
+    bench.now_ms += 1
+    ask(bench, 1, 2, action=OTHER)
+    # The worker begins anew, and knows the second partition; whoever asked did not.
+    bench.log.topics["changelog"].append(MemoryPartition("changelog", 1))
+    bench.shards = 2
+    bench.open()
+    bench.finish()
+    held = bench.state(OTHER).held
+    assert held is not None
+    assert (held.reason, bench.state(OTHER).tally) == (GROWN.format(asked=1, now=2), Tally())
+    bench.now_ms += 1
+    third = b"\x0c" * len(OTHER)
+    ask(bench, 0, 1, 2, action=third, shards=2)
+    bench.finish()
+    # What was returned before the changelog grew is known still.
+    assert bench.state(third).tally == Tally(1, 2, 0, {"returned": 1})
+    assert bitmap(bench) == {0, 1, 2}
+
+
+def test_what_waits_is_acted_on_whatever_number_of_shards_there_is(bench: Bench) -> None:
+    keys = bench.wait(1)
+    bench.shards = 2
+    bench.ask("retry", [Member(keys[0], NOW_MS)])
+    assert bench.finish() == [1]
+
+
+def test_an_erase_and_an_action_that_names_no_policy_file_wait_for_none(bench: Bench) -> None:
+    rest(bench, 2)
+    ask(bench, 0, kind="erase", policies="sha of another")
+    bench.now_ms += 1
+    ask(bench, 1, action=OTHER)
+    assert bench.finish() == [1, 1]
 
 
 def test_a_worker_without_parking_topics_finds_nothing(bench: Bench) -> None:

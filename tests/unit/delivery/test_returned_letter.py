@@ -5,14 +5,16 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import Patch
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
-from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.returned_letter import ReturnedLetter, record_digest
 from retry.record import Record
 from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, POLICIES, state
 from tests.support.rested import dead, ours, parked, returns, with_headers
@@ -101,9 +103,10 @@ def test_no_header_of_a_letter_chooses_a_topic_that_its_policy_does_not_allow() 
         assert returned(from_topic(origin), policies=policies) == Refusal("no_target")
 
 
-def test_one_that_is_discarded_goes_there_at_once() -> None:
+def test_one_that_is_discarded_goes_there_at_the_time_of_its_member() -> None:
+    # Not at that of the transaction: letters with the same coordinates have different ones.
     back = done(parked(), "discard")
-    assert (back.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS)
+    assert (back.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS + HOUR_MS)
     # It waits behind nobody, as no other letter is to wait for it.
     assert done(parked(dead("keyed.DLT")), "discard").key[0] != entry_keys.ORDERED
 
@@ -116,9 +119,54 @@ def test_it_is_patched_on_its_way() -> None:
     assert returned(parked(dead(value=b"no json")), "patch", patch=Patch(value='{"a":2}')) == Refusal("not_json")
 
 
-@pytest.mark.parametrize("kind", ["park", "edit"])
-def test_what_makes_no_sense_of_a_parked_letter_is_refused(kind: str) -> None:
-    assert returned(parked(), kind) == Refusal("parked")
+def edit_of(record: Record, **new: Any) -> bytes:
+    """The envelope of an edit."""
+    entry = msgspec.structs.replace(done(record).entry, **new)
+    return envelopes.encode(entry)
+
+
+def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
+    record = parked()
+    edited = edit_of(record, value=b'{"a":2}', headers=[("who", b"anna"), (names.ATTEMPT, b"0")])
+    back = returns().returned(state("edit"), record, record, LATER_MS, NOW_MS, edited)
+    assert isinstance(back, ReturnedLetter)
+    assert (back.entry.key, back.entry.value, back.destination) == (b"k", b'{"a":2}', "orders.retry")
+    assert [header for header in back.entry.headers if header[0] not in names.OURS] == [("who", b"anna")]
+    assert dict(back.entry.headers)[names.ATTEMPT] == b"4"
+    known, value = back.lineage, done(parked(dead(value=b'{"a":2}'))).lineage
+    assert known is not None and value is not None and known[1] == value[1], "it is known by its new value"
+    kept = back.kept
+    assert kept is not None
+    assert (kept.destination, kept.key, kept.value, kept.timestamp_ms) == (DISCARDED, b"k", b'{"a":1}', NOW_MS)
+    marks = {names.ACTION: ACTION.hex().encode(), names.ACTION_BEFORE: b"superseded"}
+    assert dict(kept.headers) == {**dict(record.headers()), **marks}
+    assert returns().refused(Record((DISCARDED, 0, 1), kept.key, kept.value, kept.headers, (1, NOW_MS))) == Refusal("superseded")
+    assert done(record).kept is None
+
+
+def test_an_edit_names_the_record_that_it_was_made_from() -> None:
+    digest = record_digest(parked(), PLAIN)
+    assert returns().unedited(parked(), digest) is None
+    assert returns().unedited(with_headers(parked(), due_ms=b"7"), digest) == Refusal("changed")
+    assert returns().unedited(parked(dead(value=b"2")), digest) == Refusal("changed")
+    assert returns().unedited(parked(), b"") == Refusal("changed")
+    reference = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
+    assert returns().unedited(reference, record_digest(reference, PLAIN)) == Refusal("reference")
+
+
+@pytest.mark.parametrize(("topic", "edited", "reason"), [
+    ("orders.DLT", b"\x91", "unreadable"),
+    ("orders.DLT", edit_of(parked()), "unchanged"),
+    ("keyed.DLT", edit_of(parked(dead("keyed.DLT")), key=b"other"), "keeps_order"),
+    ("orders.DLT", edit_of(parked(), value=b"v" * 3_000), "too_large"),
+])  # fmt: skip
+def test_an_edit_that_cannot_be_is_refused(topic: str, edited: bytes, reason: str) -> None:
+    record = parked(dead(topic))
+    assert returns(2_000).returned(state("edit"), record, record, LATER_MS, NOW_MS, edited) == Refusal(reason)
+
+
+def test_what_makes_no_sense_of_a_parked_letter_is_refused() -> None:
+    assert returned(parked(), "park") == Refusal("parked")
 
 
 def test_a_reference_is_returned_whole() -> None:

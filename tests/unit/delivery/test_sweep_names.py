@@ -200,7 +200,8 @@ def test_what_a_table_knows_ahead_is_what_was_committed(bench: Bench, monkeypatc
     """And not what would come out if it were worked out again."""
     bench.named(NOW_MS, 1, b"x" * 100, to="narrow")
     replacements, later_ms = TransactionBatch.replacements, count()
-    monkeypatch.setattr(TransactionBatch, "replacements", lambda of, now_ms: replacements(of, now_ms + next(later_ms)))
+    later = lambda of, now_ms, codec: replacements(of, now_ms + next(later_ms), codec)  # noqa: E731
+    monkeypatch.setattr(TransactionBatch, "replacements", later)
     assert bench.sweep().deferred == {"narrow": 1}
     committed = [r.key() or b"" for r in bench.log.read("changelog") if r.value() is not None][-1]
     assert bench.table.get(committed) is not None

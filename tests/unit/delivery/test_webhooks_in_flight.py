@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.clock import Deadline, pause, wall_ms
+from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Call
 from retry.delivery.webhooks.delivery import step
 from retry.delivery.webhooks.http_client import HttpRequest
@@ -87,15 +88,15 @@ class World:
 
     def put(self, timer_id: str, due_ms: int = NOW_MS, host: str = HOST, version: int = 1, policy: str = POLICY) -> bytes:
         call = Call(f"{host}/{timer_id}", "POST", timer_id, 1, policy)
-        row = source.row(timer_id, "team", host, due_ms, version, b"body", [("X", b"1")], call, b"mark")
-        self.bench.write([row])
-        return row[0]
+        key, entry = source.row(timer_id, "team", host, due_ms, version, b"body", [("X", b"1")], call, b"mark")
+        self.bench.write([(key, envelopes.encode(entry))])
+        return key
 
     def cancel(self, timer_id: str, version: int = 1) -> None:
         self.bench.write([source.cancel_row(timer_id, version)])
 
     def step(self, now_ms: int = NOW_MS) -> int:
-        return step(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, now_ms, 100)
+        return step(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, now_ms, 100).written
 
     def under_way(self, count: int) -> None:
         await_that(f"{count} are under way", lambda: self.calls.count() == count == len(self.hosts._open))

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.envelopes import Also, Call, Entry, Named
 from retry.delay_queue.lane import Lane
@@ -153,7 +153,7 @@ WHOLE = Named(
 
 def test_an_envelope_holds_all_of_a_named_entry_and_readers_of_plain_ones_pass_over_the_rest() -> None:
     envelope = envelopes.encode(WHOLE)
-    assert envelopes.decode_named(envelope) == WHOLE == envelopes.decode_as(entry_keys.CANCEL, envelope)
+    assert envelopes.decode_named(envelope) == WHOLE == envelope_codec.PLAIN.decode(entry_keys.CANCEL, envelope)
     assert envelopes.decode(envelope) == Entry("to", b"k", b"v", [("h", None)], 5, "team", 7)
 
 
@@ -161,7 +161,7 @@ def test_a_plain_envelope_is_no_longer_for_it() -> None:
     plain = Entry("to", b"k", b"v", [], 5, "team", 7)
     assert envelopes.encode(plain) == bytes.fromhex("9801a2746fc4016bc401769005a47465616d07")
     assert envelopes.decode_named(envelopes.encode(plain)) == Named("to", b"k", b"v", [], 5, "team", 7)
-    assert type(envelopes.decode_as(entry_keys.COMMON, envelopes.encode(plain))) is Entry
+    assert type(envelope_codec.PLAIN.decode(entry_keys.COMMON, envelopes.encode(plain))) is Entry
 
 
 @pytest.mark.parametrize("destination", ["orders", "a.b-c_d", "https://example.com:443", "http://[::1]:80"])

@@ -138,7 +138,7 @@ def test_an_outcome_says_what_was_decided() -> None:
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
         "target": "orders.retry", "cause": None, "fingerprint": fingerprint.of("a.Slow", None, None), "group": "shop",
-        "delay_ms": 30_000,
+        "delay_ms": 30_000, "action": None, "action_kind": None,
     }  # fmt: skip
 
 

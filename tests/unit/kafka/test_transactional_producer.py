@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from retry.delay_queue.envelopes import Entry
-from retry.errors import TransactionAborted, TransactionFailed
+from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed
 from retry.kafka.client_config import producer_config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
@@ -33,6 +33,34 @@ class FullClient:
 
     def abort_transaction(self, _within_s: float) -> None:
         self.aborted = True
+
+
+class BusyClient:
+    """Its coordinator is not known, or still ends what the producer before left open; it is told so a few times."""
+
+    def __init__(self, times: int) -> None:
+        self._times, self.waited_s = times, list[float]()
+
+    def init_transactions(self, within_s: float) -> None:
+        self.waited_s.append(within_s)
+        if len(self.waited_s) <= self._times:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "not yet", retriable=True))
+
+
+def test_a_producer_that_is_opened_asks_again_at_once_and_then_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The client by itself asks again after half a second.
+    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    client = BusyClient(3)
+    monkeypatch.setattr(producer, "_producer", client)
+    producer.open(60.0)
+    assert client.waited_s == [0.02, 0.04, 0.08, 0.16]
+
+
+def test_a_producer_that_is_opened_says_so_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    monkeypatch.setattr(producer, "_producer", BusyClient(1_000))
+    with pytest.raises(CommitInDoubt):
+        producer.open(0.1)
 
 
 def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_any_other(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.telemetry import outcomes
-from retry.telemetry.outcomes import LettersByShared, Outcome, SharedFields, read, records
+from retry.telemetry.outcomes import ActionOutcome, LettersByShared, Outcome, SharedFields, read, records
 
 DOCS = Path(__file__).parents[3] / "docs"
 TAKEN_MS = 1_700_000_000_000
@@ -21,12 +21,13 @@ TEXTS = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), m
 TIMES_MS = st.integers(0, 1 << 62)
 SHARED = st.builds(
     SharedFields, st.sampled_from(["shop", 'a"b\\']), st.sampled_from(["orders.DLT", "other"]), st.integers(0, 9),
-    st.just("shop/orders"), st.integers(1, 1 << 40), TEXTS, st.sampled_from(["retry", "park"]), TEXTS, st.just("orders.retry"),
-    TEXTS, TEXTS, TEXTS,
+    st.just("shop/orders"), st.integers(1, 1 << 40), TEXTS, st.sampled_from(["retry", "park", "discard"]), TEXTS,
+    st.just("orders.retry"), TEXTS, TEXTS, TEXTS,
 )  # fmt: skip
 IDS = st.integers(0, (1 << 128) - 1).map(lambda number: b"%032x" % number)
 ROWS = st.lists(st.tuples(IDS, st.integers(0, 1 << 62), TIMES_MS, TIMES_MS, st.one_of(st.none(), TIMES_MS)), max_size=4)
 LETTERS = st.dictionaries(SHARED, ROWS, max_size=6)
+ACTION = ActionOutcome("0a0b", 'a"b')
 
 
 def letters_of(rows: dict[SharedFields, outcomes.LetterRows]) -> LettersByShared:
@@ -37,22 +38,25 @@ def plain(count: int, shared: SharedFields = PLAIN) -> outcomes.LetterRows:
     return [(b"%032x" % n, n, TAKEN_MS - 2, TAKEN_MS - 1, TAKEN_MS + 9) for n in range(count)]
 
 
-def expected(rows: dict[SharedFields, outcomes.LetterRows]) -> list[Outcome]:
+def expected(rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None = None) -> list[Outcome]:
     return [
         Outcome(
-            v=3, id=id_.decode(), source=f"{s.topic}/{s.partition}/{offset}", team=s.team, topic=s.topic, policy=s.policy,
-            attempt=s.attempt, exception=s.exception, first_failed_ms=first_ms, failed_ms=failed_ms, taken_ms=TAKEN_MS,
-            decision=s.decision, reason=s.reason, due_ms=due_ms, target=s.target, cause=s.cause, fingerprint=s.fingerprint,
-            group=s.group, delay_ms=None if due_ms is None else due_ms - failed_ms,
+            v=3 if by is None else 4, id=id_.decode(), source=f"{s.topic}/{s.partition}/{offset}", team=s.team, topic=s.topic,
+            policy=s.policy, attempt=s.attempt, exception=s.exception, first_failed_ms=first_ms, failed_ms=failed_ms,
+            taken_ms=TAKEN_MS, decision=s.decision, reason=s.reason, due_ms=due_ms, target=s.target, cause=s.cause,
+            fingerprint=s.fingerprint, group=s.group, delay_ms=None if due_ms is None else due_ms - failed_ms,
+            action=by and by.id, action_kind=by and by.kind,
         )
         for s, of_shared in rows.items() for id_, offset, first_ms, failed_ms, due_ms in of_shared
     ]  # fmt: skip
 
 
-@given(LETTERS)
-def test_every_letter_is_read_once_as_it_was_written(rows: dict[SharedFields, outcomes.LetterRows]) -> None:
-    found = [letter for value in records(letters_of(rows), TAKEN_MS) for letter in read(value)]
-    assert found == expected(rows)
+@given(LETTERS, st.sampled_from([None, ACTION]))
+def test_every_letter_is_read_once_as_it_was_written(
+    rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None
+) -> None:
+    found = [letter for value in records(letters_of(rows), TAKEN_MS, by) for letter in read(value)]
+    assert found == expected(rows, by)
 
 
 def test_a_batch_of_plain_letters_is_few_small_records() -> None:
@@ -73,14 +77,15 @@ def test_no_letter_is_no_record() -> None:
     assert list(records(letters_of({PLAIN: []}), TAKEN_MS)) == []
 
 
-def test_the_reader_of_the_docs_reads_what_is_written() -> None:
+@pytest.mark.parametrize("by", [None, ACTION])
+def test_the_reader_of_the_docs_reads_what_is_written(by: ActionOutcome | None) -> None:
     rows = {PLAIN: plain(3), PLAIN._replace(partition=4, decision="park", reason="rule"): [(b"00", 7, 1, 2, None)]}
-    (value,) = records(letters_of(rows), TAKEN_MS)
+    (value,) = records(letters_of(rows), TAKEN_MS, by)
     (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "reference" / "outcomes.md").read_text(encoding="utf-8"), re.DOTALL)
     space: dict[str, object] = {}
     exec(code, space)  # What a reader of the page would do with it.
     found = list(space["letters"](value))  # type: ignore[operator]
-    same = [{k: v for k, v in letter.items() if k not in ("source", "delay_ms")} for letter in expected(rows)]
+    same = [{k: v for k, v in letter.items() if k not in ("source", "delay_ms")} for letter in expected(rows, by)]
     assert [{k: v for k, v in letter.items() if k not in ("partition", "offset")} for letter in found] == same
     assert [f"{letter['topic']}/{letter['partition']}/{letter['offset']}" for letter in found] == [
         letter["source"] for letter in expected(rows)

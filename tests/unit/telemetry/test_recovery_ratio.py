@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry import clock
+from retry.dead_letters.retry_headers import labels_of_retries, labels_of_retry
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry, Named
+from retry.delivery.transaction_batch import decoded
 from retry.record import Headers
 from retry.telemetry import recovery_ratio
 from retry.telemetry.metrics import Metrics
-from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, Window, count_retries
+from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, Window, count_retries, is_retry
 
 NOW = 28_000_000
 NOW_MS = NOW * MINUTE_MS + 1_234
@@ -70,12 +74,27 @@ def test_retries_are_told_from_what_is_parked_or_comes_by_a_door() -> None:
     foreign: Headers = [("retry-policy", b"forged"), ("retry-attempt", b"77")]
     named = Named("t", None, None, ours(b"1", b"a header of somebody"), None, "a")
     parked: Headers = [*ours(b"2"), ("retry-parked-reason", b"rule")]
+    lane = entry_keys.named_lane("a", "t", "t")
+    keys = {Entry: entry_keys.key(1, b"t", 1), Named: entry_keys.named_key(1, bytes(16), 1, b"t", 1, lane)}
     sent = [
         entry(foreign + ours(b"2")), entry(ours(b"2")), entry(ours(b"17")), entry(parked), entry([]),
         entry([*foreign, *ours(b"2")[:2], ours(b"2")[-1]]), named,
     ]  # fmt: skip
     due_ms = [NOW_MS, NOW_MS, NOW_MS - MINUTE_MS, *[NOW_MS] * 4]
-    assert count_retries(sent, due_ms) == {Retry("a", "a/x", "2", NOW): 2, Retry("a", "a/x", "10+", NOW - 1): 1}
+    batch = decoded([], [(keys[type(e)], envelopes.encode(e)) for e in sent], PLAIN)
+    assert batch.entries == sent
+    assert [each is not None for each in batch.labels] == [is_retry(e) for e in sent]
+    counted = count_retries(batch.entries, batch.labels, due_ms)
+    assert counted == {Retry("a", "a/x", "2", NOW): 2, Retry("a", "a/x", "10+", NOW - 1): 1}
+
+
+OURS = [name for name, _ in ours(b"1")]
+HEADERS = st.lists(st.tuples(st.sampled_from([*OURS, "retry-parked-reason", "x"]), st.sampled_from([None, b"1"])), max_size=8)
+
+
+@given(st.lists(st.one_of(HEADERS, HEADERS.map(lambda before: before + ours(b"1")))))
+def test_labels_of_many_are_those_of_each(all_headers: list[Headers]) -> None:
+    assert labels_of_retries(all_headers) == [labels_of_retry(headers) for headers in all_headers]
 
 
 def test_the_page_has_counters_at_once_and_the_ratio_when_it_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:

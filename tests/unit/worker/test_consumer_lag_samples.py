@@ -31,6 +31,10 @@ class Cluster:
         self.told: list[tuple[int, int]] = []
         self.groups: dict[str, set[str]] = dict(GROUPS)
         self.asked: list[str] = []
+        self.ended: dict[str, dict[int, int]] = {}
+
+    def ends(self, topics: set[str]) -> dict[str, dict[int, int]]:
+        return {topic: dict(of) for topic, of in self.ended.items() if topic in topics}
 
     def ask(self, groups: Iterable[str], _wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
         self.asked = list(groups)
@@ -49,7 +53,8 @@ class Cluster:
         return done
 
     def positions(self) -> LagSamples:
-        return LagSamples(lambda: self.groups, self.ask, lambda: self, "outcomes", 4, lambda *told: self.told.append(told))
+        tell = lambda *told: self.told.append(told)  # noqa: E731
+        return LagSamples(lambda: self.groups, self.ends, self.ask, lambda: self, "outcomes", 4, tell)
 
 
 def seen(cluster: Cluster) -> list[tuple[str, str, int, int]]:
@@ -118,6 +123,43 @@ def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pyte
         sampled.look()
     assert {place[0] for place in seen(cluster)} == set(cluster.groups)
     assert max(written for written, _ in cluster.told) == 2
+
+
+def passed(cluster: Cluster) -> list[tuple[str, int | None]]:
+    found = [(p.group, p.passed_ms) for p in cluster.written]
+    cluster.written.clear()
+    return found
+
+
+def test_up_to_when_all_of_a_topic_is_passed_is_written_once_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [100_000]
+    monkeypatch.setattr(clock, "wall_ms", lambda: now_ms[0])
+    cluster = Cluster()
+    cluster.groups = {"shop": {"orders.retry"}}
+    cluster.ended = {"orders.retry": {0: 6, 1: 0}, "pay.retry": {0: 1}}
+    sampled = cluster.positions()
+
+    def look(at_ms: int) -> list[tuple[str, int | None]]:
+        now_ms[0] = at_ms
+        sampled.look()
+        return passed(cluster)
+
+    assert look(100_000) == [("shop", None), ("shop", None)], "one record of partition 0 is not read"
+    cluster.committed["shop"]["orders.retry", 0] = 6
+    cluster.ended["orders.retry"][1] = 9
+    assert look(110_000) == [("shop", 95_000)], "what lay there at the look before"
+    cluster.committed["shop"]["orders.retry", 1] = 9
+    assert look(120_000) == [("shop", 115_000)]
+    assert look(130_000) == [], "what has been there since 110 s is told in full"
+    cluster.refusing, cluster.ended["orders.retry"] = True, {0: 6, 1: 12}
+    cluster.committed["shop"]["orders.retry", 1] = 12
+    assert look(140_000) == []
+    cluster.refusing = False
+    assert look(150_000) == [("shop", 145_000)], "what was not written comes again"
+    assert look(160_000) == []
+    cluster.ended = {}
+    cluster.committed["shop"]["orders.retry", 1] = 13
+    assert look(170_000) == [("shop", None)], "nobody says where it ends"
 
 
 def test_a_look_that_fails_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:

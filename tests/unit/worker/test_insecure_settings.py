@@ -29,7 +29,7 @@ def test_disabled_checks_of_certificates_are_said_aloud(caplog: pytest.LogCaptur
     "setting",
     [
         "WEBHOOK_SECRETS", "KAFKA_SSL_KEY_LOCATION", "KAFKA_SSL_KEYSTORE_LOCATION", "REGISTRY_SSL_KEY_LOCATION", "API_TLS_KEY",
-        "SCHEDULER_TLS_KEY",
+        "SCHEDULER_TLS_KEY", "ENCRYPTION_KEYS",
     ],
 )  # fmt: skip
 def test_a_secret_that_everybody_may_read_or_change_is_said_aloud(

@@ -1,0 +1,136 @@
+"""Entries to envelopes and back, sealed where there are keys for that.
+
+What is sealed is the whole envelope of version 1, bound to the letter, or the name, that its key has: copied under the key of
+another it does not open. The envelope of version 2 around it repeats in clear what is asked about entries that wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.envelopes import Entry, EntryFields, Named, SealedEnvelope, Unopened
+from retry.errors import SealUnopened
+from retry.sealing.configured import key_ring
+from retry.sealing.key_file import DIGEST_BYTES, SETTING
+from retry.settings import Settings
+
+if TYPE_CHECKING:
+    from retry.sealing.key_ring import KeyRing
+
+_Entry = TypeVar("_Entry", Entry, Named)
+
+
+class EnvelopeCodec:
+    """Writes and reads envelopes; for any thread.
+
+    Args:
+      ring: seals and opens; without it all is written in clear, and nothing that is sealed can be read.
+    """
+
+    def __init__(self, ring: KeyRing | None = None) -> None:
+        self._ring = ring
+
+    @property
+    def generation(self) -> int:
+        """Another number whenever other entries may be read than before."""
+        return 0 if self._ring is None else self._ring.generation
+
+    def encode(self, key: bytes, entry: Entry) -> bytes:
+        """The envelope of an entry with this key."""
+        envelope = envelopes.encode(entry)
+        if self._ring is None or (sealed := self._ring.seal(envelope, entry_keys.identity(key))) is None:
+            return envelope
+        return envelopes.encode(
+            SealedEnvelope(entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, *sealed)
+        )
+
+    def encode_all(self, keys: Sequence[bytes], fields: Sequence[EntryFields]) -> list[bytes]:
+        """The envelopes of many entries that are told as tuples."""
+        if self._ring is None:
+            return list(map(envelopes.encode, fields))
+        return [self.encode(key, Entry(*of_entry[1:])) for key, of_entry in zip(keys, fields, strict=True)]
+
+    def decode(self, key: bytes, envelope: bytes) -> Entry:
+        """The entry in an envelope: a `Named` where its key is a name's.
+
+        Raises:
+          SealUnopened: it is sealed, and cannot be opened here. Nothing may be sent, and nothing dropped.
+          EntryNewer: an envelope of a newer version.
+          EntryUnreadable: no envelope. Nothing may be sent on a guess.
+        """
+        if key[0] == NAMED:
+            return self.decode_named(key, envelope)
+        found = envelopes.routing(envelope)
+        return _agreed(found, envelopes.decode(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+
+    def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
+        """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
+
+        Raises:
+          SealUnopened, EntryNewer, EntryUnreadable: as `decode`, of one that is to blame.
+        """
+        if NAMED not in {key[0] for key, _ in rows}:
+            found = envelopes.routing_all([envelope for _, envelope in rows])
+            if SealedEnvelope not in {*map(type, found)}:
+                return cast(list[Entry], found)
+        return [self.decode(*row) for row in rows]
+
+    def decode_named(self, key: bytes, envelope: bytes) -> Named:
+        """The named entry in an envelope.
+
+        Raises:
+          SealUnopened, EntryNewer, EntryUnreadable: as `decode`.
+        """
+        found = envelopes.named_routing(envelope)
+        return _agreed(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+
+    def shown(self, key: bytes, envelope: bytes) -> Entry:
+        """The same for whoever only looks: what is known of it, an `Unopened`, where it cannot be opened here.
+
+        Raises:
+          EntryNewer, EntryUnreadable: as `decode`.
+        """
+        try:
+            return self.decode(key, envelope)
+        except SealUnopened as error:
+            of = envelopes.routing(envelope)
+            return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))
+
+    def digests(self, content: bytes) -> list[str]:
+        """Fingerprints of something by each key of the file, the one that seals first; in the end, or alone, that without a key.
+
+        Only whoever has the key can tell from one what it is of, where that can be guessed.
+        """
+        plain = hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+        keyed = [] if self._ring is None else self._ring.digests(content)
+        return [plain, *keyed] if self._ring is None or self._ring.keys.newest is None else [*keyed, plain]
+
+    def _content(self, key: bytes, sealed: SealedEnvelope) -> bytes:
+        if self._ring is None:
+            raise SealUnopened(sealed.key_id, f"it is sealed under key {sealed.key_id}, and {SETTING} is not set")
+        return self._ring.open(sealed.key_id, sealed.wrapped, sealed.nonce, sealed.content, entry_keys.identity(key))
+
+
+def _agreed(sealed: SealedEnvelope, entry: _Entry) -> _Entry:
+    said = sealed.destination, sealed.team, sealed.timestamp_ms, sealed.failed_at_ms
+    if said != (entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms):
+        raise SealUnopened(sealed.key_id, f"it was sealed under key {sealed.key_id}, and what it says in clear is changed")
+    return entry
+
+
+# Of whoever has no keys: writes in clear, reads what is in clear.
+PLAIN = EnvelopeCodec()
+
+
+def configured(settings: Settings) -> EnvelopeCodec:
+    """With the keys that the settings name, where they do.
+
+    Raises:
+      SettingsInvalid: the file of keys cannot be used.
+    """
+    ring = key_ring(settings)
+    return PLAIN if ring is None else EnvelopeCodec(ring)

@@ -1,0 +1,182 @@
+"""Holding: entries that cannot be opened, since their key is not here, wait in lanes of their own until they can.
+
+Nothing is delivered from these lanes; each kind of entry has one. So what cannot be opened is not met again at every sweep, and
+what can be goes past it. Moved is the lane alone: an entry keeps its due time, its envelope, its name, and its place in a queue,
+where others of its record key wait behind it; only a named one is due a millisecond later when it is let go. The effects of one
+batch, in their order, and what a crash after each costs:
+
+1. find what is due and cannot be opened, or what is held and can be   nothing
+2. begin a transaction                                                 nothing
+3. put each under its key in the other lane, then a null for its key   nothing: all are undone
+4. commit                                                              nothing: all stand, and the fold finds both
+5. drop the old rows from the table                                    nothing: the fold finds the nulls
+
+As other moves do, they begin when all is folded that they wrote before, and put nothing under a key that is taken.
+
+What is held is looked at whenever this process has other keys than before, when a shard is taken over, and now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
+from retry.delay_queue.envelope_codec import EnvelopeCodec
+from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery import move_entries
+from retry.delivery.due_batch import DueRow
+from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.errors import SealUnopened
+
+log = logging.getLogger(__name__)
+
+# Tells where the changelog partition ends now.
+End = Callable[[], int]
+
+_PAGE = 256
+# So that what is told of it is not too old; where much is held, looks are farther apart.
+_LOOK_EVERY_MS, _ROWS_A_MS = 60_000, 10
+
+
+class Held:
+    """Entries that are held, counted.
+
+    Attributes:
+      by_key: by the id of the key that they are sealed under.
+      why: by a sentence.
+    """
+
+    def __init__(self) -> None:
+        self.by_key, self.why = Counter[str](), Counter[str]()
+
+    def add(self, error: SealUnopened) -> None:
+        """Count one more."""
+        self.by_key[error.key_id] += 1
+        self.why[str(error)] += 1
+
+    def include(self, others: Held) -> None:
+        """Count others with these."""
+        self.by_key += others.by_key
+        self.why += others.why
+
+
+class Holding:
+    """What is held in one shard. Kept in memory only: whoever owns the shard next looks for itself.
+
+    Attributes:
+      held: what the last look has found, and what came since.
+    """
+
+    def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
+        self._changelog, self._table, self.held = changelog, table, Held()
+        # The fold must have come so far before anything is moved; None where that is to be asked for.
+        self._settled_at: int | None = 0
+        # Of a look that is under way, where it goes on, and what it has found.
+        self._cursor, self._found = b"", Held()
+        self._generation, self._look_at_ms = -1, 0
+
+    def hold(self, writer: SweepWriter, rows: Sequence[DueRow], codec: EnvelopeCodec, end: End) -> int:
+        """Move those of some entries that cannot be opened out of the way of others; how many those were.
+
+        Args:
+          end: tells where the changelog partition ends now.
+
+        Raises:
+          TransactionFailed: nothing is known to be moved.
+        """
+        if not self._is_settled(end):
+            return 0
+        found = Held()
+        rows = _unopened(rows, codec, found)
+        self._move(writer, [(entry_keys.held(key), key, envelope) for key, envelope in rows])
+        self.held.include(found)
+        why = "; ".join(sorted(self.held.why))
+        log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
+        return len(rows)
+
+    def step(self, writer: SweepWriter, codec: EnvelopeCodec, now_ms: int, rows_max: int, end: End) -> int:
+        """Look at some of what is held, if it is time for that, and let go of what can be opened; how many those were.
+
+        Args:
+          end: as for `hold`.
+
+        Raises:
+          TableUnreadable: the table must be restored.
+          TransactionFailed: nothing is known to be moved.
+        """
+        generation = codec.generation
+        if generation != self._generation:
+            self._generation, self._look_at_ms, self._cursor = generation, now_ms, b""
+        if now_ms < self._look_at_ms or not self._is_settled(end):
+            return 0
+        if not self._cursor:
+            self._found = Held()
+        rows, cursor = self._next(rows_max)
+        held = {key for key, _ in _unopened(rows, codec, self._found)}
+        free = [row for row in rows if row[0] not in held]
+        self._move(writer, [(_released(*row), *row) for row in free])
+        if free:
+            log.info("shard %d: %d entries are held no more", self._changelog.partition, len(free))
+        self._cursor = cursor
+        if not cursor:
+            self.held = self._found
+            self._look_at_ms = now_ms + _LOOK_EVERY_MS + self.held.by_key.total() // _ROWS_A_MS
+        return len(free)
+
+    def _next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
+        """The next entries that are held, and where to go on; empty at the end."""
+        rows: list[DueRow] = []
+        for lane in HELD.values():
+            at = max(self._cursor, lane)
+            while at.startswith(lane):
+                if len(rows) >= rows_max:
+                    return rows, at
+                page = self._table.page(at, min(_PAGE, rows_max - len(rows)))
+                here = [row for row in page if row[0].startswith(lane)]
+                rows += here
+                at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
+        return rows, b""
+
+    def _is_settled(self, end: End) -> bool:
+        if self._settled_at is None:
+            self._settled_at = end()
+        return self._table.next_offset >= self._settled_at
+
+    def _move(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+        if not rows:
+            return
+        taken = move_entries.TakenKeys(self._table)
+        rows = [(taken.claim(new), key, envelope) for new, key, envelope in rows]
+        # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
+        changes: list[ChangelogRow] = [*chain.from_iterable(((new, envelope), (key, None)) for new, key, envelope in rows)]
+        writer.begin()
+        writer.write(*self._changelog, [{"key": key, "value": value} for key, value in changes])
+        writer.commit()
+        self._settled_at = None
+        self._table.drop([key for _, key, _ in rows], [(new, envelope) for new, _, envelope in rows])
+
+
+def _unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
+    """Those of some rows that cannot be opened; they are counted."""
+    unopened = []
+    for row in rows:
+        try:
+            codec.decode(*row)
+        except SealUnopened as error:
+            held.add(error)
+            unopened.append(row)
+    return unopened
+
+
+def _released(key: bytes, envelope: bytes) -> bytes:
+    """The key of an entry in the lane that its envelope tells."""
+    of, topic = envelopes.routing(envelope), entry_keys.source(key).topic
+    if key[0] == NAMED:
+        # A little later: of one version that counts which is due last, and the one that is held must not count without the other.
+        key = entry_keys.postponed(key, entry_keys.due_at_ms(key) + 1)
+        return entry_keys.in_lane(key, entry_keys.named_lane(of.team, topic, of.destination))
+    return entry_keys.in_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))

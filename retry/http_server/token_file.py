@@ -1,0 +1,151 @@
+"""Who may ask: a file with a line for each token: a name, its SHA-256 in hexadecimal, what is granted, and until when, if not for
+ever.
+
+    billing 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 2027-06-30T00:00:00.000+00:00
+
+Two lines of one name are two valid tokens, so that one can take the place of the other. The file is read again when it changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from retry import clock
+from retry.errors import SettingsInvalid
+from retry.reloaded_file import ReloadedFile
+
+log = logging.getLogger(__name__)
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_TOKEN_BYTES = 32
+_ID_CHARACTERS = 8
+_SOON_MS = 14 * 86_400_000
+Grant = TypeVar("Grant")
+
+
+class Token(NamedTuple, Generic[Grant]):
+    """What is known of a token, which is not the token itself.
+
+    Attributes:
+      granted: what its line says besides.
+      digest: its SHA-256 in hexadecimal.
+      until_ms: when it ends; None for never.
+    """
+
+    name: str
+    granted: Grant
+    digest: str = ""
+    until_ms: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Which of the tokens of this name it is; no secret."""
+        return self.digest[:_ID_CHARACTERS]
+
+    def has_ended(self, now_ms: int) -> bool:
+        """Whether it is valid no longer."""
+        return self.until_ms is not None and now_ms >= self.until_ms
+
+
+class FileKind(NamedTuple, Generic[Grant]):
+    """What is in such a file.
+
+    Attributes:
+      setting: that names the file.
+      command: that makes a line.
+      name: of a token.
+      granted: what the words between digest and end grant.
+
+    `granted` raises ValueError where they are none.
+    """
+
+    setting: str
+    command: str
+    name: re.Pattern[str]
+    granted: Callable[[list[str]], Grant]
+
+
+class TokenFile(Generic[Grant]):
+    """The tokens of a file.
+
+    Raises:
+      SettingsInvalid: the file cannot be read, or a line has another form. Later such a file is logged, not used.
+    """
+
+    def __init__(self, kind: FileKind[Grant], path: Path) -> None:
+        self._kind, self._told = kind, set[str]()
+        self._file = ReloadedFile(kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _lines(text)])
+
+    def find(self, token: str) -> Token[Grant] | None:
+        """Whose token it is, or None; whether it has ended is for the caller to ask. All are compared, so that the time taken
+        says nothing."""
+        given, found = digest_of(token), None
+        for known in self._file.current():
+            if hmac.compare_digest(known.digest, given):
+                found = known
+        if found is not None:
+            self._tell_end(found)
+        return found
+
+    def of_digest(self, digest: str) -> Token[Grant] | None:
+        """The token of this digest, as its line reads now; None where it is gone."""
+        return next((known for known in self._file.current() if known.digest == digest), None)
+
+    def why_ended(self, token: Token[Grant]) -> str:
+        """What whoever has a token that has ended is told."""
+        return f"this token has ended at {clock.iso(token.until_ms or 0)}; {self._kind.command} makes another"
+
+    def _tell_end(self, token: Token[Grant]) -> None:
+        """One line for each token in use that ends soon: whoever uses it cannot know."""
+        if token.until_ms is None or token.digest in self._told or not token.has_ended(clock.wall_ms() + _SOON_MS):
+            return
+        self._told.add(token.digest)
+        end, command = clock.iso(token.until_ms), self._kind.command
+        log.warning("token %s of %s, which is in use, ends at %s; %s makes another", token.id, token.name, end, command)
+
+
+def digest_of(token: str) -> str:
+    """The SHA-256 of a token."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def make_token(name: str, granted: Sequence[str] = (), until_ms: int | None = None) -> tuple[str, str]:
+    """Make a token, for ever or until a time; the token, and its line for the file."""
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    end = [] if until_ms is None else [clock.iso(until_ms)]
+    return token, " ".join([name, digest_of(token), *granted, *end])
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for n, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.strip().startswith("#"):
+            yield n, " ".join(line.split())
+
+
+def _token(kind: FileKind[Grant], path: Path, n: int, line: str) -> Token[Grant]:
+    name, _, rest = line.partition(" ")
+    digest, *words = rest.split() or [""]
+    until_ms = _moment_ms(words[-1]) if words else None
+    try:
+        if not kind.name.fullmatch(name) or not _DIGEST.fullmatch(digest):
+            raise ValueError(line)
+        return Token(name, kind.granted(words if until_ms is None else words[:-1]), digest, until_ms)
+    except ValueError:
+        raise SettingsInvalid(kind.setting, f"{path}:{n}: make the line with {kind.command}") from None
+
+
+def _moment_ms(text: str) -> int | None:
+    """None of what is no moment with its zone."""
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        return int(moment.timestamp() * 1_000) if moment.tzinfo else None
+    return None

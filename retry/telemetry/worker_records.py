@@ -1,0 +1,45 @@
+"""What a worker says of itself, for consoles: JSON records of the compacted topic `<app>-notes`, with the key `worker/<name>`.
+
+| field | meaning |
+| --- | --- |
+| `v` | 1 |
+| `host`, `began_ms` | where it runs, and since when |
+| `at_ms`, `every_ms` | when that was said, and how soon it is said again, at the latest |
+| `shards` | list: partitions of the changelog that it sweeps |
+| `breakers` | list: circuit breakers that are not closed: `target`, `state` (`open` or `half-open`), `why`, `since_ms` |
+| `ended` | whether it has ended, as it was told to |
+
+The name is the one that the worker's data directory keeps. Who says nothing for long and has not ended was killed, or is cut off.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+KEY = "worker/"
+
+
+class BreakerRecord(msgspec.Struct, frozen=True):
+    """A circuit breaker that is not closed."""
+
+    target: str
+    state: str
+    why: str
+    since_ms: int
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """One worker; the fields are the table above."""
+
+    host: str
+    began_ms: int
+    at_ms: int
+    every_ms: int
+    shards: list[int]
+    breakers: list[BreakerRecord] = []
+    ended: bool = False
+    v: int = 1
+
+
+to_json = msgspec.json.Encoder().encode
+read = msgspec.json.Decoder(WorkerRecord).decode

@@ -1,0 +1,41 @@
+"""Whether payloads may be sealed: with the keys of the settings, and once every worker reads what is sealed."""
+
+from __future__ import annotations
+
+from retry import format_versions
+from retry.delay_queue import envelope_codec
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.errors import SettingsInvalid
+from retry.kafka import authorization, consumer_groups, topics
+from retry.kafka.authorization import Right
+from retry.kafka.interface import AdminClient
+from retry.sealing.key_file import SETTING
+from retry.settings import Settings
+
+_OLDER = (
+    "set, but {number} of {count} workers are of a version that reads nothing that is sealed, and would stop: {ids}. Upgrade all "
+    "workers first, without this setting; one that was stopped is forgotten when its session times out"
+)
+
+
+def codec(settings: Settings, admin: AdminClient, instance: str = "") -> EnvelopeCodec:
+    """Writes and reads envelopes, sealed where the settings name keys.
+
+    Args:
+      instance: name of the worker that asks, which may be known from before it was upgraded.
+
+    Raises:
+      SettingsInvalid: the file of keys cannot be used, or a worker is of an earlier version.
+      RightMissing: this user may not know which workers there are.
+    """
+    codec = envelope_codec.configured(settings)
+    if codec is PLAIN:
+        return codec
+    group = topics.names(settings.app_id).table_group
+    ids = consumer_groups.names(admin, group)
+    if ids is None:
+        raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
+    others = [each for each in ids if each.partition(".reads.")[0] != instance]
+    if older := sorted(each for each in others if not format_versions.reads(each, format_versions.SEALED_ENVELOPE)):
+        raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
+    return codec

@@ -1,0 +1,112 @@
+"""Says that this worker runs, which shards it sweeps, and which circuit breakers are not closed, for consoles to show.
+
+It is written by a plain producer, and has no part in any transaction: nothing of the service depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from zlib import crc32
+
+from retry import clock
+from retry.delivery.admission import Admission
+from retry.errors import RetryError
+from retry.kafka import topics
+from retry.telemetry.worker_records import KEY, BreakerRecord, WorkerRecord, to_json
+from retry.worker.consumer_lag_samples import SampleWriter
+from retry.worker.context import Context
+from retry.worker.shards.assignment import Shards
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 30.0
+_LOOK_FOR_TOPIC_S, _END_S = 60.0, 1.0
+# A record stays small, whatever happens.
+_BREAKERS_MAX, _WHY_CHARS_MAX = 100, 300
+
+
+class WorkerStatus:
+    """Looked at by one thread, ended by another.
+
+    Args:
+      name: of this worker, stable.
+      shards: which partitions of the changelog it sweeps.
+      breakers: those that are not closed at a moment.
+      partitions: how many partitions the topic has; None where it is not there, or may not be seen.
+    """
+
+    def __init__(
+        self, name: str, shards: Callable[[], list[int]], breakers: Callable[[int], list[BreakerRecord]],
+        writer: Callable[[], SampleWriter], topic: str, partitions: Callable[[], int | None],
+    ) -> None:
+        self._name, self._shards, self._breakers = name, shards, breakers
+        self._writer, self._topic, self._ask_partitions = writer, topic, partitions
+        self._partitions: int | None = None
+        self._looking = clock.Interval(_LOOK_FOR_TOPIC_S, at_once=True)
+        self._due = clock.Interval(EVERY_S, at_once=True)
+        self._began_ms, self._said = clock.wall_ms(), list[tuple[str, str]]()
+        self._written: Future[int] | None = None
+        self._trouble, self._has_ended, self._lock = "", False, threading.Lock()
+
+    def look(self) -> None:
+        """Say it where it is time, or where a breaker has changed."""
+        self._note_trouble()
+        if self._partitions is None and self._looking.is_due():
+            self._partitions = self._ask_partitions()
+        breakers = self._breakers(clock.wall_ms())
+        states = sorted((each.target, each.state) for each in breakers)
+        if self._partitions is not None and (self._due.is_due() or states != self._said):
+            self._said = states
+            self._say(breakers)
+
+    def end(self) -> None:
+        """Say that it ends, as it was told to; waits for a moment."""
+        if self._partitions is not None:
+            self._say([], ended=True)
+            if self._written is not None:
+                with suppress(RetryError, TimeoutError):
+                    self._written.result(_END_S)
+
+    def _say(self, breakers: list[BreakerRecord], *, ended: bool = False) -> None:
+        record = WorkerRecord(
+            socket.gethostname(), self._began_ms, clock.wall_ms(), int(EVERY_S * 1_000), self._shards(), breakers, ended
+        )
+        key = f"{KEY}{self._name}".encode()
+        with self._lock:
+            # Whoever looks at this moment must not say that it runs after it was said that it ends.
+            if not self._has_ended:
+                self._has_ended = ended
+                self._written = self._writer().write(self._topic, crc32(key) % (self._partitions or 1), key, to_json(record))
+
+    def _note_trouble(self) -> None:
+        if self._written is None or not self._written.done():
+            return
+        error = self._written.exception()
+        trouble = "" if error is None else str(error)
+        if trouble and trouble != self._trouble:
+            log.warning("consoles are not told of this worker: %s", trouble)
+        self._trouble = trouble
+
+
+def of_worker(context: Context, admission: Admission, shards: Shards, writer: Callable[[], SampleWriter]) -> WorkerStatus:
+    """Tells of the worker of these parts."""
+    topic = context.names.notes
+
+    def partitions() -> int | None:
+        described = topics.describe(context.admin, [topic], optional=True)
+        return described[topic].partitions if topic in described else None
+
+    def breakers(now_ms: int) -> list[BreakerRecord]:
+        # Asked for each time: another policy file has others.
+        found = admission.breakers.not_closed(now_ms)[:_BREAKERS_MAX]
+        return [BreakerRecord(target, state, why[:_WHY_CHARS_MAX], since_ms) for target, state, why, since_ms in found]
+
+    def owned() -> list[int]:
+        return sorted(shard.changelog.partition for shard in shards.shards())
+
+    return WorkerStatus(context.instance, owned, breakers, writer, topic, partitions)
