@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
 
@@ -33,16 +30,14 @@ from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
-from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.worker import insecure_settings, process_tuning
-from retry.worker.policy_reload import PolicyFile
+from retry.worker.policy_reload import newest
 
 log = logging.getLogger(__name__)
 
 _SHARE_OF_FILES = 4
-_SWITCH_S = 0.001
 
 
 def run(settings: Settings) -> None:
@@ -55,14 +50,12 @@ def run(settings: Settings) -> None:
     """
     process_tuning.tune()
     process_tuning.calm_collector()
-    # The thread that folds may have the interpreter for so long while answers wait for it.
-    sys.setswitchinterval(_SWITCH_S)
     insecure_settings.warn(settings)
     sign_in = _sign_in(settings)
     demand_safe(settings, is_open=sign_in.is_open)
     folder = settings.data_dir / "console"
     folder.mkdir(parents=True, exist_ok=True)
-    registry = _registry(settings)
+    registry = newest(settings)
     with ExitStack() as held:
         replica = held.enter_context(closing(Replica(settings, registry, folder / "replica.sqlite")))
         audit = held.enter_context(closing(AuditTrail(settings)))
@@ -143,18 +136,6 @@ def _provider(settings: Settings) -> Provider:
         secret = ReloadedFile("RETRY_CONSOLE_OIDC_CLIENT_SECRET", settings.console_oidc_client_secret, str.strip).current()
     client = Client(issuer, settings.console_oidc_client_id, secret, settings.console_url + CALLBACK)
     return Provider(client, RolesOfClaims(roles, settings.console_oidc_claim), clock.wall_ms)
-
-
-def _registry(settings: Settings) -> Callable[[], Registry]:
-    """The policy file as it is now; what cannot be used is logged, and the one of before stays."""
-    file, looking = PolicyFile(settings), threading.Lock()
-
-    def newest() -> Registry:
-        with looking:
-            file.look(lambda _registry: None)
-            return file.registry
-
-    return newest
 
 
 async def _serve(server: HttpServer, live: Live) -> None:

@@ -13,7 +13,7 @@ from tests.support.browser import Open, Watched, browsing
 from tests.support.incident import Incident
 
 # Of a starved machine.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=180_000)
 
 
 # Not of the session: while it is there, its event loop runs, and nobody else in this process could start one.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from retry.clock import wall_ms
 from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
@@ -18,6 +20,7 @@ def places(page: Page) -> list[str]:
     for path in ("/failures", "/letters", "/letters?q=state%3Aparked"):
         page.goto(path)
         paths += [path, page.locator("tr[data-row] th a").first.get_attribute("href") or ""]
+    paths += ["/schedules/history", "/tasks/history", "/timers/history", "/audit?by=nobody"]
     return list(dict.fromkeys([*paths, "/act", "/letters?q=nonsense", "/letters?q=team%3Anobody", "/nowhere"]))
 
 
@@ -32,6 +35,59 @@ def test_nobody_is_kept_out(browser: Browser, incident: Incident, look: Look) ->
         assert (path, watched.violations(), watched.refused()) == (path, [], [])
     # A browser says so itself where a page is none, or a filter cannot be read.
     assert [each for each in watched.troubles if "status of 40" not in each] == []
+    watched.close()
+
+
+def test_every_page_says_how_old_it_is_an_hour_later_too(browser: Browser, incident: Incident) -> None:
+    watched = Watched(browser, incident.url)
+    page, alone = watched.page, []
+    page.goto("/")
+    for path in places(page):
+        page.goto(path)
+        if page.locator("#stream").count():
+            expect(page.locator("#freshness .badge")).to_have_text("Live")
+        else:
+            alone.append(path)
+    assert {"/act", "/policies", "/schedules", "/tasks", "/timers", "/nowhere"} < set(alone)
+    page.clock.install()
+    for path in alone:
+        page.goto(path)
+        expect(page.locator("#freshness")).to_contain_text("This page does not refresh itself: load it again")
+        page.clock.fast_forward("01:00:00")
+        expect(page.locator("#freshness")).to_contain_text("(1 h ago)")
+    watched.close()
+
+
+def test_a_page_that_is_not_kept_fresh_any_more_says_so(browser: Browser, incident: Incident) -> None:
+    watched = Watched(browser, incident.url)
+    page, told = watched.page, watched.page.locator("#freshness")
+    page.route("**/live?*", lambda asked: asked.abort())
+    page.goto("/failures")
+    expect(told).to_contain_text(re.compile(r"Not live As of .*\): load this page again"))
+    page.unroute("**/live?*")
+    page.reload()
+    expect(told.locator(".badge")).to_have_text("Live")
+    port = incident.console.port()
+    incident.console.kill()
+    expect(told).to_contain_text(re.compile(r"Not live As of .*\): the console does not answer"))
+    incident.console.start("-m", "retry", "console", RETRY_CONSOLE_ADDR=f"127.0.0.1:{port}").await_ready()
+    expect(told.locator(".badge")).to_have_text("Live")
+    watched.close()
+
+
+def test_a_page_whose_scripts_come_slowly_is_kept_fresh(browser: Browser, incident: Incident) -> None:
+    watched = Watched(browser, incident.url)
+    page = watched.page
+
+    def late(asked: Route) -> None:
+        # Whatever htmx would do as soon as it may, it has done before this script is there.
+        page.wait_for_function("() => window.htmx !== undefined")
+        page.evaluate("() => new Promise(done => setTimeout(() => setTimeout(done)))")
+        asked.continue_()
+
+    page.route("**/hx-sse.min.js", late)
+    page.goto("/failures")
+    expect(page.locator("#freshness .badge")).to_have_text("Live")
     watched.close()
 
 
@@ -62,7 +118,18 @@ def test_filters_are_completed_and_what_excludes_all_is_marked(opened: Open) -> 
     expect(page.locator("mark")).to_have_text("exception:NoSuchThing")
 
 
-def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: Open) -> None:
+def test_a_filter_on_payloads_can_be_stopped_until_it_says_how_far_it_looked(browser: Browser, incident: Incident) -> None:
+    address = "/letters?q=team%3Apayments+value.%24.amount%3D21"
+    context = browser.new_context(base_url=incident.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    expect(page.locator(".looked")).to_contain_text("Payloads were looked into: ")
+    expect(page.locator("tr[data-row]")).to_have_count(2)
+    expect(page.get_by_role("link", name="Stop looking")).not_to_be_visible()
+    context.close()
+
+
+def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: Open, incident: Incident) -> None:
     page = opened("/letters").page
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -81,6 +148,13 @@ def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: 
     expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
     page.keyboard.press("a")
     expect(page.get_by_text("2 letters chosen")).to_be_visible()
+    page.go_back()
+    page.keyboard.press("j")
+    named = page.locator("tr[aria-current=true]").get_attribute("data-name") or ""
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{incident.url}/letters/{named}")
+    page.keyboard.press("a")
+    expect(page.get_by_text("1 letter chosen")).to_be_visible()
 
 
 def test_what_comes_meanwhile_is_shown_and_leaves_focus_and_input(opened: Open, incident: Incident) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from retry.console.replica import folding_process
+from retry.console.replica.folds import Folds
+from retry.console.replica.follower import Follower
 from retry.console.replica.replica import Replica
+from retry.console.replica.replica_file import ReplicaFile
+from retry.console.replica.reports import Report
 from retry.errors import CursorStale, FilterInvalid, RebuildInProgress
+from retry.kafka import offset_ranges
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.policy_file import load
@@ -19,11 +30,13 @@ from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
+from tests.support.reading import QUIET
+from tests.unit.kafka.test_child_process import alive
 
 pytestmark = pytest.mark.check
 
 WAITING, PARKED = 12, 9
-DEFAULTS = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
+DEFAULTS = "{group: shop, backoff: {kind: constant, delay: 1h}, jitter: none}"
 RULES = "rules: [{exception: '*.Bad', park: true}]"
 FILTERS = (
     "", "state:waiting", "exception:*.Bad", "header.tenant:odd key:1*", 'message:"ORDER 1"', "due:<2h", "-team:testers",
@@ -43,7 +56,7 @@ def failed(exception: str, n: int) -> Headers:
 @pytest.fixture
 def taken_in(deploy: Deploy) -> Deployment:
     """A deployment in which some letters wait and some are parked; its worker runs."""
-    deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES)
+    deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES, environ={"RETRY_POSITIONS_EVERY_S": "1"})
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
     for n in range(WAITING + PARKED):
         sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failed("Slow" if n < WAITING else "Bad", n))
@@ -54,10 +67,16 @@ def taken_in(deploy: Deploy) -> Deployment:
     return deployment
 
 
+def settings_of(deployment: Deployment) -> Settings:
+    return Settings(
+        bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id, shards=deployment.shards,
+        policies=deployment.policy_file,
+    )  # fmt: skip
+
+
 def replica_of(deployment: Deployment, path: Path) -> Replica:
-    settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id, shards=deployment.shards)
     registry = load(deployment.policy_file)
-    made = Replica(settings, lambda: registry, path)
+    made = Replica(settings_of(deployment), lambda: registry, path)
     made.start()
     return made
 
@@ -100,6 +119,7 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     assert sum(now.failed_by_hour) == WAITING + PARKED
     assert all(shard.next_offset == shard.end_offset for shard in now.shards)
     assert replica.now(frozenset({"others"})).waiting == 0
+    await_that("the worker is heard", lambda: [(w.shards, w.is_silent) for w in replica.now(None).workers] == [(2, False)])
 
     first = replica.letters(None, parse("state:waiting")).rows[0]
     found = replica.payloads.found(None, first.name)
@@ -125,6 +145,22 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     assert first.lineage is not None
     await_that("it was sent", lambda: "sent" in {event.what for event in replica.lineage(None, first.lineage or "")})
     assert next(event.what for event in replica.lineage(None, first.lineage)) == "failed"
+    assert "passed" not in {event.what for event in replica.lineage(None, first.lineage)}
+    commit_all(taken_in)
+    await_that("it is passed", lambda: "passed" in {event.what for event in replica.lineage(None, first.lineage or "")})
+    assert [(each.attempt, each.sent, each.pending) for each in replica.now(None).recovery] == [(1, 0, 1)]
+
+
+def commit_all(deployment: Deployment) -> None:
+    """As a consumer that has read all retries: the offset before the mark of the last transaction."""
+    (topic,) = deployment.retry_topics()
+    places = offset_ranges.partitions_of(deployment.admin, topic.__eq__, 15.0)
+    read = {place: end - 1 for place, end in offset_ranges.readable(deployment.admin, places).items() if end}
+    consumer = Consumer({"bootstrap.servers": deployment.bootstrap_servers, "group.id": "shop", "logger": QUIET})
+    try:
+        consumer.commit(offsets=[TopicPartition(*place, offset) for place, offset in read.items()], asynchronous=False)
+    finally:
+        consumer.close()
 
 
 def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened: Callable[[], Replica]) -> None:
@@ -157,7 +193,8 @@ def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened
 
 
 def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
-    opened: Callable[[], Replica], tmp_path: Path
+    taken_in: Deployment, opened: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     first = live(opened())
     page = first.letters(None, EVERYTHING, limit=5)
@@ -179,6 +216,67 @@ def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
         with pytest.raises(CursorStale):
             replica.letters(None, EVERYTHING, page.after)
         replica.close()
+
+    fails, fold = [KeyError("a mistake of ours")], Folds.fold
+    monkeypatch.setattr(Folds, "fold", lambda folds, *given: _raised(fails.pop()) if fails else fold(folds, *given))
+    _reads_anew_after_a_mistake(taken_in, tmp_path / "replica.sqlite", caplog)
+
+
+def test_pages_go_on_while_the_process_that_folds_is_killed_and_while_it_hangs_and_a_corrupt_file_is_built_anew(
+    taken_in: Deployment, opened: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(folding_process, "_OLD_S", 3.0)
+    replica = live(opened())
+    first = folding(replica)
+    os.kill(first, signal.SIGKILL)
+    await_that("its end is known", lambda: "has ended with -9, and is started again" in caplog.text)
+    assert _shows(replica, WAITING + PARKED)
+    assert taken_in.command("pause", "--team", "testers", "--reason", "bank is down").returncode == 0
+    await_that("another one folds on", lambda: [held.reason for held in replica.now(None).held] == ["bank is down"])
+    second = folding(replica)
+    assert (second != first, live(replica).freshness().trouble) == (True, "")
+
+    os.kill(second, signal.SIGSTOP)
+    await_that("it is shown as old", lambda: replica.freshness().state == "old")
+    assert replica.freshness().trouble == "nothing was heard of brokers for 3 s"
+    assert _shows(replica, WAITING + PARKED)
+    os.kill(second, signal.SIGCONT)
+    live(replica)
+
+    file = tmp_path / "console" / "replica.sqlite"
+    file.write_bytes(bytes(file.stat().st_size))
+    file.with_name(file.name + "-wal").write_bytes(b"")
+    await_that("it is found to be corrupt", lambda: not _shows(replica, WAITING + PARKED))
+    await_that("it is built anew", lambda: _shows(replica, WAITING + PARKED))
+    assert live(replica).freshness().trouble == ""
+    replica.close()
+    assert not alive(folding(replica))
+
+
+def folding(replica: Replica) -> int:
+    process = replica._follower._process
+    assert process is not None
+    return process.pid
+
+
+def _reads_anew_after_a_mistake(deployment: Deployment, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, told, ends = ReplicaFile(path), list[Report](), threading.Event()
+    follower = Follower(settings_of(deployment), lambda: load(deployment.policy_file), file, told.append, ends)
+    running = threading.Thread(target=follower.run)
+    running.start()
+    await_that("it is live", lambda: told and told[-1].file_id)
+    ends.set()
+    running.join()
+    assert "the replica failed, and is built anew" in caplog.text
+    assert any("KeyError" in report.trouble for report in told)
+    assert told[-1].trouble == ""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM letters").fetchone() == (WAITING + PARKED,)
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
 
 
 def _shows(replica: Replica, letters: int) -> bool:

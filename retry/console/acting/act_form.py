@@ -21,6 +21,11 @@ from retry.operations.moments import moment_ms
 NAMES_MAX = 10_000
 _REASON_MAX = 1_000
 _TOO_DEEP = "merge_patch: objects lie in each other too deep"
+# Of the form, beside the names of letters.
+FIELDS = (
+    "q", "state", "kind", "to", "at", "spread", "postpone", "ramp", "keep", "settle", "silence", "set_headers", "removed",
+    "merge_patch", "has_value", "value", "reason",
+)  # fmt: skip
 _DURATIONS = ("spread", "postpone", "settle", "silence")
 # What the form says besides the filter.
 _STATES = {"waiting": "state:waiting", "parked": "state:parked", "both": "(state:waiting or state:parked)"}

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import act_form, actions, awaited, standing_actions, team_rights, told
+from retry.console.acting import act_form, actions, awaited, standing_actions, told
 from retry.console.acting.previews import KeptPreview
 from retry.console.replica.rows import LetterRow, Page
 from retry.console.web import filters
@@ -49,7 +49,7 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
     ]  # fmt: skip
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, *act_form.FIELDS, "selected", repeated=("name",))
 def form(request: Request) -> Response:
     """The form, filled with what the address says."""
     given = request.query_params
@@ -59,7 +59,7 @@ def form(request: Request) -> Response:
     return _form(request, act_form.shown(given), names)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, *act_form.FIELDS, "select", repeated=("name",))
 def ask(request: Request) -> Response:
     """Have a preview worked out."""
     given = form_of(request)
@@ -82,7 +82,7 @@ def preview(request: Request) -> Response:
     return _preview(request, kept)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "expect")
 def start(request: Request) -> Response:
     """Have the workers do it."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
@@ -144,18 +144,19 @@ def _form(
     request: Request, given: dict[str, str], names: list[str], fault: str = "", status: HTTPStatus = HTTPStatus.OK
 ) -> Response:
     console, viewer = console_of(request), viewer_of(request)
-    known = console.replica.names(viewer.scope()) if console.replica.freshness().state != "rebuilding" else None
-    counts = None if names or known is None else _counts(console, viewer, given.get("q", ""))
+    actions.demand_seen(console)
+    known = console.replica.names(viewer.scope())
+    counts = None if names else _counts(console, viewer, given.get("q", ""))
     return page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts)
 
 
 def _counts(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
     """How many letters a filter means that wait, and that are parked; None where it says a state, or cannot be counted."""
     try:
-        meant = parse(words)
+        meant = parse(words, groups=True)
         if meaning.says_states(meant) or filters.asks_payload(meant):
             return None
-        scope = team_rights.acting_scope(viewer)
+        scope = viewer.sight().acts
         each = {state: all_of([meant, parse(f"state:{state}")]) for state in ("waiting", "parked")}
         return {state: console.replica.letters(scope, those, None, 1) for state, those in each.items()}
     except FilterInvalid:
@@ -164,4 +165,4 @@ def _counts(console: Console, viewer: Viewer, words: str) -> dict[str, Page[Lett
 
 def _preview(request: Request, kept: KeptPreview, fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     found = told.kept_object(kept, console_of(request).registry())
-    return page(request, "preview.html", status, found=found, fault=fault)
+    return page(request, "preview.html", status, found=found, fault=fault, as_of_ms=kept.made_ms)

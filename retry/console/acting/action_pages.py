@@ -28,7 +28,7 @@ from retry.console.acting.act_pages import action_id
 from retry.console.acting.shards import shards as shards_of
 from retry.console.replica.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
 from retry.operations.act.members import members as all_members
 from retry.operations.act.overview import ActionOverview
@@ -38,6 +38,7 @@ PAGE = 50
 _WAIT_S = 3.0
 _REASON_MAX = 1_000
 _CSV_ROWS = 500
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def routes(console: Console) -> list[Route]:
@@ -51,11 +52,12 @@ def routes(console: Console) -> list[Route]:
     ]  # fmt: skip
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "after")
 def list_(request: Request) -> Response:
     """What was asked for in the last 30 days."""
-    console, after = console_of(request), query_of(request, "after").get("after", "")
-    return page(request, "actions.html", **_list(console, viewer_of(request).scope(), after), live=("actions", after))
+    console, after = console_of(request), query_of(request).get("after", "")
+    sight = viewer_of(request).sight()
+    return page(request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after))
 
 
 @needs(Role.VIEWER)
@@ -67,11 +69,10 @@ def show(request: Request) -> Response:
         # The workers have it; the replica will in a moment.
         return page(request, "started.html", action=found)
     about = _about(console, viewer.scope(), found)
-    may = all(viewer.may(Role.OPERATOR, team or None) for team in about.action.teams or [""])
-    return page(request, "action.html", may=may, live=("action", found), **_action(console, viewer.scope(), about))
+    return page(request, "action.html", live=("action", found), **_action(console, viewer.sight(), about))
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "reason")
 def order(request: Request) -> Response:
     """Hold it, resume it or cancel it."""
     console, viewer = console_of(request), viewer_of(request)
@@ -81,7 +82,7 @@ def order(request: Request) -> Response:
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "reason")
 def undo(request: Request) -> Response:
     """Work out what can be undone."""
     kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason(request))
@@ -143,22 +144,23 @@ def _is_ordered(about: ActionOverview | None, what: str) -> bool:
 
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
     some, following = page_of(console, scope, after, PAGE)
-    return {"actions": [told.about_object(each, console.clock_ms()) for each in some], "after": following}
+    shown = [told.about_object(each, console.clock_ms()) for each in some]
+    return {"actions": shown, "after": following, "after_what": after}
 
 
-def _list_html(console: Console, scope: Scope, after: str) -> str:
-    return console.templates.get_template("actions-live.html").render(**_list(console, scope, after))
+def _list_html(console: Console, sight: Sight, after: str) -> str:
+    return console.templates.get_template("actions-live.html").render(**_list(console, sight.scope, after))
 
 
-def _action_html(console: Console, scope: Scope, found: str) -> str:
-    shown = _action(console, scope, _about(console, scope, found))
+def _action_html(console: Console, sight: Sight, found: str) -> str:
+    shown = _action(console, sight, _about(console, sight.scope, found))
     return console.templates.get_template("action-live.html").render(**shown)
 
 
-def _action(console: Console, scope: Scope, about: ActionOverview) -> dict[str, Any]:
+def _action(console: Console, sight: Sight, about: ActionOverview) -> dict[str, Any]:
     now_ms = console.clock_ms()
-    new = meanwhile.new_failures(console.replica, scope, about, now_ms) if about.left else None
-    return {"about": told.about_object(about, now_ms), "new": new}
+    new = meanwhile.new_failures(console.replica, sight.scope, about, now_ms) if about.left else None
+    return {"about": told.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams)}
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
@@ -166,9 +168,14 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     writer = csv.writer(text)
     writer.writerow(MEMBER_COLUMNS)
     for n, row in enumerate(rows, 1):
-        writer.writerow(row.values())
+        writer.writerow(map(_cell, row.values()))
         if n % _CSV_ROWS == 0:
             yield text.getvalue()
             text.seek(0)
             text.truncate()
     yield text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """The same, where a spreadsheet would take it for a formula with what says that it is text: names come out of records."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

@@ -34,7 +34,7 @@ from retry.scheduling.tasks.framed_values import FramedValues
 # Parked records that are looked at: the newest of each partition.
 _NEWEST = 1_000_000
 _HIDDEN = "what changes is not shown: that takes the right to reveal payloads"
-ORDERS = {"hold": overview.hold, "resume": overview.resume, "cancel": overview.cancel}
+ORDERS = dict(overview.ORDERS)
 
 
 class Ask(NamedTuple):
@@ -60,14 +60,14 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
       RebuildInProgress: nobody sees yet what there is.
       HTTPException: 403, the filter asks for what this viewer may not see.
     """
-    _demand_seen(console)
+    demand_seen(console)
     if not asked.words.strip() and not asked.names:
         raise ActionRefused("say which letters: a filter as team:payments, or choose some; state:waiting means all that wait")
     asks_payload = filters.asks_payload(filters.read(asked.words, viewer))
     registry = console.registry()
     # What is wrong with the names is told at once, and so is a filter that is none.
     try:
-        meant = meaning.meaning(asked.words, asked.names, console.clock_ms())
+        meant = meaning.meaning(asked.words, asked.names, console.clock_ms(), console.replica.in_group)
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
     about = AskedBy(viewer.name, asked.reason, meant.words, registry.digest)
@@ -87,7 +87,7 @@ def _previewed(
     shards = shards_of(console)
     readiness.demand(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
-    meant = meaning.meaning(asked.words, asked.names, now_ms).of_teams(team_rights.acting_scope(viewer))
+    meant = meaning.meaning(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
     resting = (listing, shards) if meant.rests else None
     found = preview(settings, registry, request, meant.fits, now_ms, resting, waits="waiting" in meant.states)
@@ -143,7 +143,7 @@ def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) 
       RebuildInProgress: nobody sees yet what there is.
       HTTPException: as `kept`.
     """
-    _demand_seen(console)
+    demand_seen(console)
     try:
         found = kept(console, viewer, action_id)
     except HTTPException:
@@ -166,8 +166,12 @@ def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) 
         console.previews.release(found)
 
 
-def _demand_seen(console: Console) -> None:
-    """Go on only where the console shows what there is: nobody acts on what cannot be seen."""
+def demand_seen(console: Console) -> None:
+    """Go on only where the console shows what there is: nobody acts on what cannot be seen.
+
+    Raises:
+      RebuildInProgress: nobody sees yet what there is.
+    """
     fresh = console.replica.freshness()
     if fresh.state == "rebuilding":
         raise RebuildInProgress(fresh.progress)
@@ -206,10 +210,6 @@ def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: s
     """
     shards = shards_of(console)
     about = _operated(overview.overviews(shards), viewer, action_id)
-    # What is refused below is no order.
-    if about.left and (what != "resume" or about.held is not None):
-        told = f"action {action_id}" + (f": {reason}" if reason else "")
-        console.audit.write(what, viewer.name, told, teams=about.action.teams)
     ORDERS[what](shards, about, viewer.name, reason)
 
 
@@ -227,8 +227,8 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
 
     def make(kept: KeptPreview) -> Preview:
         found = preview(console.settings, Registry(), asked.request, asked.meant, shards.now_ms())
-        if late := len(asked.letters) - found.chosen.count:
-            kept.notes.append(f"{late:,} of {len(asked.letters):,} letters: already discarded, or acted on since; return them")
+        if told := asked.too_late(found.chosen.count):
+            kept.notes.append(told)
         return found
 
     words = f"action {action_id}"

@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from retry.console.acting import api_actions, api_rows, openapi, pauses, told
+from retry.console.acting import api_actions, api_rows, audit_page, openapi, pauses, told
 from retry.console.acting.api_answers import Words, answer, limit_of, none, read
 from retry.console.acting.audit_trail import REVEAL
+from retry.console.replica.other_pages import AUDIT_FIELDS
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
@@ -49,15 +50,14 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
 @needs(Role.VIEWER)
 def now(request: Request) -> Response:
     """What there is to be seen now."""
-    query_of(request)
-    replica = console_of(request).replica
-    return answer(api_rows.now(replica.now(viewer_of(request).scope()), replica.freshness()))
+    replica, scope = console_of(request).replica, viewer_of(request).scope()
+    return answer(api_rows.now(replica.now(scope), replica.freshness(), scope))
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "q", "after", "limit")
 def letters(request: Request) -> Response:
     """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
-    given, console, viewer = query_of(request, "q", "after", "limit"), console_of(request), viewer_of(request)
+    given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
     meant, limit = filters.read(words, viewer), limit_of(given)
     if filters.asks_payload(meant):
@@ -71,10 +71,10 @@ def letters(request: Request) -> Response:
     })  # fmt: skip
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "reveal")
 def letter(request: Request) -> Response:
     """One letter; with `reveal=1` headers and payload, too."""
-    given, console, viewer = query_of(request, "reveal"), console_of(request), viewer_of(request)
+    given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
     row = console.replica.letter(viewer.scope(), name)
     if row is None:
@@ -91,10 +91,10 @@ def letter(request: Request) -> Response:
     return answer(shown)
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "q", "after", "limit", "resolved")
 def groups(request: Request) -> Response:
     """A page of kinds of failures, most letters first."""
-    given, console = query_of(request, "q", "after", "limit", "resolved"), console_of(request)
+    given, console = query_of(request), console_of(request)
     meant = filters.read(given.get("q", ""), viewer_of(request))
     page = console.replica.groups(
         viewer_of(request).scope(), meant, given.get("after") or None, limit_of(given),
@@ -110,26 +110,24 @@ def groups(request: Request) -> Response:
 @needs(Role.VIEWER)
 def group(request: Request) -> Response:
     """One kind of failures."""
-    query_of(request)
     found = console_of(request).replica.group(viewer_of(request).scope(), str(request.path_params["id"]))
     if found is None:
         raise none("group")
     return answer(api_rows.group(found))
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")
 def audit(request: Request) -> Response:
     """A page of the audit, newest first."""
-    given = query_of(request, "action", "after", "limit")
+    given = query_of(request)
     scope, after = viewer_of(request).scope(), given.get("after") or None
-    page = console_of(request).replica.audit(scope, after, limit_of(given), action=given.get("action", ""))
+    page = console_of(request).replica.audit(scope, after, limit_of(given), audit_page.wanted(given))
     return answer({"audit": [api_rows.audit(row) for row in page.rows], "after": page.after})
 
 
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
     """What is paused."""
-    query_of(request)
     console = console_of(request)
     found = pauses.visible(console, console.replica.controls(), viewer_of(request).scope())
     return answer({"pauses": told.pause_objects(found)})
@@ -148,10 +146,10 @@ def pause(request: Request) -> Response:
     return answer({"scope": body.scope, "name": body.name or None}, HTTPStatus.CREATED)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, *_PAUSE_FIELDS)
 def resume(request: Request) -> Response:
     """End a pause."""
-    given = query_of(request, *_PAUSE_FIELDS)
+    given = query_of(request)
     scope, name, reason = (given.get(field, "") for field in _PAUSE_FIELDS)
     pauses.resume(console_of(request), viewer_of(request), scope, name, reason)
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -49,10 +49,10 @@ def routes() -> list[Route]:
     ]  # fmt: skip
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "after", "limit")
 def list_actions(request: Request) -> Response:
     """A page of actions, those that were asked for last first."""
-    given, console = query_of(request, "after", "limit"), console_of(request)
+    given, console = query_of(request), console_of(request)
     some, after = page_of(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
     return answer({"actions": [told.about_object(each, console.clock_ms()) for each in some], "after": after})
 
@@ -70,7 +70,6 @@ def ask(request: Request) -> Response:
 @needs(Role.VIEWER)
 def action(request: Request) -> Response:
     """An action with its steps; or a preview that was not started yet."""
-    query_of(request)
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer.scope(), found)
     if about is not None:
@@ -81,7 +80,6 @@ def action(request: Request) -> Response:
 @needs(Role.VIEWER)
 def members(request: Request) -> Response:
     """Each letter of an action and what became of it, a JSON object a line."""
-    query_of(request)
     console, found = console_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
     if about is None:

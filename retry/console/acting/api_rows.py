@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from retry.clock import iso
-from retry.console.replica.rows import AuditRow, Freshness, Group, LetterRow, Now
+from retry.console.replica.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.operations.letters.found_letter import FoundLetter
 
 
@@ -36,7 +36,8 @@ def group(row: Group) -> dict[str, Any]:
     return {
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
         "trend": list(row.trend), "first_seen": _iso(row.first_ms), "last_seen": _iso(row.last_ms), "sent": row.sent,
-        "came_back": row.came_back, "owner": row.owner, "note": row.note, "link": row.link, "resolved": _iso(row.resolved_at_ms),
+        "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
+        "resolved": _iso(row.resolved_at_ms),
         "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
     }  # fmt: skip
 
@@ -50,32 +51,45 @@ def audit(row: AuditRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def now(found: Now, fresh: Freshness) -> dict[str, Any]:
-    """What there is to be seen at one moment."""
+def now(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
+    """What there is to be seen at one moment, in a scope."""
     held = [
         {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),
          "reason": each.reason, "by": each.by, "letters": each.letters}
         for each in found.held
     ]  # fmt: skip
     return {
-        "as_of": iso(found.as_of_ms), "freshness": freshness(fresh), "waiting": found.waiting, "parked": found.parked,
+        "as_of": iso(found.as_of_ms), "freshness": freshness(fresh, scope), "waiting": found.waiting, "parked": found.parked,
         "discarded": found.discarded, "named": found.named, "new_groups": found.new_groups, "overdue": found.overdue,
         "lateness_ms": found.lateness_ms, "near_retention": found.near_retention, "held": held,
         "due": [{"from": iso(bar.from_ms), "to": iso(bar.to_ms), "letters": bar.count} for bar in found.due],
-        "recovery": [{"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back} for each in found.recovery],
+        "recovery": [
+            {"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back, "pending": each.pending}
+            for each in found.recovery
+        ],
         "shards": [
             {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset}
             for each in found.shards
+        ],
+        "workers": [
+            {"name": each.name or None, "host": each.host or None, "shards": each.shards, "began": iso(each.began_ms),
+             "heard": iso(each.at_ms), "silent": each.is_silent, "ended": each.has_ended}
+            for each in found.workers
+        ],
+        "breakers": [
+            {"target": each.target, "state": each.state, "why": each.why or None, "since": _iso(each.since_ms),
+             "workers": each.workers, "letters": each.letters}
+            for each in found.breakers
         ],
         "failed_by_hour": list(found.failed_by_hour), "retried_by_hour": list(found.retried_by_hour),
     }  # fmt: skip
 
 
-def freshness(fresh: Freshness) -> Mapping[str, Any]:
-    """How old the data is."""
+def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
+    """How old the data is; what is wrong may name a topic, and is told to who sees every team."""
     return {
         "state": fresh.state, "progress": fresh.progress, "as_of": _iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
-        "trouble": fresh.trouble or None,
+        "trouble": (fresh.trouble or None) if scope is None else None,
     }  # fmt: skip
 
 

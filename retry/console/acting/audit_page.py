@@ -2,31 +2,56 @@
 
 | path | what it shows |
 | --- | --- |
-| `GET /audit?action=…&after=…` | a page, newest first; of one action, or of all |
+| `GET /audit?action=…&by=…&kind=…&team=…&letter=…&after=…` | a page, newest first; each field that is given must be so |
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from retry.console.acting.audit_trail import REVEAL
+from retry.console.replica.other_pages import AUDIT_FIELDS
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Sight, needs
+from retry.operations.act.options import KINDS
 
-PAGE = 100
+PART = "audit"
+ROWS = 100
+# Completed where somebody types what was done.
+_KINDS = (*KINDS, REVEAL, "cancel", "hold", "pause", "resume")
 
 
-def routes(console: Console) -> list[Route]:  # noqa: ARG001
+def routes(console: Console) -> list[Route]:
     """The route of the table above."""
+
+    def fresh(sight: Sight, argument: str) -> str:
+        return console.templates.get_template("audit-live.html").render(**_shown(console, sight, dict(parse_qsl(argument))))
+
+    console.live.register(PART, fresh)
     return [Route("/audit", show)]
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, *AUDIT_FIELDS, "after")
 def show(request: Request) -> Response:
     """A page of the audit."""
-    given = query_of(request, "action", "after")
-    action = given.get("action", "").strip().lower()
-    replica, scope = console_of(request).replica, viewer_of(request).scope()
-    found = replica.audit(scope, given.get("after") or None, PAGE, action=action)
-    return page(request, "audit.html", found=found, action=action)
+    given = query_of(request)
+    shown = _shown(console_of(request), viewer_of(request).sight(), given)
+    return page(request, "audit.html", live=(PART, urlencode(given)), **shown)
+
+
+def _shown(console: Console, sight: Sight, given: dict[str, str]) -> dict[str, Any]:
+    asked = wanted(given)
+    found = console.replica.audit(sight.scope, given.get("after") or None, ROWS, asked)
+    teams = sorted({route.team for route in console.registry().routes() if sight.scope is None or route.team in sight.scope})
+    return {"found": found, "wanted": asked, "given": given, "teams": teams, "kinds": _KINDS}
+
+
+def wanted(given: Mapping[str, str]) -> dict[str, str]:
+    """What rows must have; a field that is empty asks for nothing."""
+    return {name: value for name in AUDIT_FIELDS if (value := given.get(name, "").strip())}

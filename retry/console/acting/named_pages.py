@@ -3,7 +3,7 @@
 | path | what it does |
 | --- | --- |
 | `GET /schedules`, `/tasks`, `/timers` | what waits; fields are those of the scheduler's REST API, as `schedule-id` |
-| `GET /schedules/history` | schedules that were sent, of the newest 10,000; the same fields |
+| `GET /schedules/history`, `/tasks/history`, `/timers/history` | what was made of them lately; the same fields |
 | `POST /entries/cancel` | cancels what waits, through the way by which it came in |
 """
 
@@ -19,17 +19,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry import settings as environment
-from retry.console.acting import awaited, named_entries, other_schedulers
+from retry.console.acting import awaited, named_entries, other_schedulers, sent_entries
 from retry.console.acting.action_pages import reason
 from retry.console.acting.other_schedulers import OtherScheduler
 from retry.console.replica.rows import LetterRow, Scope
 from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
 from retry.console.web.rights import Role, demand, needs
-from retry.scheduling.messages import stored_schedules
+from retry.operations.moments import moment_ms
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.search import Query, QueryInvalid, SearchPage, parse_query, search
 
+_MOMENTS = {"epoch-from", "epoch-to"}
 _FIELDS = ("schedule-id", "epoch-from", "epoch-to", "max", "skip", "sort-by")
 _PLACES = {"schedule": "/schedules", "task": "/tasks", "timer": "/timers"}
 _SHOWN = 100
@@ -56,13 +56,13 @@ def routes(console: Console) -> list[Route]:
     others = other_schedulers.read(console.settings.console_schedulers)
     return [
         *(Route(path, _of(kind, others), name=kind) for kind, path in _PLACES.items()),
-        Route("/schedules/history", _history(others)),
+        *(Route(f"{path}/history", _history(kind, others)) for kind, path in _PLACES.items()),
         Route("/entries/cancel", cancel, methods=["POST"]),
     ]  # fmt: skip
 
 
 def _of(kind: str, others: list[OtherScheduler]) -> Any:
-    @needs(Role.VIEWER)
+    @needs(Role.VIEWER, *_FIELDS)
     def waiting(request: Request) -> Response:
         """What waits."""
         console, scope = console_of(request), viewer_of(request).scope()
@@ -73,21 +73,20 @@ def _of(kind: str, others: list[OtherScheduler]) -> Any:
     return waiting
 
 
-def _history(others: list[OtherScheduler]) -> Any:
-    @needs(Role.VIEWER)
+def _history(kind: str, others: list[OtherScheduler]) -> Any:
+    @needs(Role.VIEWER, *_FIELDS)
     def history(request: Request) -> Response:
-        """Schedules that were sent."""
-        demand(viewer_of(request), Role.VIEWER, SCHEDULES)
-        console_of(request).cluster()
-        topic = environment.of_process().get("HISTORY_TOPIC") or "history"
-        sent = stored_schedules.history(console_of(request).settings, topic)
-        rows = ({**each, "name": "", "team": SCHEDULES, "value": None} for each in sent)
-        return _page(request, "schedule", "history", _Counted(rows), others)
+        """What was sent, run or called."""
+        console, viewer = console_of(request), viewer_of(request)
+        if (team := sent_entries.TEAMS[kind]) is not None:
+            demand(viewer, Role.VIEWER, team)
+        rows = _Counted(sent_entries.sent(console, viewer.scope(), kind))
+        return _page(request, kind, "history", rows, others if kind == "schedule" else [])
 
     return history
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "kind", "name", "reason")
 def cancel(request: Request) -> Response:
     """Cancel what waits."""
     form = form_of(request)
@@ -133,7 +132,7 @@ def _row(row: LetterRow) -> dict[str, Any]:
 
 
 def _page(request: Request, kind: str, place: str, rows: _Counted, others: list[OtherScheduler]) -> Response:
-    given, viewer = query_of(request, *_FIELDS), viewer_of(request)
+    given, viewer = query_of(request), viewer_of(request)
     show = partial(page, request, "named.html", kind=kind, place=place, given=given, several=bool(others))
     try:
         query = parse_query({"sort-by": "epoch asc" if place == "live" else "", **_written(given)})
@@ -141,7 +140,7 @@ def _page(request: Request, kind: str, place: str, rows: _Counted, others: list[
         nothing = Searched(SearchPage(0, []), False, [])
         return show(status=HTTPStatus.BAD_REQUEST, fault=str(wrong), searched=nothing, skip=0, may={})
     query = query._replace(rows_max=min(query.rows_max, _SHOWN if not given.get("max") else query.rows_max))
-    searched = _searched(rows, query, other_schedulers.asked(others, place, _written(given)))
+    searched = _searched(rows, query, other_schedulers.asked(others, place, query))
     may = {row["team"]: viewer.may(Role.OPERATOR, row["team"]) for row in searched.found.page if row.get("team")}  # type: ignore[typeddict-item]
     return show(fault="", searched=searched, skip=query.skip + len(searched.found.page), may=may)
 
@@ -153,8 +152,19 @@ def _searched(rows: _Counted, query: Query, answers: list[other_schedulers.Answe
             yield from answer.schedules
 
     found = search(all_rows(), query)
+    # Of others, only those were looked at that may be on this page.
+    unseen = sum(each.total - sum(query.matches(row) for row in each.schedules) for each in answers)
+    found = found._replace(total=found.total + max(0, unseen))
     return Searched(found, rows.ended_early, [f"{each.scheduler}: {each.fault}" for each in answers if each.fault])
 
 
 def _written(given: Mapping[str, str]) -> dict[str, str]:
-    return {name: value.strip() for name, value in given.items() if value.strip()}
+    """The fields as the REST API has them: of a moment the seconds since 1970."""
+    written = {name: value.strip() for name, value in given.items() if value.strip()}
+    for name in _MOMENTS & written.keys():
+        if not written[name].isdigit():
+            try:
+                written[name] = str(max(0, moment_ms(written[name])) // 1_000)
+            except ValueError as wrong:
+                raise QueryInvalid(f"{name}: {wrong}") from None
+    return written

@@ -21,12 +21,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from retry.console.replica.notes import CHARS_MAX
 from retry.console.replica.rows import Group
 from retry.console.web.app import Console, console_of, form_of, viewer_of
 from retry.console.web.group import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand, needs
 
-_CHARS_MAX = {"owner": 200, "note": 10_000, "link": 2_000, "name": 100, "text": 1_024}
+# Of ids and words.
+_OTHERS_CHARS_MAX = 1_024
 _LINK = re.compile(r"https?://[^\s\"'<>\\]+")
 _SPLITS = ("frames", "topic", "consumer-group", "attempt")
 _MERGED_MAX = 100
@@ -41,7 +43,7 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
     ]  # fmt: skip
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "owner", "note", "link")
 def note(request: Request) -> Response:
     """Write whose a kind of failures is, what is known of it, and where it is tracked."""
     group, link = _group(request), _text(request, "link")
@@ -55,7 +57,7 @@ def note(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, repeated=("group",))
 def merge(request: Request) -> Response:
     """Count other kinds as this one."""
     group = _group(request)
@@ -68,7 +70,7 @@ def merge(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "by")
 def split(request: Request) -> Response:
     """Make kinds of their own of letters of one kind."""
     group, by_what = _group(request), _text(request, "by")
@@ -78,7 +80,7 @@ def split(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "change")
 def undo(request: Request) -> Response:
     """Take back a merge or a split."""
     group, change = _group(request), _text(request, "change")
@@ -106,7 +108,7 @@ def reopen(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "name", "text", "team")
 def save_filter(request: Request) -> Response:
     """Keep a filter for a team."""
     name, text, team = (_text(request, field) for field in ("name", "text", "team"))
@@ -117,7 +119,7 @@ def save_filter(request: Request) -> Response:
     return RedirectResponse(f"/letters?{urlencode({'q': text})}", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "name", "team")
 def delete_filter(request: Request) -> Response:
     """Keep it no more."""
     name, team = _text(request, "name"), _text(request, "team")
@@ -150,8 +152,9 @@ def _operated(request: Request, group_id: str) -> Group:
 
 
 def _text(request: Request, field: str) -> str:
-    text = str(form_of(request).get(field, "")).strip()
-    most = _CHARS_MAX.get(field, 200)
+    # As a browser counts what is typed: it sends each line's end as two characters.
+    text = str(form_of(request).get(field, "")).replace("\r\n", "\n").strip()
+    most = CHARS_MAX.get(field, _OTHERS_CHARS_MAX)
     if len(text) > most:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"{field} has more than {most:,} characters")
     return text

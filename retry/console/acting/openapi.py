@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from retry.console.replica.other_pages import AUDIT_FIELDS
+
 _TEXT = {"type": "string"}
 _TEXT_OR_NOT = {"type": ["string", "null"]}
 _COUNT = {"type": "integer"}
@@ -94,7 +96,8 @@ DOCUMENT: dict[str, Any] = {
         )},
         "/api/groups/{id}": {"get": _get("One kind of failures", "Group", _ID, _404=_GONE["404"])},
         "/api/audit": {"get": _get(
-            "Who did what, newest first", "Audit", _query("action", "only of this one"), _AFTER, _LIMIT, _409=_STALE["409"],
+            "Who did what, newest first", "Audit", *(_query(name, f"only with this {name}") for name in AUDIT_FIELDS), _AFTER,
+            _LIMIT, _409=_STALE["409"],
         )},
         "/api/actions": {
             "get": _get("Actions of the last 30 days", "Actions", _AFTER, _LIMIT, _409=_STALE["409"]),

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import msgspec
 
+from retry.clock import Deadline
 from retry.errors import SettingsInvalid
+from retry.scheduling.messages.search import MAX, Query
 
 _SETTING = "RETRY_CONSOLE_SCHEDULERS"
 _ENTRY = re.compile(r"(?P<name>[\w.-]{1,60})=(?P<url>https?://[^\s/,]+(?:/[^\s,]*)?)", re.ASCII)
 _WITHIN_S = 5.0
 _BYTES_MAX = 32 << 20
+# Of one; ten questions.
+_ROWS_MAX = 10 * MAX
 _AT_ONCE = 8
+
+
+# What is shown of one, and it tells what to sort by. Payloads are shown to nobody here: nothing tells whose they are.
+Schedule = TypedDict("Schedule", {"id": str, "epoch": int, "timestamp": int, "topic": str, "target-topic": str})
 
 
 class OtherScheduler(NamedTuple):
@@ -36,11 +44,13 @@ class Answer(NamedTuple):
     """What a scheduler answered.
 
     Attributes:
-      fault: why there is no answer; empty where there is one.
+      schedules: those that it finds, the first ones first.
+      total: how many it finds.
+      fault: why there is no answer, or what is missing of it; empty where nothing is.
     """
 
     scheduler: str
-    schedules: list[dict[str, Any]]
+    schedules: list[Any]
     total: int
     fault: str = ""
 
@@ -60,12 +70,14 @@ def read(text: str) -> list[OtherScheduler]:
     return found
 
 
-def asked(schedulers: Sequence[OtherScheduler], place: str, query: Mapping[str, str]) -> list[Answer]:
-    """What each of them answers, all asked at once; one that does not answer says so and keeps nobody waiting for long.
+def asked(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
+    """What each of them has of all pages up to this one, all asked at once: where rows of several are put in one order, nobody
+    knows whose rows come before.
+
+    One that does not answer says so and keeps nobody waiting for long.
 
     Args:
       place: `live` or `history`.
-      query: as `retry.scheduling.messages.search` reads it; without what is empty.
     """
     if not schedulers:
         return []
@@ -73,17 +85,35 @@ def asked(schedulers: Sequence[OtherScheduler], place: str, query: Mapping[str, 
         return list(pool.map(lambda each: _ask(each, place, query), schedulers))
 
 
-def _ask(scheduler: OtherScheduler, place: str, query: Mapping[str, str]) -> Answer:
-    url = f"{scheduler.url}/{place}/schedules?{urlencode({'max': '1000', **query})}"
+def _ask(scheduler: OtherScheduler, place: str, query: Query) -> Answer:
+    wanted, deadline = query.skip + query.rows_max, Deadline(_WITHIN_S)
+    rows: list[Schedule] = []
+    total, bytes_left = 0, _BYTES_MAX
     try:
-        with urlopen(url, timeout=_WITHIN_S) as answer:  # noqa: S310 - the setting allows http and https alone
-            body = answer.read(_BYTES_MAX + 1)
-            if len(body) > _BYTES_MAX:
-                return Answer(scheduler.name, [], 0, "its answer is too large; search for less")
-            found = msgspec.json.decode(body, type=list[dict[str, Any]])
-            total = answer.headers.get("X-Total-Count", "")
+        while len(rows) < min(wanted, _ROWS_MAX):
+            most = min(wanted - len(rows), MAX)
+            url = f"{scheduler.url}/{place}/schedules?{urlencode(_parameters(query, most, len(rows)))}"
+            with urlopen(url, timeout=max(0.1, deadline.remaining_s())) as answer:  # noqa: S310 the setting allows http and https alone
+                body = answer.read(bytes_left + 1)
+                bytes_left -= len(body)
+                if bytes_left < 0:
+                    return Answer(scheduler.name, [], 0, "its answer is too large; search for less")
+                found = msgspec.json.decode(body, type=list[Schedule])
+                counted = answer.headers.get("X-Total-Count", "")
+            rows += found
+            total = int(counted) if counted.isdigit() else len(rows)
+            if len(found) < most or len(rows) >= total:
+                break
     except (OSError, HTTPException, msgspec.MsgspecError, ValueError) as error:
         return Answer(scheduler.name, [], 0, f"it did not answer: {error}")
-    # Payloads are shown to nobody here: nothing tells whose they are.
-    rows = [{**{name: value for name, value in row.items() if name != "value"}, "scheduler": scheduler.name} for row in found]
-    return Answer(scheduler.name, rows, int(total) if total.isdigit() else len(rows))
+    fault = f"only the first {len(rows):,} of its {total:,} are looked at" if len(rows) < min(wanted, total) else ""
+    return Answer(scheduler.name, [{**row, "scheduler": scheduler.name} for row in rows], total, fault)
+
+
+def _parameters(query: Query, most: int, skip: int) -> dict[str, str]:
+    """As `retry.scheduling.messages.search` reads them."""
+    given = {
+        "schedule-id": query.part, "epoch-from": query.from_s, "epoch-to": query.to_s,
+        "sort-by": f"{query.field} {'desc' if query.descending else 'asc'}", "max": most, "skip": skip or None,
+    }  # fmt: skip
+    return {name: str(value) for name, value in given.items() if value not in (None, "")}

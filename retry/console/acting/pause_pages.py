@@ -4,7 +4,7 @@
 | --- | --- |
 | `GET /pauses` | what is paused, and a form |
 | `POST /pauses` | pauses what the form names |
-| `POST /pauses/resume` | ends a pause |
+| `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from starlette.routing import Route
 
 from retry.console.acting import awaited, pauses, told
 from retry.console.acting.action_pages import reason
-from retry.console.replica.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, page, viewer_of
-from retry.console.web.rights import EVERY_TEAM, Role, needs
+from retry.console.web.rights import EVERY_TEAM, Role, Sight, needs
 from retry.delay_queue.control_records import SCOPES
 from retry.errors import ActionRefused
 from retry.operations.moments import moment_ms
@@ -41,7 +40,7 @@ def show(request: Request) -> Response:
     return _page(request, {})
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "scope", "name", "until", "reason", "force")
 def pause(request: Request) -> Response:
     """Pause what the form names."""
     given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
@@ -56,11 +55,10 @@ def pause(request: Request) -> Response:
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "paused", "reason")
 def resume(request: Request) -> Response:
     """End a pause."""
-    form = form_of(request)
-    scope, name = (str(form.get(field, "")).strip() for field in ("scope", "name"))
+    scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
     pauses.resume(console, viewer_of(request), scope, name, reason(request))
     awaited.until(lambda: (scope, name) not in told.standing(console.replica.controls(), console.clock_ms()))
@@ -71,16 +69,19 @@ def _page(request: Request, given: dict[str, str], fault: str = "", status: HTTP
     console, viewer = console_of(request), viewer_of(request)
     known = console.replica.names(viewer.scope())
     scopes = SCOPES if viewer.may(Role.OPERATOR, EVERY_TEAM) else SCOPES[1:]
-    may, standing = viewer.may_anywhere(Role.OPERATOR), _standing(console, viewer.scope())
     return page(
-        request, "pauses.html", status, given=given, fault=fault, known=known, scopes=scopes, may=may, live=("pauses", ""),
-        **standing,
+        request, "pauses.html", status, given=given, fault=fault, known=known, scopes=scopes, live=("pauses", ""),
+        **_standing(console, viewer.sight()),
     )  # fmt: skip
 
 
-def _standing(console: Console, scope: Scope) -> dict[str, Any]:
-    return {"pauses": told.pause_objects(pauses.visible(console, console.replica.controls(), scope))}
+def _standing(console: Console, sight: Sight) -> dict[str, Any]:
+    registry = console.registry()
+    found = pauses.visible(console, console.replica.controls(), sight.scope)
+    # What holds back everything is everybody's, and its name is of no team.
+    resumable = {named for named in found if sight.may_act_for(pauses.teams_of(registry, *named))}
+    return {"pauses": told.pause_objects(found), "may": sight.may_act(), "resumable": resumable}
 
 
-def _html(console: Console, scope: Scope, _argument: str) -> str:
-    return console.templates.get_template("pauses-live.html").render(**_standing(console, scope))
+def _html(console: Console, sight: Sight, _argument: str) -> str:
+    return console.templates.get_template("pauses-live.html").render(**_standing(console, sight))

@@ -2,7 +2,7 @@
 
 | path | what it shows |
 | --- | --- |
-| `GET /policies` | the topics of the viewer's teams |
+| `GET /policies` | the topics of the viewer's teams, and what analytics advise |
 | `GET /policies/explain?topic=…` | what becomes of a letter, in words |
 | `GET /policies/reschedule?team=…` | what `retry reschedule` would do; nothing is done |
 """
@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from backoff import PolicyInvalid, duration_ms
+from retry.console.acting import advice_file
 from retry.console.replica.rows import Scope
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
 from retry.console.web.rights import Role, needs
@@ -46,14 +47,13 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
 @needs(Role.VIEWER)
 def show(request: Request) -> Response:
     """The topics of the viewer's teams, and a form."""
-    query_of(request)
     return _page(request)
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, *_FIELDS)
 def explain(request: Request) -> Response:
     """What becomes of a letter, and by which rule."""
-    given = query_of(request, *_FIELDS)
+    given = query_of(request)
     registry, scope = console_of(request).registry(), viewer_of(request).scope()
     topic = given.get("topic", "").strip()
     if scope is not None and registry.route(topic).team not in scope:
@@ -65,10 +65,10 @@ def explain(request: Request) -> Response:
     return _page(request, given=given, lines=lines)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "team", "of_topic")
 def reschedule(request: Request) -> Response:
     """What deciding anew on all that waits would change."""
-    given, console, viewer = query_of(request, "team", "of_topic"), console_of(request), viewer_of(request)
+    given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     team, topic = given.get("team") or None, given.get("of_topic") or None
     if viewer.scope() is not None and (team is None or not viewer.may(Role.OPERATOR, team)):
         return _page(request, given=given, fault="name one of your teams", status=HTTPStatus.BAD_REQUEST)
@@ -114,11 +114,13 @@ def _header(line: str) -> Header:
 def _page(request: Request, *, status: HTTPStatus = HTTPStatus.OK, **more: Any) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     registry, scope = console.registry(), viewer.scope()
+    file = console.settings.console_advice
+    advice = None if file is None else advice_file.read(file, scope)
     context = {"given": {}, "fault": "", "lines": None, "rehearsed": None, **more}
     return page(
         request, "policies.html", status, topics=_topics(registry, scope), digest=registry.digest,
         teams=sorted({route.team for route in registry.routes() if scope is None or route.team in scope}),
-        may=viewer.may_anywhere(Role.OPERATOR), **context,
+        may=viewer.may_anywhere(Role.OPERATOR), advice=advice, **context,
     )  # fmt: skip
 
 

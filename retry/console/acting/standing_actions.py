@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from retry.console.acting import team_rights
+from retry.console.replica import seen_actions
 from retry.console.replica.replica import Replica
 from retry.console.replica.rows import Scope
 from retry.operations.act import overview
 from retry.operations.act.overview import ActionOverview
-
-
-class _Copied(NamedTuple):
-    """See `retry.operations.act.overview.Standing`."""
-
-    controls: Sequence[Mapping[bytes, bytes]]
-
-    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
-        """Those whose keys begin so, by shard."""
-        return [{key: value for key, value in each.items() if key.startswith(prefixes)} for each in self.controls]
 
 
 def actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
@@ -28,8 +15,7 @@ def actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
     Raises:
       RebuildInProgress: the replica is not there yet.
     """
-    found = overview.overviews(_Copied(replica.controls()))
-    return [each for each in found if team_rights.sees(scope, each.action)]
+    return seen_actions.actions(replica.controls(), scope)
 
 
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:

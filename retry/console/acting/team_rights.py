@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from retry.console.replica.rows import Scope
-from retry.console.web.rights import EVERY_TEAM, Role, Viewer, demand
-from retry.delay_queue.action_records import Action
-
-
-def acting_scope(viewer: Viewer) -> Scope:
-    """The teams whose letters this viewer may act on; None is all."""
-    if viewer.may(Role.OPERATOR, EVERY_TEAM):
-        return None
-    return frozenset(team for team, role in viewer.roles.items() if team != EVERY_TEAM and role.covers(Role.OPERATOR))
-
-
-def sees(scope: Scope, action: Action) -> bool:
-    """Whether all letters of an action are of teams in a scope; of older ones, and of letters of no known team, nobody knows."""
-    return scope is None or (bool(action.teams) and scope.issuperset(action.teams))
+from retry.console.replica.seen_actions import sees as sees
+from retry.console.web.rights import Role, Viewer, demand
 
 
 def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:

@@ -18,15 +18,8 @@ from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview
 from retry.operations.act.preview import told as told_reason
 from retry.operations.act.start import PREVIEW_MS_MAX
-from retry.operations.act.told import action_object, preview_object, ramp_object
+from retry.operations.act.told import action_object, order_told, preview_object, ramp_object
 from retry.policies.registry import Registry
-
-_ORDER = {
-    "retry": "the policy keeps the letters of one key in order: those that were sent meanwhile these follow, and do not overtake",
-    "patch": "the policy keeps the letters of one key in order: they keep it",
-    "edit": "the policy keeps the letters of one key in order: it keeps it",
-}
-_OVERTAKEN = "the policy keeps the letters of one key in order: later ones of the same key go without these from then on"
 
 
 def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
@@ -45,7 +38,7 @@ def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
     refused = [{"reason": why, "letters": n, "told": told_reason(why)} for why, n in chosen.refused.most_common()]
     return {
         **preview_object(found), "refused": refused, "target": action.target, "reason": action.reason, "teams": action.teams,
-        "ordered": chosen.ordered, "order": _ORDER.get(action.kind, _OVERTAKEN) if chosen.ordered else None,
+        "order": order_told(action.kind) if chosen.ordered else None,
         "takes_ms": takes.ms, "takes_by": takes.slowest, "keep": action.ramp.keep if action.ramp else None,
         "count_is_asked": chosen.count > UNASKED_MAX and action.kind != UNDO,
     }  # fmt: skip

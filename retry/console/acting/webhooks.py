@@ -1,4 +1,4 @@
-"""Tells a webhook of a new kind of failures, and of an action that is held, with a link to its page.
+"""Tells a webhook of a new kind of failures, of a resolved one that fails again, and of an action that is held, each with a link.
 
 What there was when this began is known; so a restart tells nothing twice, and what happens while no console runs is told by none.
 A call is signed as those of timers are, and goes only where theirs may.
@@ -18,21 +18,18 @@ import orjson
 from retry import clock
 from retry.clock import iso
 from retry.console.acting import standing_actions
-from retry.console.replica.rows import Group
+from retry.console.replica.new_kinds import Seen
 from retry.console.web.app import Console
 from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
 from retry.delivery.webhooks.standard_webhooks import secrets_of
 from retry.errors import LookupsBusy, RebuildInProgress, RetryError
-from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _EVERY_S, _TIMEOUT_S = 5.0, 15.0
-# Kinds of failures that are looked at: the 5,000 with most letters.
-_PAGE, _PAGES_MAX = 500, 10
 _TRIES_MAX = 5
 # Kept to be told again while the receiver is away.
 _WAITING_MAX = 100
@@ -60,34 +57,45 @@ class Happenings:
 
     def __init__(self, console: Console, url: str) -> None:
         self._console, self._url = console, url
-        self._groups: set[str] | None = None
+        self._seen, self._kinds = Seen(), set[str]()
+        self._reopened: dict[str, int] = {}
+        self._is_first = True
         self._held: set[tuple[str, int]] | None = None
 
     def new(self) -> list[Event]:
-        """Kinds of failures that were not there, and holds that did not stand, when this was asked last.
+        """Kinds of failures that were not there, or resolved, and holds that did not stand, when this was asked last.
 
         Raises:
           RebuildInProgress: the replica is not there yet.
         """
         return [*self._new_groups(), *self._new_holds()]
 
-    def _new_groups(self) -> Iterator[Event]:
-        found = {each.id: each for each in self._all_groups()}
-        known, self._groups = self._groups, (self._groups or set()) | found.keys()
-        for group in (found[each] for each in found.keys() - known) if known is not None else ():
-            about = {
-                "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count,
-                "teams": list(group.teams), "first_seen": None if group.first_ms is None else iso(group.first_ms),
-            }  # fmt: skip
-            yield self._event("group.new", group.id, f"/failures/{quote(group.id, safe='')}", about)
+    def _new_groups(self) -> list[Event]:
+        replica = self._console.replica
+        (seen, kinds), reopened = replica.kinds_since(self._seen), dict(replica.reopened())
+        # Parts of a split, and what is no longer merged, are kinds that were there before.
+        new = dict.fromkeys(kind.group for kind in kinds if kind.fingerprint not in self._kinds)
+        again = {group: at_ms for group, at_ms in reopened.items() if self._reopened.get(group) != at_ms and group not in new}
+        events: list[Event] = []
+        if not self._is_first:
+            if (left_out := len(new) + len(again) - _WAITING_MAX) > 0:
+                log.warning("%d kinds of failures are not told: so many are new at once", left_out)
+            found = [("group.new", group, group) for group in new]
+            found += [("group.reopened", group, f"{group}-{at_ms}") for group, at_ms in again.items()]
+            events = [event for each in found[:_WAITING_MAX] if (event := self._of_group(*each)) is not None]
+        self._seen, self._reopened, self._is_first = seen, reopened, False
+        self._kinds.update(kind.fingerprint for kind in kinds)
+        return events
 
-    def _all_groups(self) -> Iterator[Group]:
-        after: str | None = None
-        for _ in range(_PAGES_MAX):
-            page = self._console.replica.groups(None, EVERYTHING, after, _PAGE)
-            yield from page.rows
-            if (after := page.after) is None:
-                return
+    def _of_group(self, kind: str, group_id: str, of: str) -> Event | None:
+        group = self._console.replica.group(None, group_id)
+        if group is None:
+            return None
+        about = {
+            "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count,
+            "teams": list(group.teams), "first_seen": None if group.first_ms is None else iso(group.first_ms),
+        }  # fmt: skip
+        return self._event(kind, of, f"/failures/{quote(group.id, safe='')}", about)
 
     def _new_holds(self) -> Iterator[Event]:
         found = {}
@@ -153,6 +161,9 @@ class Notifier:
             return
         except RetryError as error:
             log.warning("what is new cannot be told: %s", error)
+        except Exception:
+            # Whatever it is, the next look may go well: nobody else would call.
+            log.exception("what is new cannot be told")
         if left_out := self._waiting[:-_WAITING_MAX]:
             log.warning("%d events are not told: %s does not answer", len(left_out), self._receiver)
             self._waiting = self._waiting[-_WAITING_MAX:]

@@ -62,5 +62,5 @@ class AuditFold:
         )).lastrowid  # fmt: skip
         self._connection.executemany(
             "INSERT OR IGNORE INTO audit_letters VALUES (?, ?, ?)",
-            ((letter.letter, row, letter.result) for letter in letters if letter.letter),
+            ((name, row, letter.result) for letter in letters if (name := letter.letter or letter.parked)),
         )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
+from retry import clock
 from retry.console.replica import letter_record
+from retry.console.replica.attempts import KEPT_MS, Attempts, LeftLetter
 from retry.console.replica.cells import Cells
 from retry.console.replica.letter_record import LetterRecord, LogPlace
 from retry.console.replica.letter_table import GoneLetter, LetterTable
 from retry.console.replica.resting_fold import ReturnedLetters
-from retry.console.replica.sql_rows import insert
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import LANE_BYTES, NAMED, UNDELIVERED
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.ramp_records import FAILED
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import changelog_records
@@ -21,7 +25,17 @@ from retry.kafka.interface import Message
 from retry.operations.letters.found_letter import waiting
 from retry.policies.registry import Registry
 
-_LEFT_MAX = 1_000_000
+
+class _Ended(NamedTuple):
+    """A null.
+
+    Attributes:
+      record: of the letter that it ends, where that came just before it.
+    """
+
+    key: bytes
+    at_ms: int
+    record: LetterRecord | None
 
 
 class ChangelogFold:
@@ -29,21 +43,25 @@ class ChangelogFold:
 
     Args:
       log: the number of the changelog's topic.
+      resting: topics where letters rest: what went there was not sent.
       registry: gives the newest.
       trouble: told of what cannot be read, which is passed over.
+      codec: reads envelopes.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters, log: int,
-        registry: Callable[[], Registry], trouble: Callable[[str], None],
+        self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters,
+        attempts: Attempts, log: int, resting: Collection[str], registry: Callable[[], Registry], trouble: Callable[[str], None],
+        codec: EnvelopeCodec = PLAIN,
     ) -> None:
         self._connection, self._cells, self._letters, self._returned = connection, cells, letters, returned
-        self._log, self._registry, self._trouble = log, registry, trouble
+        self._attempts, self._resting = attempts, resting
+        self._log, self._registry, self._trouble, self._codec = log, registry, trouble, codec
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         changes: dict[str, LetterRecord | None] = {}
-        ended_ms: dict[str, int] = {}
+        ended: dict[str, _Ended] = {}
         for message in messages:
             key, value = message.key() or b"", message.value()
             try:
@@ -56,15 +74,17 @@ class ChangelogFold:
                     self._failed(key, value)
                 elif key[:1] not in changelog_records.OF_ACTIONS and key:
                     place = letter_record.waiting_place(partition, key)
+                    if value is None:
+                        ended[place] = _Ended(key, message.timestamp()[1], changes.get(place))
                     changes[place] = None if value is None else self._letter(partition, message.offset() or 0, key, value)
-                    ended_ms[place] = message.timestamp()[1]
             except EntryUnreadable as error:
                 self._trouble(f"{message.topic()}/{partition}/{message.offset()}: {error}")
-        gone = self._letters.change(changes)
-        self._note_left([each for each in gone if changes[each.place] is None and each.place in ended_ms], ended_ms)
+        gone = {each.place: each for each in self._letters.change(changes)}
+        left = ((each, gone.get(place)) for place, each in ended.items() if changes[place] is None)
+        self._attempts.left([found for each in left if (found := self._left(*each)) is not None])
 
     def _letter(self, partition: int, offset: int, key: bytes, envelope: bytes) -> LetterRecord:
-        found = waiting(entry_keys.source(key), envelopes.decode_as(key, envelope), self._registry(), "")
+        found = waiting(entry_keys.source(key), self._codec.shown(key, envelope), self._registry(), "")
         self._letters.note_long_headers(found.headers)
         return letter_record.of_waiting(found, key, partition, LogPlace(self._log, partition, offset))
 
@@ -78,16 +98,19 @@ class ChangelogFold:
         statement = "DELETE FROM ramp_failed WHERE mark = ?" if value is None else "INSERT OR IGNORE INTO ramp_failed VALUES (?)"
         self._connection.execute(statement, (mark,))
 
-    def _note_left(self, gone: Sequence[GoneLetter], ended_ms: dict[str, int]) -> None:
-        """When letters stopped waiting. Those that only moved are found again where they wait; see `lineage`."""
-        rows = []
-        for letter in gone:
-            cell = self._cells.cell_of(letter.cell)
-            if letter.lineage is not None and cell.reason is None:
-                place = f"{cell.topic}/{letter.partition}/{letter.offset}"
-                rows.append((letter.lineage, cell.attempt, ended_ms[letter.place], cell.target, cell.team, place))
-        insert(self._connection, '"left" (lineage, attempt, at_ms, target, team, letter)', rows)
-
-    def prune(self) -> None:
-        """Keep the newest letters that left."""
-        self._connection.execute('DELETE FROM "left" WHERE id <= (SELECT max(id) FROM "left") - ?', (_LEFT_MAX,))
+    def _left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
+        """What is known of a letter that left; None where it is none."""
+        if ended.key[0] == NAMED or entry_keys.lane_of(ended.key) in UNDELIVERED:
+            return None
+        _, topic, partition, offset = entry_keys.source(ended.key)
+        lane = ended.key[1:LANE_BYTES].hex()
+        if ended.record is not None:
+            cell, lineage = ended.record.cell, ended.record.lineage
+        elif gone is not None:
+            cell, lineage = self._cells.cell_of(gone.cell), gone.lineage
+        else:
+            # The letter itself was compacted away. Of older ones nobody asks any more.
+            is_recent = ended.at_ms >= clock.wall_ms() - KEPT_MS
+            return LeftLetter(topic, partition, offset, ended.at_ms, None, lane, None, None, None) if is_recent else None
+        sent_to = None if cell.reason is not None or cell.target in self._resting else cell.target
+        return LeftLetter(topic, partition, offset, ended.at_ms, sent_to, lane, lineage, cell.attempt, cell.team)

@@ -11,9 +11,11 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import NamedTuple
 
-from retry.console.replica.letter_record import is_kept
+from retry.console.replica.letter_record import RESTING_SORT_MIN, is_kept
+from retry.console.replica.regrouping import PART
 from retry.console.replica.sql_functions import encode_glob, encode_headers, own_glob
 from retry.errors import FilterInvalid
+from retry.operations.letter_filter.fields import GROUP
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.predicate import bound_at
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Filter, Not, Range, Term
@@ -27,6 +29,7 @@ _CELL_COLUMNS: dict[str, tuple[str, ...]] = {
     "consumer-group": ("c.consumer_group",),
     "fingerprint": ("c.fingerprint",),
     "attempt": ("c.attempt",),
+    GROUP: ("c.group_id",),
 }
 
 
@@ -127,9 +130,17 @@ def _term(term: Term, now_ms: int) -> Condition:
         return NEVER
     if term.field == "message":
         return _message(term.value)
+    if term.field == GROUP:
+        return _group(term.value.parts[0])
     if term.field == "header":
         return _header(term.name, term.value)
     return _joined("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
+
+
+def _group(group: str) -> Condition:
+    """A group, and what it was split into, whose ids begin with its own."""
+    parts = group + PART, group + chr(ord(PART) + 1)
+    return Condition("ifnull(c.group_id = ? OR (c.group_id >= ? AND c.group_id < ?), 0)", (group, *parts))
 
 
 def _glob(column: str, value: Glob) -> Condition:
@@ -160,9 +171,10 @@ def _header(name: str, value: Glob) -> Condition:
 
 def _range(field: str, value: Range, now_ms: int) -> Condition:
     low, high = bound_at(value.low, now_ms), bound_at(value.high, now_ms)
-    column = {"attempt": "c.attempt", "due": "l.due_ms"}.get(field, "(? - l.first_failed_ms)")
+    column = {"attempt": "c.attempt", "due": "l.sort"}.get(field, "(? - l.first_failed_ms)")
     now = (now_ms,) if field == "age" else ()
-    found = [Condition(f"{column} IS NOT NULL", now)]
+    # What waits is sorted by when it is due, and indexes have that: its row need not be read. What rests is never due.
+    found = [Condition("l.sort < ?", (RESTING_SORT_MIN,)) if field == "due" else Condition(f"{column} IS NOT NULL", now)]
     found += [Condition(f"{column} >= ?", (*now, low))] if low is not None else []
     found += [Condition(f"{column} <= ?", (*now, high))] if high is not None else []
     return _joined("AND", found)

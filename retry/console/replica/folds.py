@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from retry import clock
+from retry.console.replica.attempts import Attempts
 from retry.console.replica.audit_fold import AuditFold
 from retry.console.replica.cells import Cells
 from retry.console.replica.changelog_fold import ChangelogFold
@@ -14,6 +16,7 @@ from retry.console.replica.notes_fold import NotesFold
 from retry.console.replica.outcomes_fold import OutcomesFold
 from retry.console.replica.regrouping import Regrouping
 from retry.console.replica.resting_fold import RestingFold, ReturnedLetters
+from retry.console.replica.settled import Settled
 from retry.console.replica.sources import Sources
 from retry.delay_queue import returned_offsets
 from retry.kafka.interface import Message, Partition
@@ -53,8 +56,12 @@ class Folds:
         letters = self._letters = LetterTable(connection, cells, is_indexed=is_live)
         hashes = {topic: returned_offsets.topic_hash(sources.described[topic].topic_id) for topic in sources.resting}
         returned = ReturnedLetters(connection, {hashes[topic]: self._numbers[topic] for topic in sources.resting})
-        changelog = ChangelogFold(connection, cells, letters, returned, self._numbers[own.changelog], registry, trouble)
-        outcomes = OutcomesFold(connection, grouping, trouble)
+        attempts, settled = Attempts(connection, is_live=is_live), Settled(connection)
+        self._attempts, self._settled = attempts, settled
+        changelog = ChangelogFold(
+            connection, cells, letters, returned, attempts, self._numbers[own.changelog], sources.resting, registry, trouble
+        )
+        outcomes = OutcomesFold(connection, grouping, attempts, settled, trouble)
         self.resting = {
             topic: RestingFold(
                 letters, returned, self._numbers[topic], hashes[topic], registry, is_discarded=topic == own.discarded
@@ -62,7 +69,7 @@ class Folds:
             for topic in sources.resting
         }
         notes = NotesFold(connection, grouping, [cells.regroup, outcomes.regroup], trouble)
-        self._prunes = [changelog.prune, outcomes.prune, cells.prune]
+        self._prunes = [attempts.prune, lambda: settled.prune(clock.wall_ms()), outcomes.prune, cells.prune]
         self._of_topic: dict[str, Fold] = {
             own.changelog: changelog, own.outcomes: outcomes, own.notes: notes,
             own.audit: AuditFold(connection, registry, trouble), **self.resting,
@@ -77,6 +84,7 @@ class Folds:
                 if fresh := [each for each in messages if (each.offset() or 0) >= known]:
                     self._of_topic[topic].fold(partition, fresh)
             self._cells.write()
+            self._attempts.write()
             self._batches += 1
             if self._batches % _PRUNE_EVERY == 0:
                 for prune in self._prunes:
@@ -98,6 +106,17 @@ class Folds:
         self._cells.write()
         self._connection.execute("COMMIT")
 
+    def settle(self, now_ms: int) -> bool:
+        """Count of which retries it is known by now whether they recovered; says whether there are more than before."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        moved = self._settled.settle(now_ms)
+        self._connection.execute("COMMIT")
+        return moved
+
     def indexed(self) -> None:
-        """The indexes were built: from now on they are kept up to date."""
+        """The indexes were built: from now on they are kept up to date, and what retries came to is counted."""
         self._letters.is_indexed = True
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._attempts.indexed()
+        self._settled.settle(clock.wall_ms())
+        self._connection.execute("COMMIT")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import orjson
 
 from retry.console.replica import cursors, note_records
+from retry.console.replica.attempts import HOUR_MS, SLOT_MS
 from retry.console.replica.letter_search import LetterSearch
-from retry.console.replica.outcomes_fold import HOUR_MS, SLOT_MS
 from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
 from retry.console.replica.sql_rows import column, rows
@@ -149,7 +149,7 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
-    trend, sent, came_back = _history(connection, [row[2] for row in outcomes], now_ms)
+    trend, sent, came_back, pending = _history(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
     row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{note_records.NOTE}{counted.group}",)).fetchone()
     note = note_records.note(row[0]) if row else _NO_NOTE
@@ -160,29 +160,28 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
         counted.group, cause, next((each[3] for each in cells), None), counted.waiting, counted.parked, trend,
         min(times, default=None), max(times, default=None), sent, came_back, note.owner, note.note, note.link,
         resolved.get(counted.group), tuple(sorted(members)), _names(row[1] for row in (*cells, *outcomes)),
-        _names(row[0] for row in (*cells, *outcomes)),
+        _names(row[0] for row in (*cells, *outcomes)), pending,
     )  # fmt: skip
 
 
 def _history(
     connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
-) -> tuple[tuple[int, ...], int | None, int | None]:
-    """Failures in each of 24 hours, and of the retries that were due in them, how many there were and how many came back."""
-    trend, sent, came_back = [0] * HOURS, 0, 0
-    this_hour, wanted = now_ms // HOUR_MS, _ids(cells)
-    for hour, failed, due, back in rows(
-        connection, ("hour", "total(failed)", "total(due)", "total(came_back)"),
-        "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour > ? AND hour <= ? GROUP BY hour",
-        (wanted, this_hour - HOURS, this_hour),
+) -> tuple[tuple[int, ...], int | None, int | None, int]:
+    """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
+    trend, known, came_back = [0] * HOURS, 0, 0
+    first, wanted = now_ms // HOUR_MS - HOURS + 1, _ids(cells)
+    for hour, failed, sent, back in rows(
+        connection, ("hour", "sum(failed)", "sum(sent)", "sum(came_back)"),
+        "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour >= ? AND hour < ? GROUP BY hour",
+        (wanted, first, first + HOURS),
     ):  # fmt: skip
-        trend[hour - this_hour + HOURS - 1] = int(failed)
-        if hour < this_hour:
-            sent, came_back = sent + int(due), came_back + int(back)
-    due, back = connection.execute(
-        "SELECT total(due), total(came_back) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?"
-        " AND slot < ?", (wanted, this_hour * HOUR_MS // SLOT_MS, now_ms // SLOT_MS),
-    ).fetchone()  # fmt: skip
-    return tuple(trend), sent + int(due) if cells else None, came_back + int(back) if cells else None
+        trend[hour - first] = failed
+        known, came_back = known + sent, came_back + back
+    pending = connection.execute(
+        "SELECT coalesce(sum(sent), 0) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
+        (wanted, first * HOUR_MS // SLOT_MS),
+    ).fetchone()[0]  # fmt: skip
+    return tuple(trend), known if cells else None, came_back if cells else None, pending
 
 
 def _names(names: Iterable[str | None]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import CANCEL, NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
+from retry.operations.letter_filter.predicate import LetterFacts
 from retry.operations.letters.found_letter import FoundLetter
 from retry.policies.tasks import TEAM as TASKS
 from retry.record import Headers
@@ -29,11 +30,12 @@ SUPERSEDED, HIDDEN = "superseded", "hidden"
 # Behind everything that waits come the letters that rest, the newest first.
 RESTING_SORT = 1 << 61
 _SORT_MAX = 1 << 60
+RESTING_SORT_MIN = RESTING_SORT - _SORT_MAX
 _INTEGER_MAX = (1 << 63) - 1
 _HEADER_CHARS_MAX, _HEADERS_MAX = 512, 100
 _FRAMES = 3
 _FRAME = re.compile(rb"^\s*at ([^(\n]{1,300})", re.MULTILINE)
-_CAUSED_BY, _TRACE_BYTES_MAX = b"Caused by: ", 64 << 10
+_CAUSED_BY, _TRACE_BYTES_MAX, _CALLS_BYTES_MAX = b"Caused by: ", 64 << 10, 4_096
 
 
 class Cell(NamedTuple):
@@ -58,6 +60,24 @@ class Cell(NamedTuple):
     def digest(self) -> bytes:
         """16 bytes that no other cell has."""
         return xxh3_128_digest(repr(tuple(self)).encode("utf-8", "surrogatepass"))
+
+
+class FoundFailure:
+    """A letter as groups ask for it; see `retry.console.replica.regrouping.Alike`."""
+
+    def __init__(self, found: LetterFacts) -> None:
+        self._found = found
+        self.fingerprint, self.topic, self.attempt = found.fingerprint, found.topic, found.attempt
+
+    @property
+    def consumer_group(self) -> str | None:
+        """Which failed."""
+        return _text(self._found.failure.consumer_group)
+
+    @property
+    def frames(self) -> str | None:
+        """The top frames of its root cause."""
+        return top_frames(self._found.headers)
 
 
 class LogPlace(NamedTuple):
@@ -120,7 +140,7 @@ def of_waiting(found: FoundLetter, key: bytes, shard: int, log: LogPlace) -> Let
     elif entry_keys.lane_of(key) in UNDELIVERED:
         state = HIDDEN if entry_keys.lane_of(key) == entry_keys.NULLS else WAITING
     ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == ORDERED else None
-    sort = max(-_SORT_MAX, min(_SORT_MAX, found.due_ms or 0))
+    sort = max(-_SORT_MAX, min(_SORT_MAX - 1, found.due_ms or 0))
     hexadecimal = (None if each is None else each.hex() for each in (ordered, named, version))
     return _record(found, waiting_place(shard, key), state, kind, sort, log, label, *hexadecimal)
 
@@ -140,7 +160,7 @@ def _record(
     cell = Cell(
         state, kind, _text(found.team), found.topic, _text(found.target) or "", found.attempt, _text(failure.exception),
         _text(failure.thrown), _text(failure.cause), None if message is None else fingerprint.in_common(message),
-        found.fingerprint, _text(failure.consumer_group), _frames(found.headers), _text(found.policy), _text(found.reason),
+        found.fingerprint, _text(failure.consumer_group), top_frames(found.headers), _text(found.policy), _text(found.reason),
     )  # fmt: skip
     key, key_bytes = _key(found.key)
     action = found.ours.get(names.ACTION)
@@ -184,21 +204,25 @@ def _folded(message: str | None) -> str | None:
     return None if message is None or (message.isascii() and "\0" not in message) else casefolded(message)
 
 
-def _frames(headers: Headers) -> str | None:
+def top_frames(headers: Headers) -> str | None:
     """The top frames of the root cause, without lines of code: those change with each release."""
     for name, value in headers:
         if value and "stack" in name.lower():
-            return _top_frames(value[-_TRACE_BYTES_MAX:]) if len(value) > 4_096 else _top_frames_again(value)
+            trace = value[-_TRACE_BYTES_MAX:]
+            # What the exception says differs from letter to letter, and where it was thrown seldom.
+            begin = max(0, trace.rfind(_CAUSED_BY))
+            said = trace.find(b"\n", begin)
+            calls = trace[begin:] if said < 0 or _FRAME.match(trace, begin, said) else trace[said:]
+            return _first_calls(calls) if len(calls) > _CALLS_BYTES_MAX else _first_calls_again(calls)
     return None
 
 
-def _top_frames(trace: bytes) -> str | None:
-    begin = max(0, trace.rfind(_CAUSED_BY))
-    found = [match[1].strip().decode("utf-8", "replace") for match in islice(_FRAME.finditer(trace, begin), _FRAMES)]
+def _first_calls(calls: bytes) -> str | None:
+    found = [match[1].strip().decode("utf-8", "replace") for match in islice(_FRAME.finditer(calls), _FRAMES)]
     return "\n".join(found) or None
 
 
-_top_frames_again = lru_cache(1_000)(_top_frames)
+_first_calls_again = lru_cache(1_000)(_first_calls)
 
 
 def _key(key: bytes | None) -> tuple[str | None, bytes | None]:

@@ -11,23 +11,27 @@ from typing import NamedTuple
 
 import orjson
 
-from retry.clock import Deadline
+from retry.clock import Deadline, monotonic_s
 from retry.console.replica import filter_sql
 from retry.console.replica.candidates import candidates
 from retry.console.replica.filter_sql import Condition
+from retry.console.replica.regrouping import Regrouping
 from retry.console.replica.rows import COUNT_MAX, Scope
 from retry.console.replica.sql_rows import column, ids, rows
 from retry.operations.letter_filter import predicate
-from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letter_filter.fields import GROUP
+from retry.operations.letter_filter.glob import glob
+from retry.operations.letter_filter.syntax import AllOf, Filter, Not, Range, Term, all_of, any_of
 
 # Of more cells none is looked into by itself: letters are walked over instead.
 _CELLS_MAX = 1_000
-# So many letters come into question in the first stretch that is walked over, and at most; so many may lie in between.
-_FIRST_STRETCH, _STRETCH_MAX, _PASSED_MAX = 2_000, 8_000, 400_000
-_GROWS = 4
+# So many letters come into question in the first stretch that is walked over, at least and at most; so many may lie in between.
+_FIRST_STRETCH, _STRETCH_MIN, _STRETCH_MAX, _PASSED_MAX = 2_000, 250, 8_000, 400_000
+# Who has no time left notices after a stretch, which therefore is to take about so long, and grows no faster than this.
+_STRETCH_S, _GROWS = 0.01, 4
 # Where fewer come into question than one of so many, they are found by their cells and not by their order.
 _SPARSE = 5
-PAGE_S, COUNT_S = 0.07, 0.04
+PAGE_S, COUNT_S = 0.05, 0.02
 _IN_ORDER = (-(1 << 62), 0)
 
 Position = tuple[int, int]
@@ -64,6 +68,8 @@ class LetterSearch:
     """
 
     def __init__(self, connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> None:
+        if any(term.field == GROUP for term in filter_sql.terms(meant)):
+            meant = with_groups_of_now(meant, Regrouping.of(connection))
         filter_sql.refuse_unkept(meant, set(column(connection, "name", "FROM long_headers")))
         self._connection, self._meant = connection, meant
         self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
@@ -97,12 +103,18 @@ class LetterSearch:
                 return Found(found, stretch.end)
         return Found(found, None)
 
-    def count(self) -> tuple[int, bool]:
-        """How many are meant, at most `COUNT_MAX`; and whether there are more, or may be."""
+    def count(self, first: Found | None = None) -> tuple[int, bool]:
+        """How many are meant, at most `COUNT_MAX`; and whether there are more, or may be.
+
+        Args:
+          first: the first page, which is counted already.
+        """
         if self.by_cells:
             return min(self.total, COUNT_MAX), self.total > COUNT_MAX
-        count, deadline = 0, Deadline(COUNT_S)
-        for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
+        count, begin, deadline = 0, self._begin, Deadline(COUNT_S)
+        if first is not None and first.looked_to is not None and not self.is_listed:
+            count, begin = len(first.letters), first.looked_to
+        for stretch in [self._among_listed()] if self.is_listed else self._stretches(begin):
             one = f"SELECT count(*) FROM (SELECT 1 {stretch.sql} AND {self._exact.sql} LIMIT ?)"
             parameters = (*stretch.parameters, *self._exact.parameters, COUNT_MAX + 1 - count)
             count += int(self._connection.execute(one, parameters).fetchone()[0])
@@ -162,10 +174,12 @@ class LetterSearch:
                 " ORDER BY sort, id LIMIT 1 OFFSET ?", (*begin, last, passed),
             ).fetchone()  # fmt: skip
             bounds = (*begin, *(end or (last, 1 << 62)))
+            began_s = monotonic_s()
             yield _Stretch(f"{among} AND (l.sort, l.id) > (?, ?) AND (l.sort, l.id) <= (?, ?)", (*parameters, *bounds), end)
             if end is None:
                 return
-            begin, wanted = end, min(_STRETCH_MAX, wanted * _GROWS)
+            grows = min(_GROWS, _STRETCH_S / max(1e-6, monotonic_s() - began_s))
+            begin, wanted = end, max(_STRETCH_MIN, min(_STRETCH_MAX, int(wanted * grows)))
 
 
 def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[object]) -> list[Position]:
@@ -190,3 +204,15 @@ def visible(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
 
 def _all(one: Condition, other: Condition) -> Condition:
     return Condition(f"{one.sql} AND {other.sql}", one.parameters + other.parameters)
+
+
+def with_groups_of_now(meant: Filter, grouping: Regrouping) -> Filter:
+    """The same with groups that were merged as the ones that they count in."""
+    if isinstance(meant, Term):
+        if meant.field != GROUP or isinstance(meant.value, Range):
+            return meant
+        return Term(GROUP, "", glob([grouping.merged(meant.value.parts[0])]))
+    if isinstance(meant, Not):
+        return Not(with_groups_of_now(meant.of, grouping))
+    parts = [with_groups_of_now(each, grouping) for each in meant.of]
+    return all_of(parts) if isinstance(meant, AllOf) else any_of(parts)

@@ -14,8 +14,6 @@ from retry.record import Headers
 _FIELDS = ("place", "cell", "sort", *LetterRecord._fields[3:])
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
 _INTO = f"letters (id, {_COLUMNS})"
-# Where it stands in a row that is inserted, behind the id.
-_KEY_BYTES = 1 + _FIELDS.index("key_bytes")
 Changes = Mapping[str, LetterRecord | None]
 
 
@@ -98,10 +96,7 @@ class LetterTable:
         first, id_of, count = self._next_id, self._cells.id_of, self._cells.count
         self._next_id += len(records)
         new = [(n, record[0], id_of(record.cell), *record[2:]) for n, record in enumerate(records, first)]
-        # Keys that are no text are few, and cannot be told as JSON.
-        insert(self._connection, _INTO, [(*row[:_KEY_BYTES], None, *row[_KEY_BYTES + 1 :]) for row in new])
-        raw = ((row[_KEY_BYTES], row[0]) for row in new if row[_KEY_BYTES] is not None)
-        self._connection.executemany("UPDATE letters SET key_bytes = ? WHERE id = ?", raw)
+        insert(self._connection, _INTO, new)
         if self.is_indexed:
             self._connection.execute(
                 "INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters"

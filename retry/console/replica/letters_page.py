@@ -28,7 +28,7 @@ def page(
     rows = letter_rows.at(connection, found.letters)
     # Whoever has looked at all has counted them.
     is_whole = position is None and found.looked_to is None
-    count, is_capped = (len(rows), False) if is_whole else search.count()
+    count, is_capped = (len(rows), False) if is_whole else search.count(found if position is None else None)
     is_partial = found.looked_to is not None and len(found.letters) < limit
     nothing = None if rows or position or is_partial else excluding(connection, scope, meant, now_ms)
     return Page(rows, cursors.encode(file_id, question, found.looked_to), count, is_capped, nothing, is_partial)

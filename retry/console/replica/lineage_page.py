@@ -1,4 +1,5 @@
-"""What happened to one original record: from outcomes, from what left the changelog, from where it is now, and from the audit."""
+"""What happened to one original record: from outcomes, from what left the changelog and who has passed it, from where it is now,
+and from the audit."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from retry.console.replica.rows import LetterRow, LineageEvent, Scope
 from retry.delivery.act_audit import DONE
 
 _EVENTS_MAX = 1_000
-_ORDER = ("failed", "came back", "due", "action", "sent", "waiting", "parked", "discarded")
+_ORDER = ("failed", "came back", "due", "action", "sent", "passed", "waiting", "parked", "discarded")
 
 
 def events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LineageEvent]:
     """The oldest first; what is due or waits in the future comes last."""
     letters = _letters(connection, scope, lineage)
-    found = [*_outcomes(connection, scope, lineage), *_sent(connection, scope, lineage, letters), *map(_present, letters)]
+    here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
+    found = [*_attempts(connection, scope, lineage, here), *map(_present, letters)]
     places = {event.place for event in found if event.what in ("failed", "came back")}
     places |= {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters if letter.topic}
     found += [event for place in sorted(places) for event in _actions(connection, place)]
@@ -30,35 +32,39 @@ def _letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list
     return [letter for letter in shown if letter.state in _ORDER and (scope is None or letter.team in scope)]
 
 
-def _outcomes(connection: sqlite3.Connection, scope: Scope, lineage: str) -> Iterator[LineageEvent]:
-    """Failures, and when each was to be retried."""
-    for attempt, team, topic, partition, offset, failed_ms, due_ms, reason in connection.execute(
-        'SELECT r.attempt, team, topic, partition, "offset", failed_ms, due_ms, reason FROM recent r JOIN outcome_cells c'
-        " ON c.id = r.cell WHERE lineage = ? LIMIT ?", (lineage, _EVENTS_MAX),
+def _attempts(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:
+    """Failures, when each was to be retried, when that was sent, and when its consumer group had passed it.
+
+    Args:
+      here: letters that wait or rest: what left before was not the last of them.
+    """
+    for (
+        attempt, team, topic, partition, offset, failed_ms, due_ms, reason, left_ms, target, group,
+    ) in connection.execute(
+        'SELECT a.attempt, coalesce(c.team, a.team), a.topic, a.partition, a."offset", failed_ms, due_ms, reason, left_ms,'
+        " coalesce(left_for, iif(decision = 'retry' AND a.lane = c.lane, c.target, NULL)), consumer_group FROM attempts a"
+        " LEFT JOIN outcome_cells c ON c.id = a.cell WHERE lineage = ? ORDER BY a.id LIMIT ?", (lineage, _EVENTS_MAX),
     ):  # fmt: skip
-        if scope is None or team in scope:
-            what = "failed" if attempt == 1 else "came back"
-            yield LineageEvent(failed_ms, what, attempt - 1, f"{topic}/{partition}/{offset}", reason or "")
-            if due_ms is not None:
-                yield LineageEvent(due_ms, "due", attempt)
+        if scope is not None and team not in scope:
+            continue
+        place = f"{topic}/{partition}/{offset}"
+        if failed_ms is not None:
+            yield LineageEvent(failed_ms, "failed" if attempt == 1 else "came back", attempt - 1, place, reason or "")
+        if due_ms is not None:
+            yield LineageEvent(due_ms, "due", attempt)
+        if left_ms is not None and target is not None and place not in here:
+            yield LineageEvent(left_ms, "sent", attempt, target)
+            if (passed_ms := _passed_ms(connection, group, target, left_ms)) is not None:
+                yield LineageEvent(max(left_ms, passed_ms), "passed", attempt, group)
 
 
-def _sent(
-    connection: sqlite3.Connection, scope: Scope, lineage: str, letters: list[LetterRow]
-) -> Iterator[LineageEvent]:
-    """Retries that left the changelog. Of a letter that was moved, and so left more than once, the last time counts."""
-    rows = connection.execute(
-        'SELECT letter, at_ms, attempt, target, team FROM "left" WHERE lineage = ? ORDER BY id LIMIT ?', (lineage, _EVENTS_MAX)
-    )
-    last = {
-        letter: (at_ms, attempt, target)
-        for letter, at_ms, attempt, target, team in rows
-        if scope is None or team in scope
-    }
-    here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
-    for letter, (at_ms, attempt, target) in last.items():
-        if letter not in here:
-            yield LineageEvent(at_ms, "sent", attempt, target)
+def _passed_ms(connection: sqlite3.Connection, group: str | None, target: str, left_ms: int) -> int | None:
+    """When it was seen first that a group had passed what left then."""
+    row = connection.execute(
+        "SELECT at_ms FROM passed WHERE consumer_group = ? AND topic = ? AND until_ms >= ? ORDER BY until_ms LIMIT 1",
+        (group, target, left_ms),
+    ).fetchone()  # fmt: skip
+    return None if row is None else int(row[0])
 
 
 def _present(letter: LetterRow) -> LineageEvent:

@@ -1,4 +1,4 @@
-"""What operators write beside letters, as records of the compacted topic `<app>-notes`. A null removes it.
+"""What operators write beside letters, and workers of themselves: records of the topic `<app>-notes`. A null removes one.
 
 | key | value, a JSON object with `v` 1 |
 | --- | --- |
@@ -6,6 +6,7 @@
 | `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
 | `change/<id>` | a merge or a split of groups, see `retry.console.replica.regrouping` |
 | `filter/<team>/<name>` | `text`, `by`, `at_ms` |
+| `worker/<name>` | what a worker says of itself, see `retry.telemetry.worker_records` |
 
 Groups of failures are called by their fingerprints. All records lie in the partition that the crc32 of the key says.
 """
@@ -19,6 +20,8 @@ import msgspec
 
 from retry.console.replica.regrouping import CHANGE, Change
 from retry.console.replica.rows import Scope
+from retry.telemetry.worker_records import KEY as WORKER
+from retry.telemetry.worker_records import WorkerRecord
 
 NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
 
@@ -61,7 +64,9 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Record = Note | Resolved | KeptFilter | Change
-_SHAPES: dict[str, type[Record]] = {NOTE: Note, RESOLVED: Resolved, FILTER: KeptFilter, CHANGE: Change}
+_SHAPES: dict[str, type[Record | WorkerRecord]] = {
+    NOTE: Note, RESOLVED: Resolved, FILTER: KeptFilter, CHANGE: Change, WORKER: WorkerRecord,
+}  # fmt: skip
 encode = msgspec.json.Encoder().encode
 
 

@@ -10,7 +10,7 @@ from sqlite3 import Connection
 
 from retry import clock
 from retry.console.replica import note_records, regrouping
-from retry.console.replica.follower import Follower
+from retry.console.replica.folding_process import FoldingProcess
 from retry.console.replica.note_records import FILTER, NOTE, RESOLVED, KeptFilter, Note, Record, Resolved
 from retry.console.replica.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.replica.rows import SavedFilter, Scope
@@ -21,7 +21,7 @@ from retry.operations.letter_filter.parse import parse
 from retry.settings import Settings
 
 _WRITTEN_S, _SHOWN_S = 15.0, 3.0
-_CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
+CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
 
 
 class Notes:
@@ -31,7 +31,9 @@ class Notes:
     not known whether it was written.
     """
 
-    def __init__(self, settings: Settings, follower: Follower, reading: Callable[[], AbstractContextManager[Connection]]) -> None:
+    def __init__(
+        self, settings: Settings, follower: FoldingProcess, reading: Callable[[], AbstractContextManager[Connection]]
+    ) -> None:
         self._settings, self._follower, self._reading = settings, follower, reading
         self._topic = topics.names(settings.app_id).notes
 
@@ -102,7 +104,7 @@ class Notes:
           FilterInvalid: it is none.
           ActionRefused: the name is empty or too long.
         """
-        parse(text)
+        parse(text, groups=True)
         _demand_short(name=name)
         if not name.strip():
             raise ActionRefused("a filter that is kept has a name")
@@ -154,8 +156,8 @@ class Notes:
 
 def _demand_short(**texts: str) -> None:
     for name, text in texts.items():
-        if len(text) > _CHARS_MAX[name]:
-            raise ActionRefused(f"{name} has {len(text):,} characters; {_CHARS_MAX[name]:,} is the most")
+        if len(text) > CHARS_MAX[name]:
+            raise ActionRefused(f"{name} has {len(text):,} characters; {CHARS_MAX[name]:,} is the most")
 
 
 def _is_part(group: str, change: Change) -> bool:

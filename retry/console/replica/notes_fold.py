@@ -25,18 +25,17 @@ class NotesFold:
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
-        regroups = False
-        for message in messages:
-            key, value = (message.key() or b"").decode("utf-8", "replace"), message.value()
+        # Of each key the last.
+        newest = {(message.key() or b"").decode("utf-8", "replace"): message for message in messages}
+        for key, message in newest.items():
+            value = message.value()
             if value is None:
                 self._connection.execute("DELETE FROM notes WHERE key = ?", (key,))
             elif (fault := note_records.fault(key, value)) is not None:
                 self._trouble(f"{message.topic()}/{partition}/{message.offset()}: {fault}")
-                continue
             else:
                 self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
-            regroups |= key.startswith(CHANGE)
-        if regroups:
+        if any(key.startswith(CHANGE) for key in newest):
             self._grouping.replace(changes(self._connection))
             for regroup in self._regroup:
                 regroup()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from retry.console.replica import groups_page
+from retry.console.replica import groups_page, seen_actions, told_workers
+from retry.console.replica.attempts import HOUR_MS, SLOT_MS
 from retry.console.replica.groups_page import HOURS
 from retry.console.replica.letter_record import RESTING_SORT
-from retry.console.replica.outcomes_fold import DAY_MS, HOUR_MS, SLOT_MS
+from retry.console.replica.outcomes_fold import DAY_MS
 from retry.console.replica.rows import COUNT_MAX, DueBar, Held, Now, Recovery, Scope, ShardState
-from retry.delay_queue import action_state, control_records
-from retry.delay_queue.action_state import ActionState
+from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
 from retry.policies.registry import Registry
 
@@ -27,12 +26,15 @@ class NowQuery:
     Args:
       registry: tells whose topics are.
       retention_ms: how long Kafka keeps what rests, by topic; without those that it keeps for ever.
+      as_of_ms: up to when all is in the replica that there was; None where that is now.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, scope: Scope, registry: Registry, retention_ms: Mapping[str, int], now_ms: int
+        self, connection: sqlite3.Connection, scope: Scope, registry: Registry, retention_ms: Mapping[str, int], now_ms: int,
+        as_of_ms: int | None = None,
     ) -> None:
         self._connection, self._scope, self._registry = connection, scope, registry
+        self._as_of_ms = now_ms if as_of_ms is None else as_of_ms
         self._retention_ms, self._now_ms = retention_ms, now_ms
         teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
         self._in_scope, self._teams = teams, tuple(sorted(scope or ()))
@@ -42,13 +44,15 @@ class NowQuery:
         by_state = dict(self._rows("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
         overdue, oldest_ms = self._overdue()
-        failed, due, hours = self._by_hour()
-        seen = shards if self._scope is None else ()
+        failed, sent, hours = self._by_hour()
+        seen, (near, near_age_ms) = shards if self._scope is None else (), self._near_retention()
         return Now(
             self._now_ms, by_state.get("waiting", 0), by_state.get("parked", 0), by_state.get("discarded", 0), named,
             groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), self._due(), overdue, oldest_ms,
-            self._recovery(), tuple(self._held()), self._near_retention(),
-            tuple(ShardState(*shard) for shard in seen), failed, due, hours,
+            self._recovery(), tuple(self._held()), near,
+            tuple(ShardState(*shard) for shard in seen), failed, sent, hours,
+            tuple(told_workers.workers(self._connection, self._scope, self._as_of_ms)),
+            tuple(told_workers.breakers(self._connection, self._scope, self._registry, self._as_of_ms)), near_age_ms,
         )  # fmt: skip
 
     def _due(self) -> tuple[DueBar, ...]:
@@ -79,48 +83,48 @@ class NowQuery:
         return count + within, rows[0][0] if rows else None
 
     def _recovery(self) -> tuple[Recovery, ...]:
-        """By attempt, of what was due within 24 hours: in those that are over, and in this one until now."""
-        this_hour, found = self._now_ms // HOUR_MS, Counter[tuple[int, str]]()
-        past = self._rows(
-            "SELECT attempt, sum(due), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
-            " WHERE hour > ? AND hour < ?{} GROUP BY attempt", this_hour - HOURS, this_hour,
+        """By attempt, of what was sent within 24 hours."""
+        first = self._now_ms // HOUR_MS - HOURS + 1
+        known = self._rows(
+            "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
+            " WHERE hour >= ?{} GROUP BY attempt", first,
         )  # fmt: skip
-        present = self._rows(
-            "SELECT attempt, sum(due), sum(came_back) FROM outcome_slots JOIN outcome_cells ON id = cell"
-            " WHERE slot >= ? AND slot < ?{} GROUP BY attempt", this_hour * HOUR_MS // SLOT_MS, self._now_ms // SLOT_MS,
-        )  # fmt: skip
-        for attempt, due, back in (*past, *present):
-            found.update({(attempt, "due"): due, (attempt, "back"): back})
-        attempts = sorted({attempt for attempt, _ in found})
-        return tuple(Recovery(n, found[n, "due"], found[n, "back"]) for n in attempts if found[n, "due"])
+        counts = {attempt: (sent, back) for attempt, sent, back in known}
+        pending = dict(self._pending("attempt", first))
+        attempts = sorted(counts.keys() | pending.keys())
+        found = (Recovery(n, *counts.get(n, (0, 0)), pending.get(n, 0)) for n in attempts)
+        return tuple(each for each in found if each.sent or each.pending)
 
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Letters taken in, and retries that were due, in each of the last hours; and when these began."""
-        failed, due, first = [0] * HOURS, [0] * HOURS, self._now_ms // HOUR_MS - HOURS + 1
-        for hour, n, m in self._rows(
-            "SELECT hour, sum(failed), sum(due) FROM outcome_hours JOIN outcome_cells ON id = cell"
+        """Letters taken in, and retries that were sent, in each of the last hours; and when these began."""
+        failed, sent, first = [0] * HOURS, [0] * HOURS, self._now_ms // HOUR_MS - HOURS + 1
+        known = self._rows(
+            "SELECT hour, sum(failed), sum(sent) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
-        ):  # fmt: skip
-            failed[hour - first], due[hour - first] = n, m
-        due[-1] = self._one(
-            "SELECT sum(due) FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot >= ? AND slot < ?{}",
-            (first + HOURS - 1) * HOUR_MS // SLOT_MS, self._now_ms // SLOT_MS,
         )  # fmt: skip
-        return tuple(failed), tuple(due), tuple((first + n) * HOUR_MS for n in range(HOURS))
+        pending = self._pending(f"slot * {SLOT_MS} / {HOUR_MS}", first)
+        for hour, n, m in (*known, *((hour, 0, m) for hour, m in pending)):
+            failed[hour - first] += n
+            sent[hour - first] += m
+        starts = tuple((first + n) * HOUR_MS for n in range(HOURS))
+        return tuple(failed), tuple(sent), starts
+
+    def _pending(self, by: str, first_hour: int) -> list[tuple[int, int]]:
+        """How many retries were sent of which it is not known yet whether they recovered."""
+        return self._rows(
+            f"SELECT {by}, sum(sent) FROM outcome_slots JOIN outcome_cells ON id = cell"
+            " WHERE slot >= ? AND slot < ?{} GROUP BY 1",
+            first_hour * HOUR_MS // SLOT_MS, (first_hour + HOURS) * HOUR_MS // SLOT_MS,
+        )  # fmt: skip
 
     def _held(self) -> list[Held]:
         controls: dict[bytes, bytes] = dict(self._connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
         pauses = control_records.pauses(controls, self._now_ms)
-        found = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
-        if self._scope is not None:
-            return found
-        held: dict[bytes, ActionState] = {}
-        for shard in {shard for (shard,) in self._connection.execute("SELECT DISTINCT shard FROM controls")}:
-            rows = self._connection.execute("SELECT key, value FROM controls WHERE shard = ?", (shard,))
-            held.update({state.id: state for state in action_state.states(dict(rows)) if state.held and not state.cancelled})
-        return found + [
-            Held("action", state.action.kind, state.id.hex(), order.at_ms, None, order.reason, order.by)
-            for state in held.values() if (order := state.held) is not None
+        paused = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
+        actions = seen_actions.actions(seen_actions.controls(self._connection), self._scope)
+        return paused + [
+            Held("action", each.action.kind, each.id.hex(), each.held.at_ms, None, each.held.reason, each.held.by)
+            for each in actions if each.held is not None and each.status == "held"
         ]  # fmt: skip
 
     def _pause(self, scope: str, name: str, pause: Pause) -> Held | None:
@@ -134,18 +138,21 @@ class NowQuery:
             return None
         return Held("pause", scope, name, pause.since_ms, pause.until_ms, pause.reason, pause.by, min(letters, COUNT_MAX))
 
-    def _near_retention(self) -> int:
-        """Letters that Kafka deletes within a day: it goes by the time of each record, which is that of its failure."""
-        count = 0
+    def _near_retention(self) -> tuple[int, int | None]:
+        """Letters that Kafka deletes within a day: it goes by the time of each record, which is that of its failure. And how old
+        the youngest of them may be."""
+        count, ages_ms = 0, []
         for topic, kept_ms in self._retention_ms.items():
             rows = self._rows("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
             oldest = RESTING_SORT - (self._now_ms + DAY_MS - kept_ms)
             for (cell,) in rows:
-                count += self._connection.execute(
+                found = self._connection.execute(
                     "SELECT count(*) FROM (SELECT 1 FROM letters WHERE cell = ? AND sort >= ? AND sort < ? LIMIT ?)",
                     (cell, oldest, RESTING_SORT, COUNT_MAX),
                 ).fetchone()[0]
-        return count
+                count += found
+                ages_ms += [max(0, kept_ms - DAY_MS)] if found else []
+        return count, min(ages_ms, default=None)
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple]:  # type: ignore[type-arg]
         """Rows of what the viewer may see: `{}` stands for the condition on teams, the last with parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 import orjson
 
@@ -11,6 +12,11 @@ from retry.console.replica.rows import COUNT_MAX, AuditRow, LetterRow, Names, Pa
 
 _NAMES_MAX = 200
 _TEXT_CHARS_MAX = 200
+# What the audit can be asked for, and what holds of a row then.
+AUDIT_FIELDS = {
+    "action": "action = ?", "by": "by = ?", "kind": "kind = ?", "team": "team = ?",
+    "letter": "id IN (SELECT audit FROM audit_letters WHERE letter = ?)",
+}  # fmt: skip
 
 
 def names(connection: sqlite3.Connection, scope: Scope) -> Names:
@@ -49,14 +55,14 @@ def named_entries(
 
 
 def audit(
-    connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, action: str
+    connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
 ) -> Page[AuditRow]:
     """See `Replica.audit`."""
-    question = f"audit {action} {sorted(scope) if scope is not None else None}"
+    question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after) or ((1 << 62), 0)
     condition, parameters = _of_teams("", scope)
-    if action:
-        condition, parameters = f"{condition} AND action = ?", (*parameters, action)
+    for field, value in wanted.items():
+        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
     rows = connection.execute(
         "SELECT at_ms, id, action, kind, by, reason, shard, letters, done, results, examples, team FROM audit"
         f" WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?", (*position, *parameters, limit + 1),

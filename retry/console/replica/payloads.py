@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from sqlite3 import Connection
 from typing import Any, NamedTuple
@@ -14,11 +14,12 @@ from retry.console.replica import cursors, letter_rows
 from retry.console.replica.letter_rows import LogRecord
 from retry.console.replica.letter_search import LetterSearch, Position
 from retry.console.replica.rows import LetterRow, Scope
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelope_codec import configured
 from retry.errors import EntryUnreadable, FilterInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
-from retry.kafka.record_fetch import RecordFetcher
+from retry.kafka.record_fetch import UNREADABLE, RecordFetcher
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negated
 from retry.operations.letters.found_letter import FoundLetter, parked, waiting
@@ -34,15 +35,52 @@ class Scanned(NamedTuple):
     """What a look into payloads has found.
 
     Attributes:
-      looked_at: letters whose payloads were read.
+      looked_at: letters whose payloads were asked for.
       why_ended: `all` where every letter was looked at; else `page`, `letters`, `time` or `cancelled`.
       after: the cursor behind the last letter that was looked at; None at the end.
+      unread: how many of these nobody gave: for want of a right, or because a broker did not answer.
     """
 
     rows: list[LetterRow]
     looked_at: int
     why_ended: str
     after: str | None
+    unread: int = 0
+
+
+_Candidate = tuple[Position, LetterRow, LogRecord]
+
+
+class _Look:
+    """How far somebody has looked, letter by letter, and what was found.
+
+    Attributes:
+      position: of the last letter that was looked at.
+      why_ended: see `Scanned`; empty while it goes on.
+    """
+
+    def __init__(self, rows_max: int, position: Position | None) -> None:
+        self._rows_max, self.position = rows_max, position
+        self.rows: list[LetterRow] = []
+        self.looked_at, self.unread, self.why_ended = 0, 0, ""
+
+    def through(
+        self, batch: Sequence[_Candidate], answers: Mapping[RecordLocation, Message | str],
+        fits: Callable[[Message | str], bool], *, is_over: bool,
+    ) -> None:
+        """Look at the next letters. Where the time is over, those that nobody has answered for come first the next time."""
+        for position, row, place in batch:
+            answer = answers.get(place, UNREADABLE)
+            if self.looked_at == LETTERS_MAX or (answer == UNREADABLE and is_over):
+                self.why_ended = "letters" if self.looked_at == LETTERS_MAX else "time"
+                return
+            self.looked_at, self.position = self.looked_at + 1, position
+            self.unread += answer == UNREADABLE
+            if fits(answer):
+                self.rows.append(row)
+            if len(self.rows) == self._rows_max:
+                self.why_ended = "page"
+                return
 
 
 class _Fetcher:
@@ -76,10 +114,11 @@ class Payloads:
 
     def __init__(
         self, settings: Settings, registry: Callable[[], Registry], reading: Callable[[], AbstractContextManager[Connection]],
-        file_id: Callable[[], str],
+        file_id: Callable[[], str], in_group: predicate.InGroup,
     ) -> None:
         self._settings, self._registry, self._reading, self._file_id = settings, registry, reading, file_id
-        self._own = topics.names(settings.app_id)
+        self._in_group = in_group
+        self._own, self._codec = topics.names(settings.app_id), configured(settings)
         # Whoever looks at one letter does not wait for those who look through thousands.
         self._single, self._many = _Fetcher(settings), _Fetcher(settings)
 
@@ -94,32 +133,39 @@ class Payloads:
             return None
         return self._read([there[1]], self._single, _FETCH_S).get(there[1])
 
+    def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
+        """What a scan asks, and where it goes on.
+
+        Raises:
+          CursorStale: `after` is of another question.
+        """
+        question = f"scan {meant} {sorted(scope) if scope is not None else None}"
+        return question, cursors.decode(self._file_id(), question, after)
+
     def scan(
         self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> Scanned:
         """Letters that a filter means that asks for payloads too: stops at 10,000 letters, after 10 s, or when cancelled."""
         deadline, now_ms = Deadline(SCAN_S), clock.wall_ms()
-        question = f"scan {meant} {sorted(scope) if scope is not None else None}"
-        position = cursors.decode(self._file_id(), question, after)
+        question, position = self.position(scope, meant, after)
         if (known := self._known(scope, meant, position, limit, question, now_ms)) is not None:
             return known
-        fits, cheap = predicate.predicate(meant, now_ms), without_payload(meant)
-        rows: list[LetterRow] = []
-        looked_at, why_ended = 0, "all"
+        fits, cheap = predicate.predicate(meant, now_ms, self._in_group), without_payload(meant)
+        look = _Look(limit, position)
         for batch, behind in self._batches(scope, cheap, position, now_ms):
-            if is_cancelled() or deadline.passed() or looked_at >= LETTERS_MAX:
-                why_ended = "cancelled" if is_cancelled() else "time" if deadline.passed() else "letters"
+            if is_cancelled() or deadline.passed():
+                look.why_ended = "cancelled" if is_cancelled() else "time"
+            else:
+                answers = self._many.fetch([place for _, _, place in batch], max(_LEAST_S, deadline.remaining_s()))
+                opened = lambda record: (letter := self._opened(record)) is not None and fits(letter)  # noqa: E731
+                look.through(batch, answers, opened, is_over=deadline.passed())
+            if look.why_ended:
                 break
-            letters = self._read([place for _, place in batch], self._many, max(_LEAST_S, deadline.remaining_s()))
-            looked_at += len(batch)
-            rows += [row for row, place in batch if place in letters and fits(letters[place])]
-            position = behind
-            if len(rows) >= limit:
-                why_ended = "page"
-                break
-        end = None if why_ended == "all" or position is None else cursors.encode(self._file_id(), question, position)
-        return Scanned(rows, looked_at, why_ended, end)
+            look.position = behind
+        ended = look.why_ended or "all"
+        end = None if ended == "all" or look.position is None else cursors.encode(self._file_id(), question, look.position)
+        return Scanned(look.rows, look.looked_at, ended, end, look.unread)
 
     def close(self) -> None:
         """Let go of the clients."""
@@ -141,14 +187,15 @@ class Payloads:
 
     def _batches(
         self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
-    ) -> Iterator[tuple[list[tuple[LetterRow, LogRecord]], Position | None]]:
+    ) -> Iterator[tuple[list[_Candidate], Position | None]]:
         """Letters that may be meant, some at a time, and the position behind them."""
         size = _BATCH
         while True:
             with self._reading() as connection:
                 found = LetterSearch(connection, scope, cheap, now_ms).page(position, size)
-                batch = letter_rows.with_records(connection, found.letters)
-            if size > 1 and sum(row.size_bytes for row, _ in batch) > _BATCH_BYTES:
+                read = letter_rows.with_records(connection, found.letters)
+                batch = [(at, *each) for at, each in zip(found.letters, read, strict=True)]
+            if size > 1 and sum(row.size_bytes for _, row, _ in batch) > _BATCH_BYTES:
                 # What is read is held at once.
                 size //= 2
                 continue
@@ -160,20 +207,20 @@ class Payloads:
 
     def _read(self, places: Sequence[LogRecord], fetcher: _Fetcher, within_s: float) -> dict[LogRecord, FoundLetter]:
         """The letters of these records, without those that are gone."""
-        found = {}
-        for place, record in fetcher.fetch(places, within_s).items():
-            if not isinstance(record, str) and (letter := self._letter(record)) is not None:
-                found[LogRecord(*place)] = letter
-        return found
+        answers = fetcher.fetch(places, within_s)
+        return {LogRecord(*at): letter for at, record in answers.items() if (letter := self._opened(record)) is not None}
 
-    def _letter(self, record: Any) -> FoundLetter | None:
+    def _opened(self, record: Any) -> FoundLetter | None:
+        """The letter of a record; None where there is a reason in its place, or it is none any more."""
+        if isinstance(record, str):
+            return None
         if record.topic() != self._own.changelog:
             return parked(record, self._registry(), discarded=record.topic() == self._own.discarded)
         key, value = record.key(), record.value()
         if value is None:
             return None
         try:
-            return waiting(entry_keys.source(key), envelopes.decode_as(key, value), self._registry(), "")
+            return waiting(entry_keys.source(key), self._codec.shown(key, value), self._registry(), "")
         except EntryUnreadable:
             # It was told when it was folded.
             return None

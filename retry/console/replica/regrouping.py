@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 SPLIT_BY = ("frames", "topic", "consumer-group", "attempt")
 CHANGE = "change/"
+# Behind the id of what was split, in those of its parts.
+PART = "~"
 
 
 class Alike(Protocol):
@@ -48,6 +51,7 @@ class Regrouping:
 
     def __init__(self, changes: dict[str, Change]) -> None:
         self._of_group: dict[str, list[tuple[int, Change]]] = {}
+        self._split: frozenset[str] = frozenset()
         self.replace(changes)
 
     @classmethod
@@ -58,6 +62,7 @@ class Regrouping:
     def replace(self, changes: dict[str, Change]) -> None:
         """From now on these stand."""
         self._of_group.clear()
+        self._split = frozenset(group for change in changes.values() if change.by_what for group in change.groups)
         for n, change in enumerate(sorted(changes.values(), key=lambda each: each.at_ms)):
             for group in change.groups:
                 self._of_group.setdefault(group, []).append((n, change))
@@ -71,17 +76,36 @@ class Regrouping:
         """What a group counts as that was merged; as far as it was not split."""
         return self._followed(group, None)
 
+    def in_group(self, group: str) -> Callable[[Alike], bool]:
+        """Whether a failure counts in a group as it is now: as what it was merged into, or with all that it was split into."""
+        wanted = self.merged(group)
+
+        def is_in(failure: Alike) -> bool:
+            found = self.group_of(failure)
+            return found is not None and (found == wanted or found.startswith(f"{wanted}{PART}"))
+
+        return is_in
+
     def _followed(self, group: str, failure: Alike | None) -> str:
         done = -1
         while found := next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None):
             done, change = found
             if change.into:
-                group = change.into
+                group = self._standing(change.into)
             elif failure is None:
                 return group
             else:
                 group = split_id(group, change.by_what, value(failure, change.by_what))
         return group
+
+    def _standing(self, group: str) -> str:
+        """A group as it stands: where a split was undone, what was merged into a part of it counts in the whole."""
+        whole, *parts = group.split(PART)
+        for part in parts:
+            if whole not in self._split:
+                break
+            whole += PART + part
+        return whole
 
 
 def value(failure: Alike, by_what: str) -> str | None:
@@ -93,7 +117,7 @@ def value(failure: Alike, by_what: str) -> str | None:
 def split_id(group: str, by_what: str, found: str | None) -> str:
     """The id of one of the groups that a split makes."""
     text = f"{by_what}\0{'' if found is None else '=' + found}"
-    return f"{group}~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    return f"{group}{PART}{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
 
 
 def changes(connection: sqlite3.Connection) -> dict[str, Change]:

@@ -1,20 +1,31 @@
-"""The replica as pages ask it: one thread folds topics into SQLite, any thread reads."""
+"""The replica as pages ask it: another process folds topics into SQLite, any thread here reads."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from sqlite3 import Connection
 
 from retry import clock
-from retry.console.replica import groups_page, letter_rows, letters_page, lineage_page, other_pages
-from retry.console.replica.follower import Follower
+from retry.console.replica import (
+    groups_page,
+    letter_rows,
+    letters_page,
+    lineage_page,
+    new_kinds,
+    other_pages,
+    seen_actions,
+    told_workers,
+)
+from retry.console.replica.folding_process import FoldingProcess
+from retry.console.replica.letter_record import FoundFailure
+from retry.console.replica.new_kinds import Kind, Seen
 from retry.console.replica.notes import Notes
 from retry.console.replica.now_page import NowQuery
 from retry.console.replica.payloads import Payloads
-from retry.console.replica.replica_file import ReplicaFile
+from retry.console.replica.regrouping import Regrouping
+from retry.console.replica.replica_readers import ReplicaReaders
 from retry.console.replica.rows import (
     AuditRow,
     Freshness,
@@ -28,6 +39,7 @@ from retry.console.replica.rows import (
     Split,
 )  # fmt: skip
 from retry.delay_queue.ramp_records import FAILED
+from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
 from retry.settings import Settings
@@ -37,7 +49,8 @@ class Replica:
     """Safe to be asked from any thread: a few connections that only read are shared.
 
     Args:
-      registry: gives the newest registry of the policy file.
+      settings: of the process that folds, too, which reads the policy file that they name.
+      registry: gives the newest registry of that file.
       path: of the SQLite file; what it holds is deleted where it is of no use.
 
     Every question but `freshness` raises RebuildInProgress while the replica is built. Pages raise CursorStale where a cursor
@@ -45,18 +58,20 @@ class Replica:
     """
 
     def __init__(self, settings: Settings, registry: Callable[[], Registry], path: Path) -> None:
-        self._registry, self._file = registry, ReplicaFile(path)
-        self._follower = Follower(settings, registry, self._file)
+        self._registry = registry
+        self._readers = ReplicaReaders(path, self._found_corrupt)
+        self._follower = FoldingProcess(settings, path, self._readers.show)
         self.notes = Notes(settings, self._follower, self._reading)
-        self.payloads = Payloads(settings, registry, self._reading, lambda: self._file.id)
+        self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 
     def start(self) -> None:
-        """Begin to follow the topics, in a thread; returns at once, whether brokers answer or not."""
+        """Begin to follow the topics, in another process; returns at once, whether brokers answer or not."""
         self._follower.start()
 
     def close(self) -> None:
         """Stop, and let go of the clients and the file."""
         self._follower.close()
+        self._readers.show("")
         self.notes.close()
         self.payloads.close()
 
@@ -71,8 +86,16 @@ class Replica:
     def now(self, scope: Scope) -> Now:
         """What there is to be seen now."""
         with self._reading() as connection:
-            query = NowQuery(connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms())
+            query = NowQuery(
+                connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms(), self._follower.as_of_ms
+            )
             return query.answer(self._follower.shards())
+
+    def open_breakers(self) -> Mapping[str, str]:
+        """By target, why its circuit breaker is not closed, as a worker says."""
+        with self._reading() as connection:
+            found = told_workers.open_breakers(connection, self._follower.as_of_ms or clock.wall_ms())
+        return {target: said[0].why for target, said in found.items()}
 
     def groups(
         self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
@@ -86,17 +109,34 @@ class Replica:
           FilterInvalid: it asks for payloads.
         """
         with self._reading() as connection:
-            return groups_page.page(connection, self._file.id, scope, meant, after, limit, clock.wall_ms(), resolved=resolved)
+            id_, now_ms = self._readers.file_id, clock.wall_ms()
+            return groups_page.page(connection, id_, scope, meant, after, limit, now_ms, resolved=resolved)
 
     def group(self, scope: Scope, group_id: str) -> Group | None:
         """One kind of failures; also one that was merged into it is a name for it."""
         with self._reading() as connection:
             return groups_page.one(connection, scope, group_id, clock.wall_ms())
 
+    def in_group(self, group_id: str) -> Predicate:
+        """Which letters a group has as it is now, with what was merged into it and all that it was split into."""
+        with self._reading() as connection:
+            is_in = Regrouping.of(connection).in_group(group_id)
+        return lambda letter: is_in(FoundFailure(letter))
+
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         """What letters of a group have in common: by top frames, topic, consumer group and attempt."""
         with self._reading() as connection:
             return groups_page.splits(connection, scope, group_id)
+
+    def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
+        """Kinds of failures of what came since then; of all teams. Begin with `Seen()`."""
+        with self._reading() as connection:
+            return new_kinds.since(connection, self._readers.file_id, seen)
+
+    def reopened(self) -> Mapping[str, int]:
+        """Groups that were resolved and failed later, with the moment until which they were."""
+        with self._reading() as connection:
+            return new_kinds.reopened(connection)
 
     def letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first.
@@ -105,7 +145,7 @@ class Replica:
           FilterInvalid: it asks for what stays in Kafka; see `retry.console.replica.payloads`.
         """
         with self._reading() as connection:
-            return letters_page.page(connection, self._file.id, scope, meant, after, limit, clock.wall_ms())
+            return letters_page.page(connection, self._readers.file_id, scope, meant, after, limit, clock.wall_ms())
 
     def letter(self, scope: Scope, name: str) -> LetterRow | None:
         """The letter of a name; None where it waits or rests no more, or is another team's."""
@@ -128,21 +168,23 @@ class Replica:
     ) -> Page[LetterRow]:
         """Schedules, tasks or timers that wait, soonest first; `text` is looked for in label, key, target and topic."""
         with self._reading() as connection:
-            return other_pages.named_entries(connection, self._file.id, scope, kind, text, after, limit)
+            return other_pages.named_entries(connection, self._readers.file_id, scope, kind, text, after, limit)
 
-    def audit(self, scope: Scope, after: str | None = None, limit: int = 100, *, action: str = "") -> Page[AuditRow]:
-        """What was done, newest first; of one action, or of all. A viewer of some teams sees what concerns their letters."""
+    def audit(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditRow]:
+        """What was done, newest first. A viewer of some teams sees what concerns their letters.
+
+        Args:
+          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
+        """
         with self._reading() as connection:
-            return other_pages.audit(connection, self._file.id, scope, after, limit, action)
+            return other_pages.audit(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
         """Pauses and actions, as `action_state.states` and `control_records.pauses` read them: by shard."""
-        by_shard: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
         with self._reading() as connection:
-            for shard, key, value in connection.execute("SELECT shard, key, value FROM controls"):
-                by_shard[shard][key] = value
-        # What is asked of one shard is asked of all; right after a start the follower does not know yet how many there are.
-        return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
+            return seen_actions.controls(connection)
 
     def ramp_failed(self, action: bytes) -> Mapping[int, int]:
         """How many letters of each step of an action have failed again, as workers have marked them."""
@@ -154,5 +196,8 @@ class Replica:
             ).fetchall()
         return {int.from_bytes(step, "big"): count for step, count in rows}
 
+    def _found_corrupt(self, file_id: str) -> None:
+        self._follower.found_corrupt(file_id)
+
     def _reading(self) -> AbstractContextManager[Connection]:
-        return self._file.reading(self._follower.progress)
+        return self._readers.reading(self._follower.progress)

@@ -80,8 +80,9 @@ class Group:
       waiting, parked: letters that wait, and that rest in a parking topic.
       trend: failures taken in in each of the last 24 hours, the oldest first.
       first_ms, last_ms: of the failures, as far as outcomes tell.
-      sent, came_back: letters that were decided to be retried and whose time has come, and those of them that failed again; None
-        where outcomes do not tell.
+      sent, came_back: of the retries that were sent within a day, those of which it is known whether they recovered, and those of
+        them that failed again; None where outcomes do not tell.
+      pending: retries that were sent, and of which it is not known yet.
       owner, note, link: in the operators' words; empty where nobody wrote any.
       resolved_at_ms: since when nothing is to be done; None while it is open, also where a letter came later.
       merged: fingerprints of the kinds that were merged into it, without its own.
@@ -105,6 +106,7 @@ class Group:
     merged: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     teams: tuple[str, ...] = ()
+    pending: int = 0
 
     @property
     def count(self) -> int:
@@ -159,11 +161,18 @@ class DueBar:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Of retries with this number: how many were due by now, and how many of those failed again since."""
+    """Of retries with this number that were sent within a day.
+
+    Attributes:
+      sent: those whose consumer group passed them a settle time ago, or longer: of these it is known whether they recovered.
+      came_back: those of them that failed again; the others recovered.
+      pending: the others, of which it is not known yet.
+    """
 
     attempt: int
     sent: int
     came_back: int
+    pending: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +206,46 @@ class ShardState:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker, as it says of itself.
+
+    Attributes:
+      name, host: empty where this viewer does not see every team.
+      shards: how many partitions of the changelog it sweeps.
+      at_ms: when it was heard of last.
+      is_silent: whether that is too long ago, and it did not say that it ends.
+      has_ended: whether it ended as it was told to.
+    """
+
+    name: str
+    host: str
+    shards: int
+    began_ms: int
+    at_ms: int
+    is_silent: bool
+    has_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """The circuit breaker of a target.
+
+    Attributes:
+      state: `open`, `half-open` or `closed`; of several workers the first of these that one says.
+      why, since_ms: of one that is not closed.
+      workers: how many say that it is not closed.
+      letters: how many of the viewer's wait for that target, at most `COUNT_MAX`.
+    """
+
+    target: str
+    state: str
+    why: str
+    since_ms: int | None
+    workers: int
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """What there is to be seen at one moment.
 
@@ -206,11 +255,14 @@ class Now:
       due: what is due within 24 hours from `as_of_ms` on, in bars of equal length; what is overdue is not among them.
       overdue: what was due a second ago or longer, and waits.
       held: pauses and held actions that this viewer may see.
-      near_retention: letters that Kafka deletes within a day from where they rest.
+      near_retention: letters that Kafka deletes within a day from where they rest; `near_retention_age_ms` is how long ago each
+        of them failed at least, None where there is none.
       lateness_ms: how long the oldest overdue letter is late; 0 where none is. What is held counts too.
       shards: of the changelog; empty where this viewer does not see every team.
-      failed_by_hour, retried_by_hour: letters taken in, and retries that were due, in each of 24 hours; the last is not over.
+      failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of 24 hours; the last is not over.
       hours_from_ms: when each of these hours began.
+      workers: that were heard of within a week, those that are silent first.
+      breakers: of targets of this viewer's teams, those that are not closed first.
     """
 
     as_of_ms: int
@@ -229,6 +281,9 @@ class Now:
     failed_by_hour: tuple[int, ...]
     retried_by_hour: tuple[int, ...]
     hours_from_ms: tuple[int, ...]
+    workers: tuple[WorkerState, ...] = ()
+    breakers: tuple[BreakerState, ...] = ()
+    near_retention_age_ms: int | None = None
 
     @property
     def lateness_ms(self) -> int:
@@ -260,9 +315,9 @@ class LineageEvent:
     """Something that happened to one original record.
 
     Attributes:
-      what: `failed`, `due`, `sent`, `came back`, `waiting`, `parked`, `discarded`, `action`.
+      what: `failed`, `due`, `sent`, `passed`, `came back`, `waiting`, `parked`, `discarded`, `action`.
       attempt: number of the retry that it is about; None where that is not known.
-      place: `topic/partition/offset`, or the topic where more is not known.
+      place: `topic/partition/offset`, or the topic where more is not known; of `passed`, the consumer group.
       by, action: of an action.
     """
 

@@ -29,25 +29,37 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (KafkaException, HTTPStatus.SERVICE_UNAVAILABLE),
     (TimeoutError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
-_FAULT = "a fault of the console, which its log shows; look again later"
+FAULT = "a fault of the console, which its log shows; look again later"
 _REBUILD_S = 2
 
 
 def refused(request: Request, error: Exception) -> Response:
     """The answer to a request that could not be done."""
+    detail = told_of(request, error)
     if isinstance(error, HTTPException):
-        return _answer(request, HTTPStatus(error.status_code), error.detail, error.headers)
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return _answer(request, status, _FAULT)
+        return _answer(request, HTTPStatus(error.status_code), detail, error.headers)
     if isinstance(error, errors.RebuildInProgress):
         return _rebuilding(request, error)
     column = error.column if isinstance(error, errors.FilterInvalid) else None
-    return _answer(request, status, _said(error), column=column)
+    return _answer(request, _status(error), detail, column=column)
 
 
-def _said(error: Exception) -> str:
+def told_of(request: Request, error: Exception) -> str:
+    """What is wrong with a request, in words for who asked; a fault of ours is logged, and told as one."""
+    if isinstance(error, HTTPException):
+        return error.detail
+    if _status(error) is HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return FAULT
+    return said(error)
+
+
+def _status(error: Exception) -> HTTPStatus:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def said(error: Exception) -> str:
+    """What is wrong, and what to do, in words for who looks."""
     if isinstance(error, KafkaException):
         return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
     if isinstance(error, TimeoutError):

@@ -3,14 +3,15 @@
 A module of pages exports `routes(console) -> list[Route]`, which is called once. Its endpoints are plain functions of a request,
 run in a thread, so they may ask SQLite and Kafka:
 
-    @needs(Role.VIEWER)
+    @needs(Role.VIEWER, "q", "after")
     def show(request: Request) -> Response:
         row = console_of(request).replica.letter(viewer_of(request).scope(), request.path_params["name"])
         return page(request, "letter.html", row=row)
 
-Whoever posts has been checked before the endpoint runs: signed in, the same origin, the token of this sign-in, and a body that is
-small; `form_of` has the fields and `body_of` the bytes. Errors of `retry.errors` become an answer by themselves, see `answers`:
-a page for browsers and `application/problem+json` below `/api/`.
+Before an endpoint runs all fields of its address, or of the form that was posted, are among those that it says it knows. Whoever
+posts is signed in, comes from the same origin with the token of this sign-in, and has sent a body that is small; `form_of` has
+the fields and `body_of` the bytes. Errors of `retry.errors` become an answer by themselves, see `answers`: a page for browsers
+and `application/problem+json` below `/api/`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 from starlette.datastructures import FormData
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -121,24 +121,20 @@ def body_of(request: Request) -> bytes:
     return body
 
 
-def query_of(request: Request, *known: str) -> dict[str, str]:
-    """The fields of the address, each at most once.
-
-    Raises:
-      HTTPException: 400 where there is one that is not `known`: a filter that is misspelt must not show everything.
-    """
-    pairs = request.query_params.multi_items()
-    fields = dict(pairs)
-    if unknown := sorted(set(fields) - set(known)):
-        reason = f"there is no field {unknown[0]!r:.40} here; known are {', '.join(known) or 'none'}"
-        raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
-    if len(fields) < len(pairs):
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "a field stands twice in this address")
-    return fields
+def query_of(request: Request) -> dict[str, str]:
+    """The fields of the address: of those that the endpoint knows."""
+    return dict(request.query_params)
 
 
-def page(request: Request, template: str, status: int = HTTPStatus.OK, **context: Any) -> Response:
+def page(
+    request: Request, template: str, status: int = HTTPStatus.OK, live: tuple[str, str] | None = None, **context: Any
+) -> Response:
     """A page, or the answer to a form: a template of any module's `templates` with what every page has.
+
+    Args:
+      live: the part that keeps it fresh, and its argument; see `retry.console.web.live`. A page without one says that it does not
+        refresh itself.
+      context: `as_of_ms` says when what is shown was so, where that is not when the replica was last up to date.
 
     A template begins with `{% extends "layout.html" %}` and fills the blocks `title` and `main`. It has besides `context`:
     `viewer` (None where nobody is signed in), `csrf` (the value of the hidden field `csrf` that every form with method post has),
@@ -148,8 +144,11 @@ def page(request: Request, template: str, status: int = HTTPStatus.OK, **context
     console = console_of(request)
     session = session_of(request)
     viewer = getattr(request.state, "viewer", None)
+    freshness = console.replica.freshness()
     shared = {
-        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": console.replica.freshness(),
+        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
+        "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
+        "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
-    return HTMLResponse(console.templates.get_template(template).render(**shared, **context), status)
+    return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)

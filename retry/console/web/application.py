@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry.console.web import answers, failures, group, letter, letters, now, sign_in_pages
-from retry.console.web.app import NAV, Console
+from retry.console.web import answers, charts, failures, group, letter, letters, now, sign_in_pages
+from retry.console.web.app import NAV, Console, console_of
 from retry.console.web.formats import FILTERS
 from retry.console.web.guard import guarded
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
-from retry.console.web.rights import Role
+from retry.console.web.rights import Role, Sight
 from retry.console.web.security_headers import SecurityHeaders
 from retry.console.web.static_files import Assets
 from retry.http_server.certificate import Certificate
@@ -39,7 +40,7 @@ def environment(assets: Assets) -> jinja2.Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     found.filters.update(FILTERS)
-    found.globals.update(asset=assets.address, Role=Role)
+    found.globals.update(asset=assets.address, bars=charts.bars, hours=charts.hours, Role=Role)
     return found
 
 
@@ -59,7 +60,7 @@ def application(
     routes = [*health.routes(), *assets.routes(), *console.live.routes()]
     for each in (*OWN, *more):
         routes += each(console)
-    console.live.register(FRESHNESS, lambda _scope, _argument: _freshness(console))
+    console.live.register(FRESHNESS, partial(_freshness, console))
     paths = {route.path for route in routes}
     console.nav = [(text, path) for text, path in NAV if path in paths]
     console.routes = [guarded(route) for route in routes]
@@ -72,9 +73,17 @@ def _no_route(request: Request, error: Exception) -> Response:
     # What an endpoint raises has been answered; this is of paths and methods that there are none for.
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
         error.detail = "there is no such page"
+        if known := console_of(request).sign_in.known(request):
+            request.state.session, request.state.viewer = known
     return answers.refused(request, error)
 
 
-def _freshness(console: Console) -> str:
-    shown: dict[str, Any] = {"freshness": console.replica.freshness(), "now_ms": console.clock_ms()}
+def _freshness(console: Console, sight: Sight, argument: str) -> str:
+    """How old what a page shows is; the argument is of a part that could not be made anew: as of when it is, and why."""
+    fresh = console.replica.freshness()
+    at_ms, _, fault = argument.partition(" ")
+    shown: dict[str, Any] = {
+        "freshness": fresh, "as_of_ms": int(at_ms) if fault else fresh.as_of_ms, "part_fault": fault, "is_event": True,
+        "now_ms": console.clock_ms(), "sees_all": sight.scope is None,
+    }  # fmt: skip
     return console.templates.get_template("freshness.html").render(**shown)

@@ -17,13 +17,14 @@ from retry.operations.cluster import Cluster
 from retry.operations.explain import letter_record, search
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explained
-from retry.operations.explain.search import DISCARD, DecisionRecord, Delivery, LetterLocation
+from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.letter_filter.glob import glob
 from retry.operations.letter_filter.syntax import Term, all_of
 from retry.operations.letters.found_letter import FoundLetter
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
 from retry.record import Record
+from retry.telemetry.outcomes import DISCARD
 
 _AHEAD_MAX = 100
 

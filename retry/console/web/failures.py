@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.acting.audit_trail import REVEAL
-from retry.console.replica.rows import Group, Page, Scope
-from retry.console.web import charts, filters
+from retry.console.replica.rows import Group, Page
+from retry.console.web import filters
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import EVERYTHING
@@ -27,24 +27,25 @@ ROWS = 50
 def routes(console: Console) -> list[Route]:
     """The list."""
 
-    def fresh(scope: Scope, argument: str) -> str:
+    def fresh(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
-        meant = parse(given.get("q", ""))
+        meant = parse(given.get("q", ""), groups=True)
         if filters.asks_payload(meant):
             # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
             return ""
-        groups = console.replica.groups(scope, meant, given.get("after"), ROWS, resolved=_resolved(given))
-        return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **_shown(given, groups))
+        groups = console.replica.groups(sight.scope, meant, given.get("after"), ROWS, resolved=_resolved(given))
+        shown = _shown(given, groups, sight)
+        return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **shown)
 
     console.live.register(PART, fresh)
     return [Route("/failures", show)]
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "q", "after", "show")
 def show(request: Request) -> Response:
     """The kinds of failures that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
-    given = query_of(request, "q", "after", "show")
+    given = query_of(request)
     shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _resolved(given)}
     try:
         meant = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
@@ -53,7 +54,9 @@ def show(request: Request) -> Response:
             console.audit.write(REVEAL, viewer.name, f"filter {meant}", teams=_teams(groups))
     except FilterInvalid as fault:
         return page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
-    return page(request, "failures.html", fault=None, live=(PART, urlencode(given)), **_shown(given, groups))
+    # What payloads say is looked for once, by the one who asked.
+    live = None if filters.asks_payload(meant) else (PART, urlencode(given))
+    return page(request, "failures.html", fault=None, live=live, **_shown(given, groups, viewer.sight()))
 
 
 def _teams(groups: Page[Group]) -> set[str]:
@@ -66,8 +69,8 @@ def _resolved(given: dict[str, str]) -> bool:
     return given.get("show") == "resolved"
 
 
-def _shown(given: dict[str, str], groups: Page[Group]) -> dict[str, Any]:
+def _shown(given: dict[str, str], groups: Page[Group], sight: Sight) -> dict[str, Any]:
     return {
         "q": given.get("q", ""), "after": given.get("after", ""), "resolved": _resolved(given), "groups": groups,
-        "trend": charts.trend,
+        "may": sight.may_act(),
     }  # fmt: skip

@@ -27,7 +27,7 @@ def read(text: str, viewer: Viewer) -> Filter:
       FilterInvalid: it is none.
       HTTPException: 403, it asks for payloads that this viewer may not see.
     """
-    meant = parse(text)
+    meant = parse(text, groups=True)
     if asks_payload(meant) and not viewer.reveals_all():
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from retry import printable
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_DAY_MS = 86_400_000
 _SHOWN_MAX = 300
 
 
@@ -66,15 +67,43 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 def moment(at_ms: int | None, now_ms: int | None = None) -> Markup:
     """A moment in UTC, and when that is from now on."""
+    return _moment(at_ms, "%Y-%m-%d %H:%M:%S UTC", now_ms)
+
+
+def brief(at_ms: int | None, now_ms: int) -> Markup:
+    """The same for a column of a table, whose heading says UTC: without the day where that is today, else without seconds.
+
+    >>> brief(1_790_000_000_000, 1_790_000_060_000).striptags()
+    '14:13:20 (1 min ago)'
+    >>> brief(1_790_000_000_000, 1_790_100_000_000).striptags()
+    '21 Sep 14:13 (1 d 3 h ago)'
+    """
+    is_today = at_ms is not None and at_ms // _DAY_MS == now_ms // _DAY_MS
+    return _moment(at_ms, "%H:%M:%S" if is_today else "%-d %b %H:%M", now_ms)
+
+
+def _moment(at_ms: int | None, form: str, now_ms: int | None) -> Markup:
     if at_ms is None:
         return Markup("unknown")
     try:
         at = datetime.fromtimestamp(at_ms / 1_000, UTC)
     except (ValueError, OverflowError, OSError):
         return escape(f"{at_ms} ms")
-    text = f"{at:%Y-%m-%d %H:%M:%S}"
     rest = "" if now_ms is None else Markup(" <small>({})</small>").format(ago(at_ms, now_ms))
-    return Markup('<time datetime="{}Z">{} UTC{}</time>').format(at.isoformat(timespec="milliseconds")[:23], text, rest)
+    return Markup('<time datetime="{}Z">{}{}</time>').format(at.isoformat(timespec="milliseconds")[:23], f"{at:{form}}", rest)
+
+
+def picked(text: str) -> str:
+    """A moment as a field has it in which one is picked; what stands for none is left as it is.
+
+    >>> picked("1790000000"), picked("2026-09-21T14:13:20+02:00"), picked("2026-09-21T14:13"), picked("soon"), picked("")
+    ('2026-09-21T14:13:20', '2026-09-21T12:13:20', '2026-09-21T14:13:00', 'soon', '')
+    """
+    try:
+        at = datetime.fromtimestamp(int(text), UTC) if text.isdigit() else datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        return text
+    return f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%dT%H:%M:%S}"
 
 
 def size(size_bytes: int | None) -> str:
@@ -104,5 +133,6 @@ def percent(part: int | None, whole: int | None) -> str:
 
 FILTERS = {
     "dotted": dotted, "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago,
-    "moment": moment, "size": size, "percent": percent,
+    "moment": moment, "brief": brief, "size": size, "percent": percent,
+    "picked": picked,
 }  # fmt: skip

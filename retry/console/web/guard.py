@@ -5,11 +5,13 @@
 3. The role that the endpoint needs, in one team at least: 403.
 4. A request that changes something and comes with a cookie: the same origin, and the token of this sign-in: 403.
 5. Its body: 1 MiB at most.
+6. The fields of its address, or of the form: those that the endpoint knows, each once: 400.
 """
 
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from http import HTTPStatus
@@ -18,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -27,7 +29,7 @@ from starlette.routing import Route
 from retry.console.web.answers import is_api, refused
 from retry.console.web.app import Console, console_of
 from retry.console.web.origin import names_loopback
-from retry.console.web.rights import Role, Viewer
+from retry.console.web.rights import ANY_FIELD, Role, Viewer
 
 BODY_BYTES_MAX = 1 << 20
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
@@ -50,7 +52,7 @@ def guarded(route: Route) -> Route:
     @wraps(endpoint)
     async def checked(request: Request) -> Response:
         try:
-            begun = await _checked(request, endpoint.needs)
+            begun = await _checked(request, endpoint)
             if isinstance(begun, Response):
                 return begun
             run = endpoint(request) if iscoroutinefunction(endpoint) else run_in_threadpool(endpoint, request)
@@ -65,9 +67,10 @@ def guarded(route: Route) -> Route:
     return Route(route.path, checked, methods=list(route.methods or ()), name=route.name)
 
 
-async def _checked(request: Request, role: Role | None) -> Response | str:
+async def _checked(request: Request, endpoint: Any) -> Response | str:
     """The answer where that is one already, or the secret of a sign-in that has just begun."""
     console, begun = console_of(request), ""
+    role: Role | None = endpoint.needs
     if console.sign_in.is_open and not names_loopback(request):
         reason = "without a sign-in this is for loopback: ask localhost or 127.0.0.1"
         raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
@@ -88,6 +91,7 @@ async def _checked(request: Request, role: Role | None) -> Response | str:
         await _read(request)
         if not by_token:
             _demand_own_page(request, console, needs_token=role is not None)
+    _demand_known_fields(request, endpoint)
     return begun
 
 
@@ -99,6 +103,7 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens failed; try again later", {"Retry-After": "6"})
     viewer = await run_in_threadpool(console.sign_in.bearer, token.strip())
     if viewer is None:
+        request.state.why_not = await run_in_threadpool(console.sign_in.why_not, token.strip())
         return False
     console.sign_in.succeeded(request)
     request.state.viewer = viewer
@@ -107,7 +112,7 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
 
 def _unknown(request: Request) -> Response:
     if is_api(request):
-        reason = "send Authorization: Bearer and a token; retry console token makes one"
+        reason = getattr(request.state, "why_not", "send Authorization: Bearer and a token; retry console token makes one")
         return refused(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
     if request.method not in _SAFE or request.headers.get("hx-request"):
         # Not sent to another page: what was typed is still there when somebody has signed in in another window.
@@ -126,6 +131,24 @@ def _demand_own_page(request: Request, console: Console, *, needs_token: bool) -
     if session is None or not isinstance(said, str) or not hmac.compare_digest(said.encode(), session.csrf.encode()):
         reason = "the token of your sign-in is missing or old; load the page again, then do it again"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+
+
+def _demand_known_fields(request: Request, endpoint: Any) -> None:
+    """A filter that is misspelt must not show everything, nor an option that is do something else."""
+    if ANY_FIELD in endpoint.fields:
+        return
+    given: ImmutableMultiDict[str, Any] = request.query_params
+    if request.method == "POST":
+        if given:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "what is posted has its fields in the form, and none in the address")
+        given = request.state.form
+    known = {*endpoint.fields, *endpoint.repeated}
+    for name, count in Counter(name for name, _ in given.multi_items() if name != CSRF_FIELD).items():
+        if name not in known:
+            reason = f"there is no field {name!r:.40} here; known are {', '.join(sorted(known)) or 'none'}"
+            raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
+        if count > 1 and name not in endpoint.repeated:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"the field {name!r:.40} stands there {count} times")
 
 
 async def _read(request: Request) -> None:

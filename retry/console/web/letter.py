@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.replica.rows import LetterRow
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, page, viewer_of
 from retry.console.web.explained_letter import sentences
 from retry.console.web.payload_shape import shape
 from retry.console.web.payload_views import views
@@ -33,7 +33,6 @@ def routes(console: Console) -> list[Route]:
     @needs(Role.VIEWER)
     def show(request: Request) -> Response:
         """A letter, whose payload is shown as its shape."""
-        query_of(request)
         row = _row(request)
         return page(request, "letter.html", revealed=False, **_about(request, row, framed, is_revealed=False))
 
@@ -84,7 +83,7 @@ def _found(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | 
         return found, ""
     if console.replica.letter(scope, row.name) is None:
         return None, "its record has just gone: it waits and rests no more"
-    return None, f"its record cannot be read now: {console.replica.freshness().trouble or 'no broker gave it in time'}"
+    return None, "its record cannot be read now: no broker gave it in time"
 
 
 def _headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:

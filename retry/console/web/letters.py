@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -10,15 +12,16 @@ from urllib.parse import parse_qsl, urlencode
 import anyio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.replica.payloads import Scanned
-from retry.console.replica.rows import LetterRow, Page, Scope
+from retry.console.replica.rows import LetterRow, Page
 from retry.console.web import filters
+from retry.console.web.answers import told_of
 from retry.console.web.app import Console, console_of, page, query_of, viewer_of
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
@@ -28,42 +31,93 @@ ROWS = 100
 # Each takes a thread for up to ten seconds, and pages of others need some, too.
 _SCANS_MAX = 4
 _scans = threading.BoundedSemaphore(_SCANS_MAX)
+# In the template: what stands above it is sent while payloads are looked into.
+_FOLLOWS = "<!-- what was found -->"
 
 
 def routes(console: Console) -> list[Route]:
     """The list, and what completes its filter."""
 
-    def fresh(scope: Scope, argument: str) -> str:
+    def fresh(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
-        meant = parse(given.get("q", ""))
+        meant = parse(given.get("q", ""), groups=True)
         if filters.asks_payload(meant):
             # Looked for once, by the one who asked.
             return ""
-        rows = console.replica.letters(scope, meant, given.get("after"), ROWS)
-        return console.templates.get_template("letters_live.html").render(now_ms=console.clock_ms(), **_shown(given, rows))
+        rows = console.replica.letters(sight.scope, meant, given.get("after"), ROWS)
+        shown = _shown(given, rows, sight)
+        return console.templates.get_template("letters_live.html").render(now_ms=console.clock_ms(), **shown)
 
     console.live.register(PART, fresh)
     return [Route("/letters", show), Route("/letters/complete", complete)]
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "q", "after")
 def show(request: Request) -> Response:
     """The letters that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
-    given = query_of(request, "q", "after")
+    given = query_of(request)
     text = given.get("q", "")
-    shared: dict[str, Any] = {"saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request)}
+    shared: dict[str, Any] = {
+        "saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request), "fault": None,
+        "scanned": None, "trouble": "",
+    }  # fmt: skip
     try:
         meant = filters.read(text, viewer)
         if filters.asks_payload(meant):
-            scanned = scan(request, meant, given.get("after"), ROWS)
-            found = Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None)
-        else:
-            found, scanned = console.replica.letters(viewer.scope(), meant, given.get("after"), ROWS), None
+            return _scanning(request, meant, given, shared)
+        found = console.replica.letters(viewer.scope(), meant, given.get("after"), ROWS)
     except FilterInvalid as fault:
-        return page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, fault=fault, rows=None, scanned=None, **shared)
-    live = ("", "") if scanned else (PART, urlencode(given))
-    return page(request, "letters.html", fault=None, live=live, scanned=scanned, **shared, **_shown(given, found))
+        return page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, rows=None, **{**shared, "fault": fault})
+    return page(request, "letters.html", live=(PART, urlencode(given)), **shared, **_shown(given, found, viewer.sight()))
+
+
+def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
+    """A page whose top is sent at once, with a link that stops the look: whoever follows it closes this page. The rest follows.
+
+    Raises:
+      CursorStale: `after` is of another list.
+      HTTPException: 503, as many are looked for as may be at once.
+    """
+    console_of(request).replica.payloads.position(viewer_of(request).scope(), meant, given.get("after"))
+    with _room():
+        # Said with its status, as long as nothing is sent yet.
+        pass
+    top, mark, _ = _text(page(request, "letters.html", **shared, rows=None, q=given["q"], is_scanning=True)).partition(_FOLLOWS)
+
+    def parts() -> Iterator[str]:
+        yield top + mark
+        yield _text(_scanned_page(request, meant, given, shared)).partition(_FOLLOWS)[2]
+
+    # Proxies that keep answers back until they are whole would keep the link back, too.
+    return StreamingResponse(parts(), media_type="text/html", headers={"X-Accel-Buffering": "no"})
+
+
+def _scanned_page(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
+    try:
+        scanned = scan(request, meant, given.get("after"), ROWS)
+    except Exception as error:
+        # What was sent already says that all is well; it cannot be taken back.
+        told = {**shared, "trouble": told_of(request, error)}
+        return page(request, "letters.html", rows=None, q=given["q"], is_scanning=True, **told)
+    found = Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None)
+    shown = _shown(given, found, viewer_of(request).sight())
+    return page(request, "letters.html", is_scanning=True, **{**shared, **shown, "scanned": scanned})
+
+
+def _text(answer: Response) -> str:
+    return bytes(answer.body).decode()
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    if not _scans.acquire(blocking=False):
+        reason = f"{_SCANS_MAX} filters on payloads are looked for already; ask again in some seconds"
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "5"})
+    try:
+        yield
+    finally:
+        _scans.release()
 
 
 def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scanned:
@@ -77,20 +131,15 @@ def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scan
     def is_cancelled() -> bool:
         return anyio.from_thread.run(request.is_disconnected)
 
-    if not _scans.acquire(blocking=False):
-        reason = f"{_SCANS_MAX} filters on payloads are looked for already; ask again in some seconds"
-        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "5"})
-    try:
+    with _room():
         scanned = console.replica.payloads.scan(viewer.scope(), meant, after, limit, is_cancelled)
-    finally:
-        _scans.release()
     teams = {row.team for row in scanned.rows if row.team}
     console.audit.write(REVEAL, viewer.name, f"filter {meant}", [row.name for row in scanned.rows], teams)
     return scanned
 
 
-def _shown(given: dict[str, str], rows: Page[LetterRow]) -> dict[str, Any]:
-    return {"q": given.get("q", ""), "after": given.get("after", ""), "rows": rows}
+def _shown(given: dict[str, str], rows: Page[LetterRow], sight: Sight) -> dict[str, Any]:
+    return {"q": given.get("q", ""), "after": given.get("after", ""), "rows": rows, "may": sight.may_act()}
 
 
 def _teams_to_save_for(request: Request) -> list[str]:
@@ -99,10 +148,10 @@ def _teams_to_save_for(request: Request) -> list[str]:
     return ["", *own] if viewer.may(Role.OPERATOR, None) else own
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "q")
 def complete(request: Request) -> Response:
     """What a filter that is begun may become."""
-    console, text = console_of(request), query_of(request, "q").get("q", "")
+    console, text = console_of(request), query_of(request).get("q", "")
     if len(text) > 2_000:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "a filter has at most 1,024 bytes")
     found = filters.completions(text, console.replica.names(viewer_of(request).scope()))

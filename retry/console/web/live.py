@@ -1,7 +1,8 @@
 """Keeps open pages fresh: each part of a page is made once per 2 s for all who look at it, and sent to those who may see it.
 
-A part is a function of a scope and an argument, as the filter of a list. A page names its part, and gets it as server-sent
-events: HTML that htmx morphs into the page, so that focus, input and what is selected stay. While nobody looks nothing is made.
+A part is a function of what its viewer sees and may do, and of an argument, as the filter of a list. A page names its part, and
+gets it as server-sent events: HTML that htmx morphs into the page, so that focus, input and what is selected stay. With it comes
+how old that is: where a part cannot be made anew the page stays as it is, and says so. While nobody looks nothing is made.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.replica.rows import Scope
+from retry.console.web.answers import FAULT, said
 from retry.console.web.app import query_of, session_of
-from retry.console.web.rights import Role, Viewer, needs
+from retry.console.web.rights import Role, Sight, Viewer, needs
 from retry.console.web.sessions import Session
 from retry.errors import RetryError
 from retry.kafka.interface import KafkaException
@@ -37,7 +38,7 @@ _ANYWAY_TICKS = 5
 _FULL_RETRY_MS = 30_000
 _EVENTS = "text/event-stream"
 _ARGUMENT_CHARS_MAX = 4_000
-Render = Callable[[Scope, str], str]
+Render = Callable[[Sight, str], str]
 
 
 class Wanted(NamedTuple):
@@ -50,7 +51,17 @@ class Wanted(NamedTuple):
 
     name: str
     argument: str
-    scope: Scope
+    sight: Sight
+
+
+class _Made(NamedTuple):
+    """What was made of a part last, and why it could not be made anew since; empty where it could."""
+
+    html: str
+    generation: int
+    tick: int
+    at_ms: int
+    fault: str = ""
 
 
 @dataclass(eq=False)
@@ -58,13 +69,13 @@ class _Stream:
     session: Session
     name: str
     argument: str
+    began_ms: int
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     unsent: list[str] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
 
-    def wanted(self, viewer: Viewer) -> list[Wanted]:
-        own = [Wanted(self.name, self.argument, viewer.scope())] if self.name else []
-        return [*own, Wanted(FRESHNESS, "", None)]
+    def wanted(self, viewer: Viewer) -> Wanted:
+        return Wanted(self.name, self.argument, viewer.sight())
 
     def give(self, part: str, html: str) -> None:
         """Send it, unless that is what is shown already."""
@@ -99,7 +110,7 @@ class Live:
         self._generation, self._now_ms, self._every_s, self._max = generation, now_ms, every_s, streams_max
         self._parts: dict[str, Render] = {}
         self._streams: set[_Stream] = set()
-        self._made: dict[Wanted, tuple[int, int, str]] = {}
+        self._made: dict[Wanted, _Made] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._ticks = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,18 +141,18 @@ class Live:
         """The route of the streams."""
         return [Route("/live", self.stream)]
 
-    @needs(Role.VIEWER)
+    @needs(Role.VIEWER, "part", "of")
     async def stream(self, request: Request) -> Response:
         """Sends a page its part whenever that changes."""
-        query, session = query_of(request, "part", "of"), session_of(request)
+        query, session = query_of(request), session_of(request)
         name, argument = query.get("part", ""), query.get("of", "")
-        if (name and name not in self._parts) or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
+        if name == FRESHNESS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such part of a page")
         own = sum(each.session is session for each in self._streams)
         if len(self._streams) >= self._max or own >= _OF_ONE_MAX:
             told = f"{len(self._streams)} pages are kept fresh, and no more can be; this one is not"
             return StreamingResponse(iter([f"retry: {_FULL_RETRY_MS}\n{_event(FRESHNESS, told)}"]), media_type=_EVENTS)
-        mine = _Stream(session, name, argument)
+        mine = _Stream(session, name, argument, self._now_ms())
         self._streams.add(mine)
         self._loop = asyncio.get_running_loop()
         if self._ticking is None or self._ticking.done():
@@ -166,33 +177,49 @@ class Live:
             await asyncio.sleep(self._every_s)
 
     async def _send_all(self) -> None:
-        generation, html = self._generation(), {}
+        generation = self._generation()
+        parts: dict[Wanted, _Made] = {}
+        told: dict[Wanted, _Made] = {}
         for stream in list(self._streams):
             viewer = stream.session.viewer() if stream.session.until_ms > self._now_ms() else None
             if viewer is None:
                 # Signed out: the stream ends, and htmx is sent to sign in when it connects again.
                 self._end(stream)
                 continue
-            for wanted in stream.wanted(viewer):
-                if wanted not in html:
-                    html[wanted] = await self._html(wanted, generation)
-                if html[wanted]:
-                    stream.give(wanted.name, html[wanted])
-        self._made = {wanted: made for wanted, made in self._made.items() if wanted in html}
+            wanted = stream.wanted(viewer)
+            if wanted not in parts:
+                parts[wanted] = await self._newest(wanted, generation)
+            made = parts[wanted]
+            if made.html and not made.fault:
+                stream.give(wanted.name, made.html)
+            fresh = Wanted(FRESHNESS, _faulty(made, stream), Sight(None if viewer.scope() is None else frozenset(), frozenset()))
+            if fresh not in told:
+                told[fresh] = await self._made_anew(fresh, generation)
+            stream.give(FRESHNESS, told[fresh].html)
+        self._made = parts
 
-    async def _html(self, wanted: Wanted, generation: int) -> str:
+    async def _newest(self, wanted: Wanted, generation: int) -> _Made:
         made = self._made.get(wanted)
-        if made and made[0] == generation and self._ticks - made[1] < _ANYWAY_TICKS and wanted.name != FRESHNESS:
-            return made[2]
+        if made and not made.fault and made.generation == generation and self._ticks - made.tick < _ANYWAY_TICKS:
+            return made
+        return await self._made_anew(wanted, generation)
+
+    async def _made_anew(self, wanted: Wanted, generation: int) -> _Made:
+        begun_ms, before = self._now_ms(), self._made.get(wanted, _Made("", 0, 0, 0))
         try:
-            html = await run_in_threadpool(self._parts[wanted.name], wanted.scope, wanted.argument)
-        except (RetryError, KafkaException, HTTPException) as error:
-            # The page stays as it is; how old it is, is shown.
+            html = await run_in_threadpool(self._parts[wanted.name], wanted.sight, wanted.argument)
+        except HTTPException as error:
+            return before._replace(fault=error.detail)
+        except (RetryError, KafkaException, TimeoutError) as error:
             log.debug("%s cannot be made anew: %s", wanted.name, error)
-            return made[2] if made else ""
+            return before._replace(fault=said(error))
         except Exception:
             # One part that fails must not end the streams of all others.
             log.exception("the part %s failed", wanted.name)
-            return made[2] if made else ""
-        self._made[wanted] = generation, self._ticks, html
-        return html
+            return before._replace(fault=FAULT)
+        return _Made(html, generation, self._ticks, begun_ms)
+
+
+def _faulty(made: _Made, stream: _Stream) -> str:
+    """What the freshness of a page is asked about: since when its part could not be made anew, and why."""
+    return f"{max(made.at_ms, stream.began_ms)} {made.fault}" if made.fault else ""

@@ -8,14 +8,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from backoff import duration_text
 from retry.console.replica.rows import Held, Scope
 from retry.console.replica.rows import Now as Snapshot
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, page, viewer_of
 from retry.console.web.formats import number
 from retry.console.web.looked_up import LookedUp
 from retry.console.web.overdue_lanes import OverdueLane, overdue_lanes
-from retry.console.web.rights import Role, needs
-from retry.console.web.silent_workers import Workers, silent_workers
+from retry.console.web.rights import Role, Sight, needs
+from retry.console.web.silent_workers import Workers, silences, silent_workers
 
 PART = "now"
 
@@ -27,12 +28,11 @@ def routes(console: Console) -> list[Route]:
     @needs(Role.VIEWER)
     def show(request: Request) -> Response:
         """What there is to be seen now."""
-        query_of(request)
         console, scope = console_of(request), viewer_of(request).scope()
         return page(request, "now.html", live=(PART, ""), **_shown(console, scope, seen))
 
-    def fresh(scope: Scope, _argument: str) -> str:
-        shown = _shown(console, scope, seen)
+    def fresh(sight: Sight, _argument: str) -> str:
+        shown = _shown(console, sight.scope, seen)
         return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
 
     console.live.register(PART, fresh)
@@ -45,11 +45,20 @@ class _LookedUp(NamedTuple):
 
 
 def _shown(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, Any]:
-    now = console.replica.now(scope)
+    now, group = console.replica.now(scope), seen.workers.newest()
     overdue = [lane for lane in seen.overdue.newest() if lane.is_in(scope)] if now.overdue else []
+    counts = zip(now.failed_by_hour, now.retried_by_hour, strict=True)
     return {
-        "now": now, "sentence": sentence(now), "workers": seen.workers.newest() if scope is None else None, "overdue": overdue,
+        "due": [(bar.from_ms, (bar.count,)) for bar in now.due],
+        "by_hour": list(zip(now.hours_from_ms, counts, strict=True)),
+        "now": now, "sentence": sentence(now), "silences": silences(now.workers, group), "running": group.running,
+        "overdue": overdue, "near_retention_q": _near_retention_q(now.near_retention_age_ms or 0),
     }  # fmt: skip
+
+
+def _near_retention_q(age_ms: int) -> str:
+    """Who failed so long ago has failed first even earlier: no letter is left out."""
+    return f"(state:parked or state:discarded) age:>{duration_text(age_ms)}"
 
 
 def sentence(now: Snapshot) -> str:

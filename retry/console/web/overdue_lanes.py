@@ -1,7 +1,7 @@
 """Why letters that are due were not sent: a pause, a target that is closed, or maybe a limit or a circuit breaker.
 
-Breakers and limits are in the workers' memory, so what can be said of those here is that there is one; `/health/ready` of a
-worker says whether it is that.
+What is used of limits is in the workers' memory, so all that can be said of those here is that there is one; `/health/ready` of a
+worker says whether it is that. Which breakers are not closed workers write down.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def _told(console: Console, oldest: dict[tuple[str | None, str, str], LetterRow]
     cluster, registry = console.cluster(), console.registry()
     controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
     probe = TargetProbe(cluster.admin, writes=False)
-    of_letters = blocked_lanes.or_maybe_limited(blocked_lanes.by_policies(registry, cluster.names, probe, controls), registry)
-    of_named = blocked_lanes.or_maybe_limited(blocked_lanes.by_controls(probe, controls), registry)
+    breakers, by_policies = console.replica.open_breakers(), blocked_lanes.by_policies(registry, cluster.names, probe, controls)
+    of_letters = blocked_lanes.or_maybe_limited(by_policies, registry, breakers)
+    of_named = blocked_lanes.or_maybe_limited(blocked_lanes.by_controls(probe, controls), registry, breakers)
     return tuple(
         OverdueLane(team, topic, target, row.due_at_ms or 0,
                     (of_letters if row.kind == "letter" else of_named)(Lane(team or "", topic, target)))

@@ -6,17 +6,18 @@ Nothing of a team that a viewer has no role in exists for this viewer: it is 404
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 
 from retry.console.replica.rows import Scope
 
 EVERY_TEAM = "*"
+ANY_FIELD = "*"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
@@ -33,6 +34,26 @@ class Role(StrEnum):
 
 
 _RANKS = {role: rank for rank, role in enumerate(Role)}
+
+
+class Sight(NamedTuple):
+    """What several viewers see and may do alike: of these, parts of pages are made once.
+
+    Attributes:
+      scope: the teams whose letters they may see; None is all.
+      acts: the teams for which they may act; None is all, also what belongs to no known team.
+    """
+
+    scope: Scope
+    acts: Scope
+
+    def may_act(self) -> bool:
+        """Whether they may act for one team at least."""
+        return self.acts is None or bool(self.acts)
+
+    def may_act_for(self, teams: Collection[str]) -> bool:
+        """Whether they may act for all of these teams; an empty name is no known team, no name at all is every team."""
+        return self.acts is None or (bool(teams) and self.acts.issuperset(teams))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,13 @@ class Viewer:
     def scope(self) -> Scope:
         """The teams whose letters this viewer may see; None is all."""
         return None if EVERY_TEAM in self.roles else frozenset(self.roles)
+
+    def sight(self) -> Sight:
+        """What this viewer sees and may do."""
+        if self.may(Role.OPERATOR, EVERY_TEAM):
+            return Sight(self.scope(), None)
+        acts = frozenset(team for team, role in self.roles.items() if team != EVERY_TEAM and role.covers(Role.OPERATOR))
+        return Sight(self.scope(), acts)
 
     def may(self, role: Role, team: str | None) -> bool:
         """Whether this viewer may do for a team what the role may; None is no known team."""
@@ -75,14 +103,19 @@ class Viewer:
 LOCAL = Viewer("local", {EVERY_TEAM: Role.ADMIN}, frozenset({EVERY_TEAM}))
 
 
-def needs(role: Role | None) -> Callable[[_Endpoint], _Endpoint]:
-    """Say of an endpoint which role in any team it takes; None is open to who has not signed in.
+def needs(role: Role | None, *fields: str, repeated: Collection[str] = ()) -> Callable[[_Endpoint], _Endpoint]:
+    """Say of an endpoint which role in any team it takes, and which fields it knows; None is open to who has not signed in.
 
     An endpoint without this does not start: `retry.console.web.application` refuses it.
+
+    Args:
+      fields: of the address, or of the form where one is posted; any other is refused, so that what is misspelt does not show or
+        do more than was meant. `ANY_FIELD` is for what others call with fields of their own.
+      repeated: those that may stand there several times.
     """
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
-        endpoint.needs = role  # type: ignore[attr-defined]
+        endpoint.needs, endpoint.fields, endpoint.repeated = role, fields, repeated  # type: ignore[attr-defined]
         return endpoint
 
     return mark

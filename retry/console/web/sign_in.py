@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backoff.rate_limit import Bucket, Limit
+from retry.console.web.granted_roles import Granted
 from retry.console.web.oidc import Provider
 from retry.console.web.origin import Origin
 from retry.console.web.rights import LOCAL, Viewer
 from retry.console.web.sessions import Session, Sessions
-from retry.console.web.token_file import Tokens
+from retry.console.web.token_file import Tokens, viewer_of
+from retry.http_server.token_file import Token
 
 # Browsers take a cookie with the prefix __Host- over TLS alone, and then no other host can set it.
 _COOKIE, _PLAIN_COOKIE = "__Host-retry-console", "retry-console"
@@ -53,17 +55,27 @@ class SignIn:
 
     def bearer(self, token: str) -> Viewer | None:
         """Who has a token; ask `may_try` before."""
-        line = self.tokens.find(token) if self.tokens else None
-        return line.viewer() if line else None
+        found = self.tokens.find(token) if self.tokens else None
+        return self._viewer(found)
 
     def by_token(self, token: str) -> tuple[str, Session] | None:
         """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
-        line = self.tokens.find(token) if self.tokens else None
-        return self.sessions.begin(partial(self._holder, line.digest)) if line else None
+        found = self.tokens.find(token) if self.tokens else None
+        return None if found is None or self._viewer(found) is None else self.sessions.begin(partial(self._holder, found.digest))
+
+    def why_not(self, token: str) -> str:
+        """Why a token cannot sign in, for whoever has it."""
+        found = self.tokens.find(token) if self.tokens else None
+        if self.tokens is None or found is None:
+            return "this token is not valid; retry console token makes one"
+        return self.tokens.why_ended(found)
 
     def _holder(self, digest: str) -> Viewer | None:
-        line = self.tokens.of_digest(digest) if self.tokens else None
-        return line.viewer() if line else None
+        return self._viewer(self.tokens.of_digest(digest) if self.tokens else None)
+
+    def _viewer(self, token: Token[Granted] | None) -> Viewer | None:
+        """Who has a token; None where it has ended, which ends what was begun with it."""
+        return None if token is None or token.has_ended(self._clock_ms()) else viewer_of(token)
 
     def local(self) -> tuple[str, Session]:
         """Sign in whoever is on this machine."""

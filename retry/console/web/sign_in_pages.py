@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from retry.console.web.app import Console, console_of, form_of, page, query_of
 from retry.console.web.oidc import SignInFailed
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import ANY_FIELD, Role, needs
 
 CALLBACK = "/sign-in/callback"
 # A page of this console, and nothing that a browser could take for another host.
@@ -32,10 +32,10 @@ def routes(console: Console) -> list[Route]:
     return own
 
 
-@needs(None)
+@needs(None, "next")
 def show(request: Request) -> Response:
     """Asks who it is."""
-    return _form(request, _next(query_of(request, "next").get("next", "/")))
+    return _form(request, _next(query_of(request).get("next", "/")))
 
 
 def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -46,7 +46,7 @@ def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus =
     )  # fmt: skip
 
 
-@needs(None)
+@needs(None, "token", "next")
 def by_token(request: Request) -> Response:
     """Signs in whoever has a token."""
     sign_in, form = console_of(request).sign_in, form_of(request)
@@ -55,9 +55,11 @@ def by_token(request: Request) -> Response:
         slow = _form(request, wanted, "Too many attempts failed; try again in some seconds.", HTTPStatus.TOO_MANY_REQUESTS)
         slow.headers["Retry-After"] = "6"
         return slow
-    begun = sign_in.by_token(str(form.get("token", ""))[:_TOKEN_MAX].strip())
+    token = str(form.get("token", ""))[:_TOKEN_MAX].strip()
+    begun = sign_in.by_token(token)
     if begun is None:
-        return _form(request, wanted, "This token is not valid.", HTTPStatus.FORBIDDEN)
+        why = sign_in.why_not(token)
+        return _form(request, wanted, f"{why[0].upper()}{why[1:]}.", HTTPStatus.FORBIDDEN)
     sign_in.succeeded(request)
     sign_in.end(request)
     answer = RedirectResponse(wanted, HTTPStatus.SEE_OTHER)
@@ -80,10 +82,10 @@ def to_provider(request: Request) -> Response:
     return answer
 
 
-@needs(None)
+@needs(None, ANY_FIELD)
 def from_provider(request: Request) -> Response:
     """Signs in whoever comes back from there."""
-    sign_in, query = console_of(request).sign_in, request.query_params
+    sign_in, query = console_of(request).sign_in, query_of(request)
     state = query.get("state", "")
     if sign_in.provider is None or not state or not hmac.compare_digest(state.encode(), sign_in.state_of(request).encode()):
         return _form(request, "/", "This sign-in was not begun in this browser; sign in again.", HTTPStatus.FORBIDDEN)

@@ -1,16 +1,18 @@
-"""Whether any worker runs, as the group that shares the shards tells; where none does, since when that is seen here."""
+"""Workers that are silent, and since when: as their records in the notes tell, and the group that shares the shards."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from retry.console.replica.rows import WorkerState
 from retry.console.web.app import Console
 from retry.console.web.looked_up import LookedUp
 from retry.kafka import consumer_groups
 
 
 class Workers(NamedTuple):
-    """What is known of the workers.
+    """What the group tells.
 
     Attributes:
       running: how many; None where nobody tells.
@@ -21,8 +23,19 @@ class Workers(NamedTuple):
     silent_since_ms: int | None = None
 
 
+class Silence(NamedTuple):
+    """Something to be told of workers.
+
+    Attributes:
+      since_ms: when one was heard of last; None where nobody knows.
+    """
+
+    text: str
+    since_ms: int | None
+
+
 def silent_workers(console: Console) -> LookedUp[Workers]:
-    """Looks for them."""
+    """Asks the group."""
 
     def look(before: Workers) -> Workers:
         cluster = console.cluster()
@@ -30,3 +43,22 @@ def silent_workers(console: Console) -> LookedUp[Workers]:
         return Workers(running, (before.silent_since_ms or console.clock_ms()) if running == 0 else None)
 
     return LookedUp("workers", look, Workers(None))
+
+
+def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
+    """What is to be told; nothing where all workers are heard.
+
+    Args:
+      said: what workers say of themselves; those of earlier versions say nothing.
+    """
+    silent = [each for each in said if each.is_silent]
+    heard = any(not each.is_silent and not each.has_ended for each in said)
+    if group.running == 0 or (group.running is None and said and not heard):
+        last_ms = max((each.at_ms for each in said), default=group.silent_since_ms)
+        return [Silence("No worker runs, and nothing is sent until one starts.", last_ms)]
+    return [Silence(_told(each), each.at_ms) for each in silent]
+
+
+def _told(worker: WorkerState) -> str:
+    who = f"Worker {worker.name} on {worker.host}" if worker.name else "A worker"
+    return f"{who} is silent. What waits in its {worker.shards} shards is late until another worker has taken them over."

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from retry.console.web.rights import needs
+from retry.console.web.rights import ANY_FIELD, needs
 
 FOLDER = Path(__file__).parent / "static"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -43,7 +43,7 @@ class Assets:
     def routes(self) -> list[Route]:
         """The route of all of them; it is open, as the page to sign in needs them."""
 
-        @needs(None)
+        @needs(None, ANY_FIELD)
         def send(request: Request) -> Response:
             asset = self._assets.get(request.path_params["name"])
             if asset is None or asset.hash != request.path_params["hash"]:

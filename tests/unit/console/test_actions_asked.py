@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -11,16 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import actions, awaited
+from retry.console.acting import action_pages, actions, api_actions, awaited
 from retry.console.replica.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import TransactionAborted
+from retry.operations.act.audit import AuditLetter
 from retry.operations.act.choose import Chosen
+from retry.operations.act.members import MemberResult
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import ExampleChange, Preview
+from retry.operations.act.told import MEMBER_COLUMNS
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS
 
@@ -37,6 +44,7 @@ class Kafka:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.letters, self.teams, self.diff = 3, ["shop"], list[str]()
         self.scopes: list[Any] = []
+        self.orders: Counter[tuple[str, bytes | None]] = Counter()
         self.started: list[str] = []
         self.standing: list[ActionOverview] = []
         self.fault: Exception | None = None
@@ -59,6 +67,7 @@ class Kafka:
         chosen.groups["team"].update(dict.fromkeys(self.teams, self.letters))
         chosen.groups["target"].update({"orders.retry": self.letters})
         chosen.refused["named"] = 2
+        chosen.ordered, chosen.orders = self.orders.total(), self.orders
         request = request._replace(action=msgspec.structs.replace(request.action, teams=self.teams))
         return Preview(request, chosen, now_ms, [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)])
 
@@ -96,6 +105,16 @@ def asked(console: ActingConsole, viewer: Viewer = ANN, **more: Any) -> dict[str
 
 def started(console: ActingConsole, action_id: str, viewer: Viewer = ANN, expect: int | None = None) -> Any:
     return console.ask(viewer, "POST", f"/api/actions/{action_id}/start", json={"expect": expect})
+
+
+def test_a_preview_says_whose_order_is_overtaken(console: ActingConsole, kafka: Kafka) -> None:
+    kafka.orders.update({("orders.DLT", b"customer-17<b>"): 2, ("orders.DLT", None): 7})
+    told = asked(console, kind="discard")
+    assert told["ordered"] == 9
+    html = console.ask(ANN, "GET", f"/act/{told['id']}").text
+    assert "<strong>9 keep an order</strong>: the policy keeps the letters of one key in order: later ones" in html
+    assert "key <code>customer-17&lt;b&gt;</code> of <code>orders.DLT</code>: 2" in html
+    assert "further keys of <code>orders.DLT</code>: 7" in html
 
 
 def test_only_letters_of_teams_that_somebody_may_act_for_are_meant(console: ActingConsole, kafka: Kafka) -> None:
@@ -253,7 +272,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_orders_are_for_operators_of_all_its_teams_and_are_in_the_audit_first(
+def test_orders_are_for_operators_of_all_its_teams(
     console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ordered: list[tuple[Any, ...]] = []
@@ -270,11 +289,8 @@ def test_orders_are_for_operators_of_all_its_teams_and_are_in_the_audit_first(
             assert console.ask(viewer, "POST", f"/api/actions/{other}/{what}", json={}).status_code == status
         assert console.ask(ANN, "POST", f"/api/actions/{action_id}/{what}", json={"reason": "why"}).status_code == 202
     assert ordered == [(what, action_id, "ann", "why") for what in ("hold", "resume", "cancel")]
-    assert [told[:3] for told in console.audit.told] == [(what, "ann", f"action {action_id}: why") for what in actions.ORDERS]
-    assert {tuple(told[4]) for told in console.audit.told} == {("shop",)}
-    kafka.standing[0] = standing(action_id, ["shop"], left=[])
-    console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={})
-    assert len(console.audit.told) == 3
+    # Whoever gives an order tells the audit, in one transaction.
+    assert console.audit.told == []
     # What no version wrote the teams of is seen by who sees every team.
     assert console.ask(ADA, "POST", f"/api/actions/{'0' * 16}/hold", json={}).status_code == 202
 
@@ -321,12 +337,59 @@ def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingCo
     page = console.ask(ANN, "GET", "/actions/00000000000000aa").text
     assert "&lt;b&gt;worker&lt;/b&gt;" in page
     assert "step 1 of 2: too few recover" in page
-    assert 'action="/actions/00000000000000aa/resume"' in page
-    assert 'action="/actions/' not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
+    assert re.findall(r'form="orders" formaction="/actions/00000000000000aa/(\w+)"', page) == ["resume", "cancel"]
+    assert "orders" not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
     assert console.ask(EVE, "GET", "/actions/00000000000000aa").status_code == 404
     assert "00000000000000aa" in console.ask(ANN, "GET", "/actions").text
     assert "00000000000000aa" not in console.ask(EVE, "GET", "/actions").text
     assert console.ask(ANN, "GET", "/actions?after=00000000000000bb").status_code == 409
+
+
+def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(console: ActingConsole) -> None:
+    action_id, looks = "00000000000000ab", Viewer("vic", {"shop": Role.VIEWER})
+    head = action_records.head_key(bytes.fromhex(action_id))
+    action = Action("discard", "ann", NOW_MS, [3], 3, filter="team:shop", teams=["shop"])
+    console.replica.control_records = [{head: action_records.encode(action)}]
+    fresh = lambda viewer: console.console.live._parts["action"](viewer.sight(), action_id)  # noqa: E731
+    orders = lambda html: re.findall(r'formaction="/actions/\w+/(\w+)"', html)  # noqa: E731
+    assert orders(fresh(ANN)) == ["hold", "cancel"]
+    assert orders(fresh(looks)) == []
+    tally = action_records.tally_key(bytes.fromhex(action_id))
+    console.replica.control_records = [{head: action_records.encode(action), tally: action_records.encode(Tally(3))}]
+    assert orders(fresh(ANN)) == ["undo"]
+    assert all("It can be undone until 2026-09-21 14:23:20 UTC" in fresh(each) for each in (ANN, looks))
+    console.now_ms += 600_001
+    assert ("Undo" in fresh(ANN), "undone" in fresh(ANN)) == (False, False)
+
+
+def test_each_letter_of_an_action_is_told_and_no_cell_is_a_formula(
+    console: ActingConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action_id = "00000000000000ac"
+    head = action_records.head_key(bytes.fromhex(action_id))
+    action = Action("redirect", "ann", NOW_MS, [2], 2, filter="team:shop", teams=["shop"])
+    console.replica.control_records = [{head: action_records.encode(action)}]
+    results = [
+        MemberResult(NOW_MS, 1, AuditLetter("done", "orders.DLT/0/1", NOW_MS, None, "a", NOW_MS + 5, "=cmd|' /C calc'!A0")),
+        MemberResult(None, 0, AuditLetter("not_yet", parked="@orders.parked/0/7")),
+    ]
+    for module in (action_pages, api_actions):
+        monkeypatch.setattr(module, "shards_of", lambda _: None)
+        monkeypatch.setattr(module, "all_members", lambda *_: iter(results))
+    answer = console.ask(ANN, "GET", f"/actions/{action_id}/members.csv")
+    assert answer.headers["content-disposition"] == f'attachment; filename="action-{action_id}.csv"'
+    head_row, one, two = csv.reader(answer.text.splitlines())
+    assert head_row == list(MEMBER_COLUMNS)
+    at = "2026-09-21T14:13:20.000+00:00"
+    assert one == ["orders.DLT/0/1", "done", at, "1", at, "a", "2026-09-21T14:13:20.005+00:00", "'=cmd|' /C calc'!A0", "", ""]
+    assert two == ["'@orders.parked/0/7", "not_yet", "", "0", *[""] * 6]
+    told = [json.loads(line) for line in console.ask(ANN, "GET", f"/api/actions/{action_id}/members").text.splitlines()]
+    # A program gets what it is.
+    assert [(each["letter"], each["new_target"]) for each in told] == [
+        ("orders.DLT/0/1", "=cmd|' /C calc'!A0"), ("@orders.parked/0/7", None),
+    ]  # fmt: skip
+    for path in (f"/actions/{action_id}/members.csv", f"/api/actions/{action_id}/members"):
+        assert console.ask(EVE, "GET", path).status_code == 404
 
 
 def test_the_form_says_how_many_wait_and_are_parked_and_asks_which_are_meant(console: ActingConsole, kafka: Kafka) -> None:

@@ -52,5 +52,8 @@ def test_a_token_is_made_with_its_roles() -> None:
     name, digest, roles, reveal = made.stdout.split()
     assert (name, len(digest), roles, reveal) == ("ada", 64, "payments:operator", "reveal:payments")
     assert made.stderr.strip() not in made.stdout
-    for wrong in (["ada"], ["a b", "--role", "a:viewer"], ["ada", "--role", "a:owner"]):
+    given = ["console", "token", "ada", "--role", "payments:operator", "--until", "2999-12-31T00:00:00+00:00"]
+    assert CliRunner().invoke(main, given).stdout.split()[2:] == ["payments:operator", "2999-12-31T00:00:00.000+00:00"]
+    past = ["ada", "--role", "a:viewer", "--until", "2020-01-01"]
+    for wrong in (["ada"], ["a b", "--role", "a:viewer"], ["ada", "--role", "a:owner"], past):
         assert CliRunner().invoke(main, ["console", "token", *wrong]).exit_code == 2

@@ -65,6 +65,40 @@ def test_what_was_there_before_is_not_told_and_what_is_new_is_told_once(console:
     assert told(happenings) == []
 
 
+def test_a_resolved_group_that_fails_again_is_told_each_time_it_was_resolved(console: ActingConsole) -> None:
+    console.replica.failed_again = {"aa": 5}
+    happenings = Happenings(console.console, URL)
+    assert told(happenings) == [], "before this console looked"
+    console.replica.failed_again = {}
+    assert told(happenings) == []
+    console.replica.failed_again = {"aa": 9, "gone": 9}
+    (event,) = happenings.new()
+    body = json.loads(event.body)
+    assert (event.id, body["type"], body["data"]["group"]) == ("group.reopened-aa-9", "group.reopened", "aa")
+    assert body["data"]["link"] == f"{URL}/failures/aa"
+    assert told(happenings) == []
+
+
+def test_of_very_many_new_kinds_at_once_some_are_told(console: ActingConsole, caplog: pytest.LogCaptureFixture) -> None:
+    happenings = Happenings(console.console, URL)
+    assert told(happenings) == []
+    console.replica.kinds = [group(f"{n:016x}") for n in range(150)]
+    assert len(told(happenings)) == 100
+    assert "50 kinds of failures are not told" in caplog.text
+    assert told(happenings) == []
+
+
+def test_a_look_that_fails_is_logged_and_had_again(console: ActingConsole, caplog: pytest.LogCaptureFixture) -> None:
+    notifier, receiver = Notifier(console.console), Receiver()
+    look_and_call(notifier, receiver)
+    console.replica.trouble = KeyError("a mistake")
+    look_and_call(notifier, receiver)
+    console.replica.trouble, console.replica.kinds = None, [group("bb")]
+    look_and_call(notifier, receiver)
+    assert [request.id for request in receiver.requests] == ["group.new-bb"]
+    assert "what is new cannot be told" in caplog.text
+
+
 class Receiver:
     """Stands in for the client; answers what it is told to."""
 

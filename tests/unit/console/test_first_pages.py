@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
+from html import unescape
 
 import pytest
 
-from retry.console.replica.rows import Freshness, Held
+from retry.clock import Deadline
+from retry.console.acting import routes as acting
+from retry.console.replica.payloads import Scanned
+from retry.console.replica.rows import Freshness, Held, Scope
 from retry.console.web import explained_letter, letters
 from retry.console.web.granted_roles import Granted
 from retry.console.web.now import sentence
-from retry.console.web.rights import Role
+from retry.console.web.rights import Role, Sight
 from retry.console.web.token_file import make_token
 from retry.delay_queue import entry_keys
 from retry.errors import BrokersUnreachable, CursorStale, RebuildInProgress, RecordUnwritten
+from retry.operations.letter_filter.parse import parse
 from tests.support.console import NOW_MS, ORIGIN, FakeReplica, csrf_of, group, letter, record, served
+from tests.support.open_page import DEADLINE_S, looking, run
 
 XSS = "<script>alert(1)</script>\x1b[2J\u202eabc"
 PAGES = ("/", "/failures", "/letters", "/failures/f00d", "/letters/parked/0/1")
+ACTING = ("/act", "/actions", "/pauses", "/policies", "/schedules", "/tasks", "/timers", "/audit")
 
 
 def full(**fields: object) -> FakeReplica:
@@ -64,14 +75,41 @@ def test_the_empty_console_says_how_to_attach() -> None:
     assert "Nothing waits." in browser.get("/letters").text
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", PAGES + ACTING)
 def test_every_page_says_how_old_its_data_is(path: str) -> None:
     replica = full()
-    browser = served(replica).browser()
-    assert ">Live<" in browser.get(path).text
+    browser = served(replica, more=[acting.routes]).browser()
+    html = browser.get(path).text
+    # Only what keeps a page fresh says that it is live; the other pages say that they are not.
+    assert (">Live<" in html, "As of <time" in html) == (False, True)
+    assert ("hx-sse:connect" in html) != ("This page does not refresh itself: <a href=" in html)
     replica.state = Freshness("old", 1.0, NOW_MS - 120_000, 5, "no broker answered")
     html = browser.get(path).text
     assert all(part in html for part in (">Old<", "2 min ago", "no broker answered"))
+
+
+def test_what_is_wrong_with_topics_is_told_to_who_sees_every_team() -> None:
+    token, line = make_token("ada", Granted({"payments": Role.ADMIN}))
+    every, of_all = make_token("eve", Granted({"*": Role.VIEWER}))
+    replica = full()
+    replica.state = Freshness("old", 1.0, NOW_MS, 5, "zz-foreign.parked/0/17: no outcome")
+    made = served(replica, tokens=f"{line}\n{of_all}", more=[acting.routes])
+    for who, told in ((token, False), (every, True)):
+        browser = made.browser()
+        browser.post("/sign-in", data={"token": who}, headers={"Origin": ORIGIN})
+        for path in ("/", "/letters/parked/0/1", "/api/now"):
+            assert ("zz-foreign" in browser.get(path).text) == told, path
+        sight = Sight(None if told else frozenset({"payments"}), frozenset())
+        assert ("zz-foreign" in made.console.live._parts["freshness"](sight, "")) == told
+    health = made.browser().get("/health/ready").json()
+    assert (health["state"], health["error"]) == ("old", "the log of the console says what")
+
+
+def test_a_page_of_what_payloads_say_is_not_kept_fresh() -> None:
+    browser = served(full()).browser()
+    for path in ("/letters", "/failures"):
+        assert "hx-sse:connect" in browser.get(path, params={"q": "team:payments"}).text
+        assert "does not refresh itself" in browser.get(path, params={"q": "value.$.order=4711"}).text
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -160,6 +198,42 @@ def test_a_filter_on_payloads_says_how_far_it_looked_and_is_in_the_audit() -> No
     assert made.audit.told == [("reveal", "local", "filter value.$.order=4711", ["parked/0/7"], ["payments"])]
 
 
+def test_the_top_of_a_page_is_there_while_payloads_are_looked_into_and_its_link_stops_that() -> None:
+    made, ended = served(full()), threading.Event()
+    payloads = made.replica.payloads
+
+    def slow(_scope: Scope, _meant: object, _after: object, _limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
+        deadline = Deadline(DEADLINE_S)
+        while not is_cancelled():
+            assert not deadline.passed()
+        ended.set()
+        return Scanned([], 40, "cancelled", "on")
+
+    async def test() -> None:
+        payloads.scan = slow  # type: ignore[method-assign]
+        async with looking(made, "", "/letters", "q=value.$.order%3D4711") as stream:
+            await stream.until(lambda text: '<a class="button" href="/letters">Stop looking</a>' in text)
+            assert (stream.status, "Payloads were looked into" in stream.text, ended.is_set()) == (200, False, False)
+        # Whoever follows the link closes the page.
+        await asyncio.to_thread(ended.wait, DEADLINE_S)
+
+    run(test())
+    assert ended.is_set()
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(letters._room())
+
+
+def test_what_goes_wrong_with_a_look_into_payloads_is_told_and_nothing_is_shown() -> None:
+    made = served(full())
+    browser = made.browser()
+    assert browser.get("/letters?q=value.$.a=1&after=stale").status_code == 409
+    for error, told in ((RecordUnwritten("not written"), "not written"), (ZeroDivisionError(), "a fault of the console")):
+        made.audit.trouble = error
+        html = browser.get("/letters?q=value.$.a=1").text
+        assert (told in html, "parked/0/7" in html, "</html>" in html) == (True, False, True)
+
+
 def test_few_look_into_payloads_at_a_time_so_that_others_get_their_pages() -> None:
     browser = served(full()).browser()
     ask = lambda: browser.get("/letters", params={"q": "value.$.order=4711"})  # noqa: E731
@@ -207,15 +281,16 @@ def test_what_records_say_is_shown_as_text_alone(path: str) -> None:
         assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J\\u202eabc" in html
 
 
-def test_who_may_merge_selects_kinds_and_says_which_they_are_merged_into() -> None:
+def test_what_takes_a_role_is_offered_to_who_has_it() -> None:
     for role, offered in ((Role.VIEWER, False), (Role.OPERATOR, True)):
         token, line = make_token("ada", Granted({"payments": role}))
         browser = served(full(), tokens=line).browser()
         browser.post("/sign-in", data={"token": token}, headers={"Origin": ORIGIN})
-        html = browser.get("/failures").text
-        assert ('<form method="post" action="/failures" id="merging">' in html) == offered
-        assert bool(csrf_of(html.partition('id="merging"')[2])) == offered
-        assert 'formaction="/failures/f00d/merge"' in html
+        kinds, listed = browser.get("/failures").text, browser.get("/letters").text
+        assert ('<form method="post" action="/failures" id="merging">' in kinds) == offered
+        assert bool(csrf_of(kinds.partition('id="merging"')[2])) == offered
+        assert ('formaction="/failures/f00d/merge"' in kinds) == offered
+        assert ("/act" in listed, "Act on" in listed, 'type="checkbox" name="name"' in listed) == (offered,) * 3
 
 
 def test_a_filter_is_completed_by_fields_and_by_what_there_is() -> None:
@@ -235,5 +310,21 @@ def test_the_group_page_offers_what_its_viewer_may_do() -> None:
         browser.post("/sign-in", data={"token": token}, headers={"Origin": ORIGIN})
         html = browser.get("/failures/f00d").text
         assert ("Resolve it" in html, "Merge it into this one" in html, "Make each a group" in html) == (offered,) * 3
-        assert 'href="/letters?q=fingerprint%3Af00d+topic%3Aorders.DLT"' in html
+        assert 'href="/letters?q=group%3Af00d+topic%3Aorders.DLT"' in html
         assert "merged 0bad into it" in html
+
+
+def test_letters_that_kafka_deletes_soon_are_linked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = FakeReplica([letter()])
+    now = replace(replica.now(None), near_retention=3, near_retention_age_ms=6 * 86_400_000)
+    monkeypatch.setattr(replica, "now", lambda _: now)
+    browser = served(replica).browser()
+    page = browser.get("/").text
+    assert "3 letters are near the end of their retention" in page
+    (address,) = re.findall(r'href="(/letters[^"]+)">Letters that failed first more than 6 d ago', page)
+    assert browser.get(unescape(address)).status_code == 200
+    assert replica.asked[-1][1] == parse("(state:parked or state:discarded) age:>6d")
+    # With no retry sent, as on the first day.
+    monkeypatch.setattr(replica, "now", lambda _: replace(now, near_retention=0, near_retention_age_ms=None, recovery=()))
+    page = browser.get("/").text
+    assert ("retention" in page, "No retry was sent within a day.</p>" in page) == (False, True)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from retry.console.replica.rows import Scope
 from retry.console.web import live
 from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import Role
+from retry.console.web.rights import Role, Sight
 from retry.console.web.token_file import make_token
 from retry.errors import RebuildInProgress
 from tests.support.console import ORIGIN, Served, served
+from tests.support.open_page import DEADLINE_S, looking, run
 
 PAYMENTS, LINE_P = make_token("ada", Granted({"payments": Role.VIEWER}))
 ORDERS, LINE_O = make_token("olaf", Granted({"orders": Role.VIEWER}))
-DEADLINE_S = 30.0
 
 
 class Counter:
@@ -30,11 +29,11 @@ class Counter:
         self.text = "one\ntwo"
         self.trouble: Exception | None = None
 
-    def render(self, scope: Scope, argument: str) -> str:
-        self.made.append((scope, argument))
+    def render(self, sight: Sight, argument: str) -> str:
+        self.made.append((sight.scope, argument))
         if self.trouble:
             raise self.trouble
-        return f"<p>{self.text} {sorted(scope or ['*'])} {argument}</p>"
+        return f"<p>{self.text} {sorted(sight.scope or ['*'])} {argument}</p>"
 
 
 def console(part: Counter, **options: Any) -> Served:
@@ -47,59 +46,6 @@ def cookie_of(made: Served, token: str) -> str:
     browser = made.browser()
     assert browser.post("/sign-in", data={"token": token}, headers={"Origin": ORIGIN}).status_code == 303
     return f"retry-console={browser.cookies['retry-console']}"
-
-
-class Stream:
-    """What one open page is sent."""
-
-    def __init__(self) -> None:
-        self.text, self.ended = "", asyncio.Event()
-        self.status, self._changed = 0, asyncio.Event()
-
-    async def until(self, holds: Callable[[str], bool]) -> None:
-        """Wait until what was sent is so."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds(self.text):
-                self._changed.clear()
-                await self._changed.wait()
-
-    def add(self, text: str) -> None:
-        self.text += text
-        self._changed.set()
-
-
-@asynccontextmanager
-async def looking(made: Served, cookie: str, path: str = "/live", query: str = "part=count&of=a") -> AsyncIterator[Stream]:
-    """A page that is open."""
-    stream, left = Stream(), asyncio.Event()
-
-    async def receive() -> dict[str, Any]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            stream.status = message["status"]
-        else:
-            stream.add(message.get("body", b"").decode())
-
-    scope = {
-        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": path, "raw_path": path.encode(),
-        "query_string": query.encode(), "headers": [(b"host", b"127.0.0.1:8082"), (b"cookie", cookie.encode())],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8082), "root_path": "",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-    }  # fmt: skip
-    task = asyncio.create_task(made.app(scope, receive, send))
-    task.add_done_callback(lambda _task: stream.ended.set())
-    try:
-        yield stream
-    finally:
-        left.set()
-        await asyncio.wait_for(task, DEADLINE_S)
-
-
-def run(test: Any) -> None:
-    asyncio.run(asyncio.wait_for(test, 2 * DEADLINE_S))
 
 
 def test_a_part_is_morphed_into_the_page_and_comes_again_when_it_has_changed() -> None:
@@ -171,11 +117,12 @@ def test_one_more_than_there_may_be_is_told_so_and_tries_again_later() -> None:
 
     async def test() -> None:
         cookie = cookie_of(made, PAYMENTS)
-        async with looking(made, cookie) as first, looking(made, cookie) as second:
-            await asyncio.wait_for(second.ended.wait(), DEADLINE_S)
-            assert "retry: 30000" in second.text
-            assert "this one is not" in second.text
+        async with looking(made, cookie) as first:
             await first.until(lambda text: "#live" in text)
+            async with looking(made, cookie) as second:
+                await asyncio.wait_for(second.ended.wait(), DEADLINE_S)
+                assert "retry: 30000" in second.text
+                assert "this one is not" in second.text
 
     run(test())
 
@@ -186,16 +133,24 @@ def test_one_viewer_does_not_take_the_streams_of_all(monkeypatch: pytest.MonkeyP
 
     async def test() -> None:
         greedy, other = cookie_of(made, PAYMENTS), cookie_of(made, PAYMENTS)
-        async with looking(made, greedy), looking(made, greedy) as second, looking(made, other) as third:
-            await asyncio.wait_for(second.ended.wait(), DEADLINE_S)
-            assert "this one is not" in second.text
-            await third.until(lambda text: "#live" in text)
+        async with looking(made, greedy) as first:
+            await first.until(lambda text: "#live" in text)
+            async with looking(made, greedy) as second, looking(made, other) as third:
+                await asyncio.wait_for(second.ended.wait(), DEADLINE_S)
+                assert "this one is not" in second.text
+                await third.until(lambda text: "#live" in text)
 
     run(test())
 
 
-@pytest.mark.parametrize("trouble", [RebuildInProgress(0.5), ZeroDivisionError("a fault of ours")])
-def test_a_part_that_cannot_be_made_leaves_the_page_as_it_is(trouble: Exception) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (RebuildInProgress(0.5), "the topics are being read, 50% so far"), (ZeroDivisionError("ours"), "a fault of the console"),
+        (HTTPException(404, "there is no such thing"), "there is no such thing"),
+    ],
+)  # fmt: skip
+def test_a_part_that_cannot_be_made_leaves_the_page_as_it_is_and_the_page_says_so(trouble: Exception, said: str) -> None:
     part = Counter()
     made = console(part)
 
@@ -203,19 +158,19 @@ def test_a_part_that_cannot_be_made_leaves_the_page_as_it_is(trouble: Exception)
         async with looking(made, cookie_of(made, PAYMENTS)) as stream:
             await stream.until(lambda text: "#live" in text)
             part.trouble = trouble
-            before = len(part.made)
             made.replica.rows = [*made.replica.rows, None]  # type: ignore[list-item]
-            while len(part.made) == before:
-                await asyncio.sleep(0)
-            part.trouble, part.text = None, "again"
-            made.replica.rows = [*made.replica.rows, None]  # type: ignore[list-item]
-            await stream.until(lambda text: "again" in text)
+            await stream.until(lambda text: f"could not be made anew. {said}" in text)
+            assert stream.text.count("#live") == 1
+            assert ">Live<" not in stream.text.rpartition("#freshness")[2]
+            part.trouble, part.text = None, "mended"
+            await stream.until(lambda text: "mended" in text)
+            await stream.until(lambda text: ">Live<" in text.rpartition("#freshness")[2])
             assert stream.text.count("#live") == 2
 
     run(test())
 
 
-@pytest.mark.parametrize("query", ["part=nothing", "part=count&x=1", "part=count&of=" + "a" * 4_001])
+@pytest.mark.parametrize("query", ["", "part=freshness", "part=nothing", "part=count&x=1", "part=count&of=" + "a" * 4_001])
 def test_what_is_no_part_is_refused(query: str) -> None:
     made = console(Counter())
     browser = made.browser()

@@ -6,9 +6,11 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from retry.console.acting import api_rows
+from retry.console.replica.rows import BreakerState, WorkerState
 from retry.console.web.looked_up import LookedUp
 from retry.console.web.overdue_lanes import OverdueLane
-from retry.console.web.silent_workers import Workers, silent_workers
+from retry.console.web.silent_workers import Workers, silences, silent_workers
 from retry.errors import BrokersUnreachable
 from retry.kafka import consumer_groups
 from tests.support.console import NOW_MS, FakeReplica, letter, served
@@ -57,6 +59,47 @@ def test_no_worker_is_seen_since_the_first_look_that_found_none(monkeypatch: Any
     second = look(first)
     members[0] = 2
     assert (first, second, look(second)) == (Workers(0, 1_000), Workers(0, 1_000), Workers(2, None))
+
+
+def worker(name: str = "w1", *, silent: bool = False, ended: bool = False, at_ms: int = NOW_MS - 60_000) -> WorkerState:
+    return WorkerState(name, f"host of {name}" if name else "", 3, NOW_MS - 3_600_000, at_ms, silent, ended)
+
+
+def test_one_silent_worker_of_several_is_told_and_since_when() -> None:
+    running, group = worker("w2"), Workers(1)
+    assert silences([running, worker("w3", ended=True)], group) == []
+    (told,) = silences([worker(silent=True), running], group)
+    assert (told.text.startswith("Worker w1 on host of w1 is silent. What waits in its 3 shards"), told.since_ms) == (
+        True, NOW_MS - 60_000
+    )  # fmt: skip
+    (hidden,) = silences([worker("", silent=True), running], Workers(None))
+    assert hidden.text.startswith("A worker is silent.")
+
+
+def test_that_no_worker_runs_is_told_with_when_the_last_was_heard_of_also_after_a_restart_of_the_console() -> None:
+    none, unheard = Workers(0, NOW_MS), Workers(None)
+    silent, ended = worker(silent=True), worker("w2", ended=True, at_ms=NOW_MS - 50_000)
+    for said, group, since_ms in (
+        ([silent, ended], none, NOW_MS - 50_000), ([worker()], none, NOW_MS - 60_000), ([], none, NOW_MS),
+        ([silent], unheard, NOW_MS - 60_000), ([ended], unheard, NOW_MS - 50_000),
+    ):  # fmt: skip
+        (told,) = silences(said, group)
+        assert (told.text, told.since_ms) == ("No worker runs, and nothing is sent until one starts.", since_ms)
+    assert silences([], unheard) == []
+
+
+def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:
+    replica = FakeReplica([letter(1, state="waiting", due_at_ms=NOW_MS)])
+    replica.workers = (worker(silent=True), worker("w2"))
+    replica.breakers = (
+        BreakerState("orders.retry", "open", "it refuses: too large", NOW_MS - 60_000, 2, 17),
+        BreakerState("refunds.retry", "closed", "", None, 0, 0),
+    )  # fmt: skip
+    html = served(replica).browser().get("/").text
+    assert all(part in html for part in ("Worker w1 on host of w1 is silent", "Heard of last", "it refuses: too large"))
+    assert html.index(">open<") < html.index("refunds.retry") < html.index(">closed<")
+    told = api_rows.now(replica.now(None), replica.freshness(), None)
+    assert (told["workers"][0]["silent"], told["breakers"][0]["letters"]) == (True, 17)
 
 
 def test_a_lane_is_seen_by_its_team() -> None:

@@ -10,19 +10,23 @@ from typing import Any
 
 import pytest
 
-from retry.console.acting import awaited, named_entries, named_pages
+from retry.console.acting import awaited, named_entries, sent_entries
 from retry.console.acting.named_entries import CancelRecord, cancelling
+from retry.console.web.formats import picked
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import EntrySource, QueueLimits
 from retry.policies.policy_file import parse
+from retry.record import Headers
 from retry.scheduling.messages.entry_source import SchedulesSource
 from retry.scheduling.messages.schedule_request import Rules
 from retry.scheduling.tasks.entry_source import TasksSource
 from retry.scheduling.tasks.formats import Reader
 from retry.scheduling.timers import entry_source as timers
+from retry.telemetry import call_records
+from retry.telemetry.call_records import Called
 from retry.testing.kafka import MemoryRecord
 from retry.testing.memory_table import MemoryTable
 from tests.support.acting_console import ActingConsole
@@ -82,15 +86,19 @@ def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
 
 
 def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
-    call = Call("https://example.com/hook", id="tmr_1")
-    first = timers.row("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, NOW_MS - 1, b"{}", [], call, b"mark")
+    def timer(version: int) -> tuple[bytes, bytes]:
+        call = Call("https://example.com/hook", id="tmr_1")
+        key, entry = timers.row("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, version, b"{}", [], call, b"mark")
+        return key, envelopes.encode(entry)
+
+    first = timer(NOW_MS - 1)
     record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record is not None
     assert (record.topic, record.partition) == ("changelog", entry_keys.shard_of(timers.name("tmr_1"), SHARDS))
     assert record.value is not None
     assert table(first, (record.key, record.value)).page(b"", 10) == []
     # One that is made anew later has a greater version.
-    again = timers.row("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, NOW_MS + 1, b"{}", [], call, b"mark")
+    again = timer(NOW_MS + 1)
     assert len(table(first, (record.key, record.value), again).page(b"", 10)) == 1
 
 
@@ -168,7 +176,10 @@ def test_schedules_are_searched_as_on_the_go_admin_page(console: ActingConsole) 
     assert "1 found" in console.ask(ANN, "GET", f"/schedules?epoch-to={later}").text
     assert console.ask(ANN, "GET", "/schedules?max=1").text.count("<tr data-row>") == 1
     wrong = console.ask(ANN, "GET", "/schedules?epoch-from=soon")
-    assert (wrong.status_code, "is not a whole number" in wrong.text) == (400, True)
+    assert (wrong.status_code, "epoch-from: &#39;soon&#39; is no moment" in wrong.text) == (400, True)
+    # As a browser writes what was picked.
+    page = console.ask(ANN, "GET", f"/schedules?epoch-from=2026-09-21T14:13&epoch-to={picked(str(later))}").text
+    assert all(part in page for part in ("1 found", f'value="{picked(str(later))}"', 'value="2026-09-21T14:13:00"'))
     assert "tmr_1" not in console.ask(ANN, "GET", "/timers").text
     assert "tmr_1" in console.ask(EVE, "GET", "/timers").text
 
@@ -177,7 +188,33 @@ def test_history_is_searched_in_the_same_way_by_who_sees_schedules(
     console: ActingConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = {"id": "vid0", "epoch": NOW_MS // 1_000, "timestamp": 5, "topic": "schedules", "value": "c2VjcmV0"}
-    monkeypatch.setattr(named_pages.stored_schedules, "history", lambda _settings, topic: [{**sent, "target-topic": topic}])
+    monkeypatch.setattr(sent_entries.stored_schedules, "history", lambda _settings, topic: [{**sent, "target-topic": topic}])
     page = console.ask(ANN, "GET", "/schedules/history").text
     assert ("vid0" in page, "<td>history</td>" in page, "c2VjcmV0" in page) == (True, True, False)
     assert console.ask(EVE, "GET", "/schedules/history").status_code == 404
+
+
+def test_history_of_tasks_and_timers_is_there_for_their_teams(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    console.registry = parse(TASKS, "p")
+
+    def newest(_settings: Any, topic: str, most: Any) -> Iterator[tuple[MemoryRecord, Headers]]:
+        assert most(2) == 5_001
+        calls = topic.endswith("-calls")
+        call = Called("tmr_1", "bank", "hooks.example", "", 2, NOW_MS, 0, NOW_MS, "parked", 410, "Gone", "gone", None, "s3cret")
+        values = [call_records.to_json(call), b"{}"] if calls else [b"s3cret", b"s3cret"]
+        for n, value in enumerate(values):
+            # Of what else is in an output topic, nothing is said.
+            headers: Headers = [("task-run", b"7"), ("task-due-ms", b"%d" % NOW_MS)] if n == 0 else []
+            yield MemoryRecord(Entry(topic, b"acme/bill", value, headers, None, ""), 1, 41 + n, NOW_MS), headers
+
+    monkeypatch.setattr(sent_entries, "newest_records", newest)
+    runs = Viewer("tom", {"tasks": Role.VIEWER})
+    page = console.ask(runs, "GET", "/tasks/history").text
+    assert ("1 found" in page, "run 7, in bills/1/41" in page, "acme/bill" in page, "s3cret" in page) == (True, True, True, False)
+    assert "0 found" in console.ask(runs, "GET", "/tasks/history?epoch-from=2999-01-01T00:00").text
+    page = console.ask(EVE, "GET", "/timers/history").text
+    told = "parked because of gone: attempt 2 took 0 s, status 410, Gone"
+    assert ("1 found" in page, told in page, "s3cret" in page) == (True, True, False)
+    for viewer, path, status in ((runs, "/timers/history", 200), (EVE, "/tasks/history", 404), (ANN, "/tasks/history", 404)):
+        answer = console.ask(viewer, "GET", path)
+        assert (answer.status_code, "tmr_1" in answer.text, "bill" in answer.text) == (status, False, False)

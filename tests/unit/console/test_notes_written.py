@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import pytest
 
+from retry.console.replica.notes import CHARS_MAX
+from retry.console.replica.regrouping import split_id
 from retry.console.web.rights import Role, Viewer
 from tests.support.acting_console import ActingConsole
 from tests.support.console import group
@@ -57,7 +61,7 @@ def test_what_was_written_is_what_was_typed(console: ActingConsole) -> None:
     ("what", "form", "status"),
     [
         ("note", {"link": "javascript:alert(1)"}, 400), ("note", {"link": "https://a b"}, 400),
-        ("note", {"owner": "x" * 201}, 400), ("note", {"note": "x" * 10_001}, 400), ("merge", {}, 400),
+        ("note", {"owner": "x" * 201}, 400), ("note", {"note": "x" * 4_001}, 400), ("merge", {}, 400),
         ("merge", {"group": "aa"}, 400), ("merge", {"group": "zz"}, 404), ("merge", {"group": "cc"}, 404),
         ("split", {"by": "value"}, 400), ("undo", {"change": "c9"}, 404),
     ],
@@ -65,6 +69,24 @@ def test_what_was_written_is_what_was_typed(console: ActingConsole) -> None:
 def test_what_is_refused(console: ActingConsole, what: str, form: dict[str, str], status: int) -> None:
     assert console.ask(ANN, "POST", f"/failures/aa/{what}", form).status_code == status
     assert console.replica.notes.calls == []
+
+
+def test_a_form_takes_as_much_as_its_fields_say_and_every_group_may_be_merged(console: ActingConsole) -> None:
+    page = console.ask(ANN, "GET", "/failures/aa").text
+    said = {name: int(most) for name, most in re.findall(r'<(?:input|textarea)[^>]* name="(\w+)"[^>]* maxlength="(\d+)"', page)}
+    most = {field: CHARS_MAX[field] for field in ("owner", "link", "note")}
+    assert {**said, **most} == said
+    # A browser counts the end of a line once, and sends two characters.
+    lines, link = "a\r\n" * (most["note"] // 2), "https://t.example/".ljust(most["link"], "1")
+    typed = {"owner": "o" * most["owner"], "link": link, "note": lines}
+    assert console.ask(ANN, "POST", "/failures/aa/note", typed).status_code == 303
+    assert console.replica.notes.calls[-1][2:5] == (typed["owner"], typed["note"].replace("\r\n", "\n").strip(), typed["link"])
+    for field in most:
+        assert console.ask(ANN, "POST", "/failures/aa/note", {**typed, field: typed[field] + "11"}).status_code == 400
+    pattern = re.compile(unescape(re.findall(r'id="merge-group"[^>]* pattern="([^"]+)"', page)[0]))
+    part = split_id("0123456789abcdef", "topic", "orders.DLT")
+    assert all(pattern.fullmatch(each) for each in ("0123456789abcdef", part, split_id(part, "frames", None)))
+    assert not any(pattern.fullmatch(each) for each in ("", "group:0123", "0123~", "x", "https://retry/failures/0123"))
 
 
 def test_filters_are_kept_for_a_team_by_its_operators_and_for_everybody_by_those_of_all(console: ActingConsole) -> None:
@@ -76,7 +98,7 @@ def test_filters_are_kept_for_a_team_by_its_operators_and_for_everybody_by_those
     done = console.ask(ANN, "POST", "/filters", form)
     assert (done.status_code, done.headers["location"]) == (303, "/letters?q=age%3A%3E2h")
     assert console.ask(ADA, "POST", "/filters", {**form, "team": ""}).status_code == 303
-    assert console.ask(ANN, "POST", "/filters/delete", form).status_code == 303
+    assert console.ask(ANN, "POST", "/filters/delete", {"name": "late ones", "team": "shop"}).status_code == 303
     assert console.replica.notes.calls == [
         ("save_filter", "late ones", "age:>2h", "shop", "ann"), ("save_filter", "late ones", "age:>2h", "", "ada"),
         ("delete_filter", "late ones", "shop", "ann"),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from retry.console.acting import named_pages, other_schedulers
 from retry.console.acting.other_schedulers import OtherScheduler, asked, read
 from retry.errors import SettingsInvalid
+from retry.scheduling.messages.search import Query, parse_query, search
 from tests.support.ports import free_port
 
 
 @contextmanager
-def scheduler(body: bytes, asked_for: list[str]) -> Iterator[str]:
+def scheduler(answer: Callable[[str], tuple[bytes, int]]) -> Iterator[str]:
+    """One whose answer to an address is this, and says how many it found."""
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked_for.append(self.path)
+            body, total = answer(self.path)
             self.send_response(200)
-            self.send_header("X-Total-Count", "7")
+            self.send_header("X-Total-Count", str(total))
             self.end_headers()
             self.wfile.write(body)
 
@@ -39,6 +44,15 @@ def scheduler(body: bytes, asked_for: list[str]) -> Iterator[str]:
         server.server_close()
 
 
+def searched(rows: list[dict[str, Any]]) -> AbstractContextManager[str]:
+    """One that has these, and answers as ours do."""
+    def answer(path: str) -> tuple[bytes, int]:
+        found = search(rows, parse_query(dict(parse_qsl(urlsplit(path).query))))  # type: ignore[arg-type]
+        return json.dumps(found.page).encode(), found.total
+
+    return scheduler(answer)
+
+
 def test_the_setting_names_schedulers_and_where_they_are() -> None:
     assert read("") == []
     assert read("eu=http://10.0.0.5:8000, us=https://s.example.com/api/") == [
@@ -52,14 +66,48 @@ def test_what_is_no_such_list_is_refused(text: str) -> None:
         read(text)
 
 
+ROW = {"id": "vid1", "epoch": 5, "timestamp": 4, "topic": "schedules", "target-topic": "online", "value": "c2VjcmV0"}
+
+
 def test_each_answers_for_itself() -> None:
-    row = {"id": "vid1", "epoch": 5, "timestamp": 4, "topic": "schedules", "target-topic": "online", "value": "c2VjcmV0"}
     paths: list[str] = []
-    with scheduler(json.dumps([row]).encode(), paths) as good, scheduler(b"<html>", []) as strange:
-        away = f"http://127.0.0.1:{free_port()}"
-        found = asked(read(f"eu={good},us={strange},away={away}"), "live", {"schedule-id": "vid"})
-    assert paths == ["/live/schedules?max=1000&schedule-id=vid"]
-    eu, us, gone = found
-    assert (eu.scheduler, eu.total, eu.fault) == ("eu", 7, "")
-    assert eu.schedules == [{**{name: value for name, value in row.items() if name != "value"}, "scheduler": "eu"}]
-    assert all(each.schedules == [] and "did not answer" in each.fault for each in (us, gone))
+    strange = (b"<html>", b'[{"id": 7}]', b'[{"id": "no epoch"}]')
+    with ExitStack() as held:
+        good = held.enter_context(scheduler(lambda path: (paths.append(path) or json.dumps([ROW]).encode(), 7)))  # type: ignore[func-returns-value]
+        urls = [f"s{n}={held.enter_context(scheduler(lambda _, body=body: (body, 7)))}" for n, body in enumerate(strange)]
+        urls.append(f"away=http://127.0.0.1:{free_port()}")
+        query = parse_query({"schedule-id": "vid", "max": "5", "epoch-from": "3"})
+        eu, *others = asked(read(",".join([f"eu={good}", *urls])), "live", query)
+    assert paths == ["/live/schedules?schedule-id=vid&epoch-from=3&sort-by=timestamp+desc&max=5"]
+    assert (eu.scheduler, eu.total) == ("eu", 7)
+    assert eu.schedules == [{**{name: value for name, value in ROW.items() if name != "value"}, "scheduler": "eu"}]
+    assert len(others) == 4
+    assert all(each.schedules == [] and "did not answer" in each.fault for each in others)
+
+
+@pytest.mark.parametrize("given", [{}, {"sort-by": "epoch asc"}, {"sort-by": "id desc", "epoch-from": "40"}])
+def test_pages_of_several_schedulers_follow_each_other_as_one_list(given: dict[str, str]) -> None:
+    every = [{**ROW, "id": f"s{n * 37 % 101:03}", "epoch": n * 13 % 89, "timestamp": n * 7 % 97} for n in range(100)]
+    own, eu, us = every[:30], every[30:75], every[75:]
+    whole = search(every, parse_query(given))  # type: ignore[arg-type]
+    with searched(eu) as first, searched(us) as second:
+        schedulers, found = read(f"eu={first},us={second}"), list[str]()
+        while True:
+            query = parse_query({**given, "max": "9", "skip": str(len(found))})
+            page = named_pages._searched(named_pages._Counted(own), query, asked(schedulers, "live", query))
+            assert (page.found.total, page.faults) == (whole.total, [])
+            found += [row["id"] for row in page.found.page]
+            if not page.found.page:
+                break
+    assert found == [row["id"] for row in whole.page]
+
+
+def test_of_more_than_is_asked_of_one_it_is_said_that_not_all_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_schedulers, "MAX", 10)
+    monkeypatch.setattr(other_schedulers, "_ROWS_MAX", 25)
+    rows = [{**ROW, "id": f"s{n:03}", "epoch": n} for n in range(60)]
+    with searched(rows) as url:
+        (near,) = asked(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=15))
+        (far,) = asked(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=40))
+    assert ([row["epoch"] for row in near.schedules], near.total, near.fault) == ([*range(20)], 60, "")
+    assert (len(far.schedules), far.fault) == (30, "only the first 30 of its 60 are looked at")

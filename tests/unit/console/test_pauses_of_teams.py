@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -110,3 +111,18 @@ def test_a_pause_is_shown_to_those_whose_deliveries_it_holds_back(console: Actin
     page = console.ask(SHOP, "GET", "/pauses").text
     assert ("why &lt;b&gt;" in page, "dead-letter topic orders.DLT" in page) == (True, True)
     assert "/pauses/resume" not in console.ask(LOOKS, "GET", "/pauses").text
+
+
+def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, asked: list[Any]) -> None:
+    why = control_records.encode(Pause(NOW_MS, "why"))
+    console.replica.control_records = [{control_records.pause_key(*named): why for named in NAMED}]
+    offered = lambda html: set(re.findall(r'name="paused" value="([^"]+)"', html))  # noqa: E731
+    own, every = {"team/shop", "topic/orders.DLT", "target/orders.retry"}, {"/".join(each) for each in NAMED}
+    for viewer, may in ((SHOP, own), (BANK, set()), (LOOKS, set()), (BOTH, own | {"target/orders.parked"}), (ALL, every)):
+        fresh = console.console.live._parts["pauses"](viewer.sight(), "")
+        assert offered(fresh) == offered(console.ask(viewer, "GET", "/pauses").text) == may
+    assert console.ask(SHOP, "POST", "/pauses/resume", {"paused": "team/shop", "reason": "mended"}).status_code == 303
+    assert console.ask(SHOP, "POST", "/pauses/resume", {"paused": "all/"}).status_code == 403
+    assert console.ask(SHOP, "POST", "/pauses/resume", {"reason": "mended"}).status_code == 400
+    assert asked == [("team", "shop", None)]
+    assert console.audit.told == [("resume", "ann", "team shop: mended", [], ["shop"])]

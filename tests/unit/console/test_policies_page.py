@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from retry.console.acting import policy_pages
+from retry.console.acting import advice_file, policy_pages
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue.entry_keys import Source
 from retry.delivery.redecide import Move
@@ -89,3 +92,40 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
         assert ("2 left alone" in page, f"{NOW_MS}/orders.DLT/0/7" in page) == (viewer is not ANN, True)
     (team, topic, digest), _ = [(each.team, each.topic, each.policies) for each in asked]
     assert (team, topic, digest) == ("shop", "orders.DLT", console.registry.digest)
+
+
+def advised(team: str, exception: str, **fields: Any) -> dict[str, Any]:
+    """A row as `retry analytics advise --json` writes it, with more than is read here."""
+    given = {
+        "team": team, "exception": exception, "topics": ["x.DLT"], "where": "", "letters": 700, "verdict": "fewer",
+        "attempts": 3, "attempts_now": 8, "delays_ms": {"2": 120_000}, "saved": 512.4, "kept_low": 0.994,
+        "recoveries_now": 600.0, "recoveries_at_risk": 4.0, "missing": 0, "hazards": [{"attempt": 1}],
+    }  # fmt: skip
+    return {**given, **fields}
+
+
+def test_what_analytics_advise_is_shown_to_the_teams_that_it_is_about(console: ActingConsole, tmp_path: Path) -> None:
+    file = tmp_path / "advice.json"
+    console.console.settings = msgspec.structs.replace(console.console.settings, console_advice=file)
+    assert "names cannot be read: No such file" in console.ask(ANN, "GET", "/policies").text
+    rows = [advised("shop", "a.Timeout"), advised("bank", "b.Invalid<i>", verdict="unknown", missing=31), advised("other", "c.C")]
+    file.write_text(json.dumps({"advice": rows, "saving": {}, "rules": 1, "diff": ["+  - {exception: c.C}"]}))
+    page = console.ask(ADA, "GET", "/policies").text
+    told = "3 of 8 attempts, attempt 2 after 2m, saves 512 retries, keeps at least 99.4% of the recoveries"
+    assert all(part in page for part in (told, "too few; 31 more", "Invalid&lt;i&gt;", "+  - {exception: c.C}"))
+    own = console.ask(EVE, "GET", "/policies").text
+    assert ("too few; 31 more" in own, "Timeout" in own, "c.C" in own, "c.<wbr>C" in own) == (True, False, False, False)
+    file.write_text(json.dumps({"advice": rows[2:]}))
+    assert "It says nothing of your teams" in console.ask(EVE, "GET", "/policies").text
+    for text in ("{", '{"advice": [{"team": 7}]}', '"'):
+        file.write_text(text)
+        answer = console.ask(ADA, "GET", "/policies")
+        assert (answer.status_code, "RETRY_CONSOLE_ADVICE names cannot be read" in answer.text) == (200, True)
+
+
+def test_no_more_advice_is_shown_than_can_be_read(console: ActingConsole, tmp_path: Path) -> None:
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps({"advice": [advised("shop", f"e{n}.E") for n in range(advice_file.ROWS_MAX + 7)]}))
+    console.console.settings = msgspec.structs.replace(console.console.settings, console_advice=file)
+    page = console.ask(ANN, "GET", "/policies").text
+    assert ("7 more are left out" in page, page.count("saves 512 retries")) == (True, advice_file.ROWS_MAX)

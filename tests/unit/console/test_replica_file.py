@@ -26,7 +26,7 @@ def built(folder: Path) -> GivenReplica:
 def test_nothing_is_shown_before_all_is_there(tmp_path: Path) -> None:
     replica = GivenReplica(tmp_path)
     replica.fold(OWN.changelog, entry(1))
-    with pytest.raises(RebuildInProgress, match="40%"), replica.file.reading(0.4):
+    with pytest.raises(RebuildInProgress, match="40%"), replica.readers.reading(0.4):
         pass
     replica.finish()
     assert len(replica.names()) == 1

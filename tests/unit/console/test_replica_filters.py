@@ -133,14 +133,18 @@ def test_however_letters_are_found_they_are_the_same(
     assert found == whole
 
 
-def test_a_search_that_takes_long_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def walked_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, count_max: int, within_s: float) -> GivenReplica:
+    """2,000 letters, of which a search looks at some at a time, for so long."""
     replica = GivenReplica(tmp_path)
     replica.fold(OWN.changelog, *(entry(n, NOW_MS + n) for n in range(2_000)))
     replica.finish()
-    monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
-    monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 20)
-    monkeypatch.setattr("retry.console.replica.letter_search.PAGE_S", 0.0)
-    monkeypatch.setattr("retry.console.replica.letter_search.COUNT_S", 0.0)
+    for name, value in {"COUNT_MAX": count_max, "_FIRST_STRETCH": 20, "PAGE_S": within_s, "COUNT_S": within_s}.items():
+        monkeypatch.setattr(f"retry.console.replica.letter_search.{name}", value)
+    return replica
+
+
+def test_a_search_that_takes_long_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = walked_over(tmp_path, monkeypatch, count_max=20, within_s=0.0)
     pages, page = 1, replica.letters("key:*1999", limit=5)
     assert (page.rows, page.is_partial, page.is_capped, page.nothing_matches) == ([], True, True, None)
     found = page.rows
@@ -149,6 +153,14 @@ def test_a_search_that_takes_long_says_how_far_it_came(tmp_path: Path, monkeypat
         found += page.rows
     assert [row.offset for row in found] == [1999]
     assert pages > 2
+
+
+def test_the_first_page_of_a_walk_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = walked_over(tmp_path, monkeypatch, count_max=100, within_s=3_600.0)
+    for limit in (1, 5, 19, 20, 21):
+        page = replica.letters("key:*99", limit=limit)
+        assert (len(page.rows), page.count, page.is_capped) == (min(limit, 20), 20, False)
+    assert replica.letters("key:*99", after=replica.letters("key:*99", limit=5).after, limit=5).count == 20
 
 
 def test_a_filter_is_data(tmp_path: Path) -> None:

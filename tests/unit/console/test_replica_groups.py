@@ -11,11 +11,15 @@ import pytest
 
 from retry import clock
 from retry.console.replica import groups_page, lineage_page, note_records, other_pages
+from retry.console.replica.letter_record import top_frames
 from retry.console.replica.note_records import NOTE, RESOLVED, Note, Resolved
 from retry.console.replica.now_page import NowQuery
 from retry.console.replica.regrouping import CHANGE, Change
 from retry.console.replica.rows import Group, Now, Scope
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.control_records import Pause, encode, pause_key
+from retry.errors import CursorStale
 from retry.operations.act.audit import AuditLetter, AuditRecord, by_person
 from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.registry import Registry
@@ -58,14 +62,14 @@ def told(
 
 
 def one(replica: GivenReplica, group: str, scope: Scope = None) -> Group:
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         found = groups_page.one(connection, scope, group, NOW_MS)
     assert found is not None
     return found
 
 
 def now(replica: GivenReplica, scope: Scope = None) -> Now:
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         return NowQuery(connection, scope, Registry(), {}, NOW_MS).answer([(0, 5, 5)])
 
 
@@ -136,12 +140,28 @@ def test_a_group_can_be_split_by_the_top_frames_of_its_root_cause(replica: Given
     for n, method in enumerate(("Pay", "Pay", "Ship")):
         replica.fold(OWN.changelog, entry(n, headers=failure("a.A", "m", ("kafka_dlt-exception-stacktrace", stack(method)))))
     (group,) = replica.groups()
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         splits = groups_page.splits(connection, None, group.id)
     frames = {split.value: split.count for split in splits if split.by == "frames"}
     top = {method: "\n".join(f"com.acme.{method}.call{n}" for n in range(3)) for method in ("Pay", "Ship")}
     assert frames == {top["Pay"]: 2, top["Ship"]: 1}
     assert {(split.by, split.value) for split in splits} >= {("topic", "orders.DLT"), ("attempt", "1"), ("consumer-group", None)}
+
+
+TRACES = {
+    "a.A: no\n\tat x.Y.z(Y.java:1)\n\tat x.Y.w(Y.java:2)": "x.Y.z\nx.Y.w",
+    "\tat x.Y.z(Y.java:1)\na.A: no\n\tat x.Y.w(Y.java:2)": "x.Y.z\nx.Y.w",
+    "at x.Y.z(Y.java:1)": "x.Y.z",
+    "a.A: said in\ntwo lines\n\tat x.Y.z(Y.java:1)\nCaused by: b.B: also\nin two\n\n  at b.B.c(B.java:3)": "b.B.c",
+    "a.A: no\nCaused by: b.B: no\nCaused by: c.C\n\tat c.C.d(C.java:4)\n\t... 3 more": "c.C.d",
+    "a.A: no": None, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("more", [0, 10_000], ids=["short", "long"])
+def test_top_frames_are_those_of_the_last_cause_wherever_they_begin(trace: str, more: int) -> None:
+    assert top_frames([("kafka_dlt-exception-stacktrace", (trace + " " * more).encode())]) == TRACES[trace]
 
 
 def test_a_resolved_group_is_opened_again_by_a_later_failure(replica: GivenReplica, three: tuple[str, str, str]) -> None:
@@ -183,7 +203,7 @@ def test_a_viewer_counts_letters_of_its_teams_alone(replica: GivenReplica, three
     replica.fold(OWN.changelog, entry(60, team="orders", headers=failure("a.A")))
     assert {group.id: group.count for group in replica.groups(scope=frozenset({"orders"}))} == {three[0]: 1}
     assert one(replica, three[0], frozenset({"orders"})).teams == ("orders",)
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         assert groups_page.one(connection, frozenset({"orders"}), three[1], NOW_MS) is None
 
 
@@ -191,28 +211,12 @@ def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, *(entry(n, headers=failure(f"a.E{n % 7}x")) for n in range(20)))
     whole, found, after = [group.id for group in replica.groups()], list[str](), None
     while True:
-        with replica.file.reading(0.0) as connection:
+        with replica.readers.reading(0.0) as connection:
             page = groups_page.page(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
         found += [group.id for group in page.rows]
         if (after := page.after) is None:
             break
     assert (found, page.count) == (whole, len(whole))
-
-
-def test_what_came_back_is_counted_when_the_retry_was_due(replica: GivenReplica) -> None:
-    due_ms = NOW_MS - 30 * MINUTE_MS
-    replica.fold(OWN.outcomes, told(1, "1", "2", "3", due_ms=due_ms, failed_ms=due_ms - HOUR_MS))
-    replica.fold(OWN.outcomes, told(2, "1", failed_ms=NOW_MS - MINUTE_MS, fingerprint="beef"))
-    replica.fold(OWN.outcomes, (b"position", b"{}"))
-    recovery = now(replica).recovery
-    assert [(each.attempt, each.sent, each.came_back) for each in recovery] == [(1, 3, 1)]
-    assert (one(replica, "f00d").sent, one(replica, "f00d").came_back) == (3, 1), "also what fails in another way now"
-    assert (one(replica, "beef").sent, one(replica, "beef").came_back) == (0, 0)
-    assert sum(one(replica, "f00d").trend) == 3
-    assert one(replica, "f00d").trend[-1 - 1] == 3, "an hour and a half ago is the hour before this"
-    assert (sum(now(replica).failed_by_hour), sum(now(replica).retried_by_hour)) == (4, 3)
-    assert now(replica).new_groups == 2
-    assert now(replica, frozenset({"others"})).recovery == ()
 
 
 def test_groups_whose_letters_have_gone_are_listed_last_for_a_day(replica: GivenReplica, three: tuple[str, str, str]) -> None:
@@ -238,14 +242,6 @@ def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, 
     assert replica.connection.execute("SELECT count(*) FROM outcome_cells").fetchone() == (0,)
 
 
-def test_retries_that_are_not_due_are_not_sent(replica: GivenReplica) -> None:
-    replica.fold(OWN.outcomes, told(1, "1", "2", due_ms=NOW_MS + HOUR_MS))
-    assert (now(replica).recovery, one(replica, "f00d").sent) == ((), 0)
-    replica.fold(OWN.outcomes, told(1, "3", due_ms=NOW_MS + MINUTE_MS))
-    assert sum(now(replica).retried_by_hour) == 0, "later in this hour is not yet"
-    assert now(replica).hours_from_ms[-1] == NOW_MS // HOUR_MS * HOUR_MS
-
-
 def test_outcomes_of_former_versions_count_and_what_is_none_is_told(replica: GivenReplica) -> None:
     letter = {
         "v": 2, "id": "1", "source": "orders.DLT/3/17", "team": "payments", "topic": "orders.DLT", "policy": "p", "attempt": 1,
@@ -262,7 +258,7 @@ def test_a_lineage_has_its_failures_and_what_operators_did(replica: GivenReplica
     letters = [AuditLetter("done", "orders.DLT/0/200"), AuditLetter("gone", "orders.DLT/0/7")]
     record = AuditRecord("ac", "retry", "ann", NOW_MS - 1, 0, letters, "mended")
     replica.fold(OWN.audit, (b"ac", msgspec.json.encode(record)))
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         events = lineage_page.events(connection, frozenset({"payments"}), "1")
     assert [(event.what, event.attempt, event.at_ms) for event in events] == [
         ("failed", 0, NOW_MS - 9), ("due", 1, NOW_MS - 5), ("came back", 1, NOW_MS - 2), ("action", None, NOW_MS - 1),
@@ -274,15 +270,28 @@ def test_the_audit_is_shown_to_those_whose_letters_it_is_about(replica: GivenRep
     shown = by_person("reveal", "ann", "a look", NOW_MS, [f"{NOW_MS}/orders.DLT/0/1", "parked/0/2"], ["payments"])
     paused = by_person("pause", "bob", "", NOW_MS + 1, [], ["orders"])
     replica.fold(OWN.audit, (b"console", shown), (b"console", paused), (b"x", b"nonsense"))
-    with replica.file.reading(0.0) as connection:
-        whole = other_pages.audit(connection, replica.file.id, None, None, 1, "")
+    with replica.readers.reading(0.0) as connection:
+        whole = other_pages.audit(connection, replica.file.id, None, None, 1, {})
         assert ([(row.kind, row.by, row.team) for row in whole.rows], whole.count) == ([("pause", "bob", "orders")], 2)
-        rest = other_pages.audit(connection, replica.file.id, None, whole.after, 1, "")
+        rest = other_pages.audit(connection, replica.file.id, None, whole.after, 1, {})
         assert [(row.kind, row.letters, row.done) for row in rest.rows] == [("reveal", 2, 2)]
         assert rest.after is None
-        own = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, "")
+        own = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, {})
         assert [row.kind for row in own.rows] == ["reveal"]
-        assert other_pages.audit(connection, replica.file.id, frozenset({"others"}), None, 9, "").count == 0
+        assert other_pages.audit(connection, replica.file.id, frozenset({"others"}), None, 9, {}).count == 0
+        for wanted, kinds in (
+            ({"by": "ann"}, ["reveal"]), ({"kind": "pause"}, ["pause"]), ({"team": "orders"}, ["pause"]), ({"by": "an"}, []),
+            ({"letter": "orders.DLT/0/1"}, ["reveal"]), ({"letter": "parked/0/2"}, ["reveal"]), ({"letter": "parked/0/3"}, []),
+            ({"by": "ann", "kind": "pause"}, []), ({"action": "00"}, []),
+        ):  # fmt: skip
+            found = other_pages.audit(connection, replica.file.id, None, None, 9, wanted)
+            assert ([row.kind for row in found.rows], found.count) == (kinds, len(kinds)), wanted
+        # Nobody sees more by asking for it.
+        others = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, {"team": "orders"})
+        assert (others.rows, others.count) == ([], 0)
+        # A page goes on with what it began with.
+        with pytest.raises(CursorStale):
+            other_pages.audit(connection, replica.file.id, None, whole.after, 1, {"by": "ann"})
     assert len(replica.troubles) == 1
 
 
@@ -306,12 +315,37 @@ def test_what_is_due_overdue_and_held_is_counted(replica: GivenReplica) -> None:
     assert [held.scope for held in now(replica).held] == ["team"]
 
 
+def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(replica: GivenReplica) -> None:
+    def asked(number: int, teams: list[str], held: bool = True) -> bytes:
+        action, id_ = Action("retry", "ann", NOW_MS - number, [1, 0], 7, teams=teams), b"action %d" % number
+        replica.fold(OWN.changelog, (action_records.head_key(id_), action_records.encode(action)))
+        if held:
+            order = action_records.encode(Order("bob", NOW_MS, "bank is down"))
+            replica.fold(OWN.changelog, (action_records.held_key(id_), order))
+        return id_
+
+    own, others, both = asked(1, ["payments"]), asked(2, ["orders"]), asked(3, ["payments", "orders"])
+    unknown, _, cancelled = asked(4, []), asked(5, ["payments"], held=False), asked(6, ["payments"])
+    replica.fold(OWN.changelog, (action_records.cancelled_key(cancelled), action_records.encode(Order("bob", NOW_MS, ""))))
+    for scope, seen in (
+        (None, [own, others, both, unknown]), (frozenset({"payments"}), [own]),
+        (frozenset({"payments", "orders"}), [own, others, both]),
+    ):  # fmt: skip
+        assert [each.name for each in now(replica, scope).held] == [id_.hex() for id_ in seen]
+    (held,) = now(replica, frozenset({"payments"})).held
+    assert (held.what, held.scope, held.reason, held.by, held.since_ms) == ("action", "retry", "bank is down", "bob", NOW_MS)
+    resumed = action_records.encode(Order("ann", NOW_MS + 1, "", NOW_MS))
+    replica.fold(OWN.changelog, (action_records.resumed_key(own), resumed))
+    assert now(replica, frozenset({"payments"})).held == ()
+
+
 def test_letters_that_kafka_deletes_soon_are_counted(replica: GivenReplica) -> None:
     day = 24 * HOUR_MS
     for age_ms in (0, 5 * day, 6 * day + HOUR_MS):
         replica.fold(OWN.parked, rested(1), at_ms=NOW_MS - age_ms)
-    with replica.file.reading(0.0) as connection:
-        assert NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([]).near_retention == 1
+    with replica.readers.reading(0.0) as connection:
+        found = NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([])
+        assert (found.near_retention, found.near_retention_age_ms) == (1, 6 * day)
         assert NowQuery(connection, frozenset({"x"}), Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([]).near_retention == 0
         assert NowQuery(connection, None, Registry(), {}, NOW_MS).answer([]).near_retention == 0
 

@@ -94,7 +94,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
     replica.fold(OWN.changelog, old)
     (row,) = shown(replica).letters().rows
     assert (row.kind, row.label, row.due_at_ms) == ("schedule", "daily", NOW_MS + 2)
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         listed = other_pages.named_entries(connection, "", None, "schedule", "dail", None, 10)
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
         assert other_pages.named_entries(connection, "", None, "timer", "", None, 10).rows == []
@@ -140,7 +140,7 @@ def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None
     assert replica.letters().count == 4
     assert replica.letters(scope=frozenset()).count == 0
     assert replica.letters("team:payments", frozenset({"orders"})).nothing_matches == "team:payments"
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         assert other_pages.names(connection, frozenset({"orders"})).teams == ("orders",)
 
 
@@ -169,7 +169,7 @@ def test_the_term_that_excludes_all_is_named(replica: GivenReplica) -> None:
 def test_a_letter_is_found_by_its_name(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), partition=1)
     replica.fold(OWN.parked, rested(7))
-    with shown(replica).file.reading(0.0) as connection:
+    with shown(replica).readers.reading(0.0) as connection:
         found = letter_rows.named(connection, name_of(1))
         assert found is not None
         assert (found[0].key, found[1]) == (b"key 1", (OWN.changelog, 1, 0))
@@ -193,10 +193,10 @@ def test_a_lineage_tells_what_happened(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, (key, envelope))
     moved = entry(1, NOW_MS + 5)
     replica.fold(OWN.changelog, (key, None), moved, at_ms=NOW_MS + 1)
-    with shown(replica).file.reading(0.0) as connection:
+    with shown(replica).readers.reading(0.0) as connection:
         assert [event.what for event in lineage_page.events(connection, None, "0000000000000001")] == ["waiting"]
     replica.fold(OWN.changelog, (moved[0], None), at_ms=NOW_MS + 9)
-    with replica.file.reading(0.0) as connection:
+    with replica.readers.reading(0.0) as connection:
         (event,) = lineage_page.events(connection, frozenset({"payments"}), "0000000000000001")
         assert (event.what, event.at_ms, event.attempt, event.place) == ("sent", NOW_MS + 9, 1, "orders.retry")
         assert lineage_page.events(connection, frozenset({"others"}), "0000000000000001") == []

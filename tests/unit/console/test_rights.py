@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from retry.console.web import granted_roles
 from retry.console.web.granted_roles import Granted
 from retry.console.web.rights import LOCAL, Role, Viewer, demand
-from retry.console.web.token_file import Tokens, make_token
+from retry.console.web.token_file import Tokens, make_token, viewer_of
 from retry.errors import SettingsInvalid
 
 SOME = Viewer("ada", {"payments": Role.OPERATOR, "orders": Role.VIEWER}, frozenset({"payments"}))
@@ -82,7 +82,7 @@ def test_a_token_of_the_file_names_who_has_it(tmp_path: Path) -> None:
     tokens = Tokens(file)
     found = tokens.find(token)
     assert found is not None
-    assert found.viewer() == Viewer("ada", {"payments": Role.OPERATOR}, frozenset({"payments"}))
+    assert viewer_of(found) == Viewer("ada", {"payments": Role.OPERATOR}, frozenset({"payments"}))
     assert tokens.of_digest(found.digest) == found
     assert tokens.find(token + "x") is None
     assert tokens.find("\ud800") is None

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from retry.console.acting import routes as acting
 from retry.console.web.granted_roles import Granted
 from retry.console.web.oidc import RolesOfClaims
 from retry.console.web.rights import Role, Viewer
@@ -52,6 +53,25 @@ def test_with_tls_the_cookie_is_of_this_host_alone() -> None:
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/a\nb", "/a b", ""])
 def test_who_has_signed_in_goes_nowhere_else(wanted: str) -> None:
     assert sign_in(served(tokens=LINE).browser(), next=wanted).headers["location"] == "/"
+
+
+def test_a_token_that_ends_signs_nobody_in_any_more_and_whoever_has_is_signed_out() -> None:
+    now = [1_000_000]
+    token, line = make_token("eve", Granted({"payments": Role.VIEWER}), 2_000_000)
+    assert line.endswith(" payments:viewer 1970-01-01T00:33:20.000+00:00")
+    made = served(tokens=line, now_ms=lambda: now[0], more=[acting.routes])
+    browser, api = made.browser(), {"Authorization": f"Bearer {token}"}
+    assert (sign_in(browser, token).status_code, browser.get("/").status_code) == (303, 200)
+    assert made.browser().get("/api/now", headers=api).status_code == 200
+    now[0] = 2_000_000
+    assert browser.get("/").headers["location"] == "/sign-in?next=%2F"
+    refused = sign_in(browser, token)
+    told = "his token has ended at 1970-01-01T00:33:20.000+00:00; retry console token makes another"
+    assert (refused.status_code, told in refused.text) == (403, True)
+    by_token = browser.get("/api/now", headers=api)
+    assert (by_token.status_code, by_token.json()["detail"]) == (401, f"t{told}")
+    other = browser.get("/api/now", headers={"Authorization": "Bearer nonsense"})
+    assert "has ended" not in other.json()["detail"]
 
 
 def test_signing_in_again_ends_the_sign_in_of_before() -> None:

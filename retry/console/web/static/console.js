@@ -1,4 +1,4 @@
-// Keys, selection, completion, charts, and what tells that a page is fresh no more. Every page works without it.
+// Keys, selection, completion, charts, and how old what a page shows is. Every page works without it.
 (() => {
   "use strict";
   const find = (query, within = document) => within.querySelector(query);
@@ -196,12 +196,15 @@
     }
     const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
     const colours = [of("--link"), of("--good")], axis = { stroke: of("--soft"), grid: { stroke: of("--line"), width: 1 } };
-    const bars = figure.dataset.chart === "bars" ? uPlot.paths.bars({ size: [0.8, 40] }) : undefined;
+    // A bar begins where its time does, and one of nothing is not seen.
+    const bars = figure.dataset.chart === "bars" ? uPlot.paths.bars({ size: [0.9, 40], align: 1 }) : undefined;
     const series = names.map((label, n) => ({
-      label, stroke: colours[n % 2], width: 2, fill: bars ? colours[n % 2] : undefined, paths: bars, dash: n ? [6, 4] : undefined,
-      points: { show: !bars },
+      label, stroke: colours[n % 2], width: bars ? 0 : 2, fill: bars ? colours[n % 2] : undefined, paths: bars,
+      dash: n ? [6, 4] : undefined, points: { show: !bars }, value: (_, count) => count == null ? "" : count.toLocaleString("en"),
     }));
+    const step = data[0][1] - data[0][0];
     plots.set(place, new uPlot({
+      scales: { x: { range: (_, from, to) => [from, bars ? to + step : to] }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] } },
       width, height: 200, series: [{ label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series], axes: [
         { ...axis, values: (_, seconds) => seconds.map((each) => new Date(each * 1000).toISOString().slice(11, 16)) },
         { ...axis, size: 60, incrs: [1, 2, 5].flatMap((n) => [...Array(8).keys()].map((power) => n * 10 ** power)).sort((a, b) => a - b) },
@@ -227,15 +230,40 @@
 
   // ---- Fresh data: htmx morphs it in, and connects again by itself; meanwhile the page says that it is old.
   function toldOld(text) {
-    const place = find("#freshness");
-    if (!place) return;
+    const place = find("#freshness"), time = place && find("time", place);
+    if (!time) return;
     const badge = document.createElement("span");
     badge.className = "badge bad";
     badge.textContent = "Not live";
-    place.replaceChildren(badge, ` ${text}`);
+    if (!find("small", time)) time.append(" ", document.createElement("small"));
+    place.replaceChildren(badge, " As of ", time, `: ${text}`);
+    tellAges();
   }
 
-  document.addEventListener("htmx:sse:error", () => toldOld("The console does not answer; this page is tried to be kept fresh again."));
+  document.addEventListener("htmx:sse:error", () => toldOld("the console does not answer; this page is tried to be kept fresh again."));
+  // Where the first connection fails, nothing tries again.
+  for (const failed of ["htmx:error", "htmx:response:error"]) {
+    document.addEventListener(failed, (event) => { if (event.target.id === "stream") toldOld("load this page again."); });
+  }
+
+  // How long ago is true also of a page that is not kept fresh; by the clock of the console.
+  const ahead = Number(document.documentElement.dataset.nowMs) - Date.now();
+  const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
+
+  function duration(seconds) {
+    const n = UNITS.findIndex(([unit]) => seconds >= unit), [unit, name] = UNITS[n], [next, nextName] = UNITS[n + 1] || [unit];
+    const rest = Math.floor((seconds % unit) / next);
+    return `${Math.floor(seconds / unit)} ${name}${rest ? ` ${rest} ${nextName}` : ""}`;
+  }
+
+  function tellAges() {
+    for (const told of all("time[datetime] small")) {
+      const apart = Math.trunc((Date.now() + ahead - Date.parse(told.parentElement.dateTime)) / 1000);
+      told.textContent = apart === 0 ? "(now)" : apart > 0 ? `(${duration(apart)} ago)` : `(in ${duration(-apart)})`;
+    }
+  }
+
+  setInterval(tellAges, 10_000);
   for (const swapped of ["htmx:after:swap", "htmx:sse:after:message"]) {
     document.addEventListener(swapped, () => {
       markCurrent();

@@ -1,0 +1,162 @@
+"""What was decided of each letter, when it left the changelog, and whether it came back: one row for each dead letter, which the
+outcomes topic and the changelog fill in whichever order they are read.
+
+A retry is counted once it has left: as sent in the ten seconds in which it did, and there as come back once its lineage fails
+again. `Settled` moves what is counted to where it does not change any more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from retry.console.replica.sql_rows import column, ids, insert
+
+SLOT_MS, HOUR_MS = 10_000, 3_600_000
+# A little more than is shown.
+KEPT_MS = 26 * HOUR_MS
+_ROWS_MAX = 1_000_000
+_PLACE = '(topic, partition, "offset")'
+_DECIDED = ("lineage", "attempt", "cell", "failed_ms", "taken_ms", "due_ms", "decision", "reason")
+_LEFT = ("left_ms", "left_for", "lane", "lineage", "attempt", "team")
+
+
+class DecidedLetter(NamedTuple):
+    """An outcome; see the columns of `attempts`."""
+
+    topic: str
+    partition: int
+    offset: int
+    lineage: str
+    attempt: int
+    cell: int
+    failed_ms: int
+    taken_ms: int
+    due_ms: int | None
+    decision: str
+    reason: str | None
+
+
+class LeftLetter(NamedTuple):
+    """A letter that waits no more, and was not moved.
+
+    Attributes:
+      left_for: the topic that it was sent to; None where it went where it rests, or was not known while it waited.
+      lane: without its kind, as text: tells where a letter was sent that was not known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    left_ms: int
+    left_for: str | None
+    lane: str
+    lineage: str | None
+    attempt: int | None
+    team: str | None
+
+
+def _assigned(columns: Iterable[str], form: str) -> str:
+    return ", ".join(f"{name} = {form.format(name)}" for name in columns)
+
+
+_INTO_DECIDED = f'attempts (topic, partition, "offset", {", ".join(_DECIDED)})'
+_INTO_LEFT = f'attempts (topic, partition, "offset", {", ".join(_LEFT)})'
+# An outcome says the same each time; of those that left the last counts.
+_ON_DECIDED = f"ON CONFLICT {_PLACE} DO UPDATE SET {_assigned(_DECIDED, 'excluded.{0}')}"
+_ON_LEFT = (
+    f"ON CONFLICT {_PLACE} DO UPDATE SET {_assigned(_LEFT[:3], 'excluded.{0}')},"
+    f" {_assigned(_LEFT[3:], 'coalesce({0}, excluded.{0})')} WHERE left_ms IS NULL OR left_ms <= excluded.left_ms"
+)
+_OF_LINEAGES = "lineage IN (SELECT value FROM json_each(?1))"
+# Retries that left for where they were to go; one that was discarded or parked meanwhile was not sent.
+_SENT = "a.decision = 'retry' AND a.left_ms IS NOT NULL AND (a.left_for IS NOT NULL OR a.lane = c.lane)"
+# Of several of one lineage and attempt the one that was taken in first comes back first: how many do is exact.
+_CAME_BACK = (
+    "UPDATE attempts SET came_back = 1 WHERE came_back = 0 AND id IN (SELECT p.id FROM"
+    " (SELECT id, lineage, attempt, row_number() OVER (PARTITION BY lineage, attempt ORDER BY taken_ms, id) n FROM attempts"
+    " WHERE decision = 'retry'{0}) p JOIN (SELECT lineage, attempt, count(*) failed FROM attempts WHERE attempt > 1"
+    " AND decision IS NOT NULL{0} GROUP BY 1, 2) f ON f.lineage = p.lineage AND f.attempt = p.attempt + 1 WHERE n <= failed)"
+)
+_COUNT = (
+    "INSERT INTO outcome_slots (cell, slot, sent, came_back)"
+    f" SELECT a.cell, coalesce(a.slot, a.left_ms / {SLOT_MS}), sum(a.slot IS NULL), sum(a.came_back - a.counted_back)"
+    f" FROM attempts a JOIN outcome_cells c ON c.id = a.cell WHERE {_SENT} AND (a.slot IS NULL OR a.came_back > a.counted_back)"
+    "{0} GROUP BY 1, 2 ON CONFLICT (cell, slot) DO UPDATE SET sent = sent + excluded.sent,"
+    " came_back = came_back + excluded.came_back"
+)
+_COUNTED = (
+    f"UPDATE attempts SET slot = coalesce(slot, left_ms / {SLOT_MS}), counted_back = came_back WHERE id IN (SELECT a.id"
+    f" FROM attempts a JOIN outcome_cells c ON c.id = a.cell WHERE {_SENT} AND (a.slot IS NULL OR a.came_back > a.counted_back)"
+    "{0})"
+)
+_WAITS = (
+    "FROM attempts a CROSS JOIN letters l ON l.lineage = a.lineage AND l.partition = a.partition AND l.\"offset\" = a.\"offset\""
+    " CROSS JOIN cells c ON c.id = l.cell WHERE a.left_ms IS NOT NULL AND c.topic = a.topic AND c.state = 'waiting'"
+)
+
+
+class Attempts:
+    """For the thread that folds.
+
+    Args:
+      is_live: whether all indexes are there; until then nothing is counted.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, is_live: bool) -> None:
+        self._connection, self._is_live = connection, is_live
+        self._lineages: set[str] = set()
+
+    def decided(self, letters: Sequence[DecidedLetter]) -> None:
+        """Put what was decided."""
+        insert(self._connection, _INTO_DECIDED, [tuple(each) for each in letters], _ON_DECIDED)
+        self._lineages.update(each.lineage for each in letters)
+
+    def left(self, letters: Sequence[LeftLetter]) -> None:
+        """Put when letters left; without those of the same dead letter that wait."""
+        if not letters:
+            return
+        if self._is_live:
+            waiting = self._waiting({each.lineage for each in letters if each.lineage is not None})
+            letters = [each for each in letters if each[:3] not in waiting]
+        insert(self._connection, _INTO_LEFT, [tuple(each) for each in letters], _ON_LEFT)
+        self._lineages.update(each.lineage for each in letters if each.lineage is not None)
+        unknown = [each[:3] for each in letters if each.lineage is None] if self._is_live else []
+        if unknown:
+            joined = (
+                "FROM json_each(?) j CROSS JOIN attempts ON topic = j.value ->> 0 AND partition = j.value ->> 1"
+                ' AND "offset" = j.value ->> 2 WHERE lineage IS NOT NULL'
+            )
+            self._lineages.update(column(self._connection, "lineage", joined, (ids(unknown),)))
+
+    def write(self) -> None:
+        """Count what is known by now, before the transaction ends."""
+        if self._is_live and self._lineages:
+            lineages, these = ids(self._lineages), f" AND {_OF_LINEAGES}"
+            self._connection.execute(_CAME_BACK.format(these), (lineages,))
+            self._count(f" AND a.{_OF_LINEAGES}", (lineages,))
+        self._lineages.clear()
+
+    def indexed(self) -> None:
+        """All is there that was there at the start: count it."""
+        self._is_live = True
+        self._connection.execute(f"UPDATE attempts SET left_ms = NULL WHERE id IN (SELECT a.id {_WAITS})")
+        self._connection.execute(_CAME_BACK.format(""))
+        self._count("", ())
+
+    def prune(self) -> None:
+        """Keep the newest."""
+        self._connection.execute("DELETE FROM attempts WHERE id <= (SELECT max(id) FROM attempts) - ?", (_ROWS_MAX,))
+
+    def _count(self, these: str, parameters: tuple[object, ...]) -> None:
+        self._connection.execute(_COUNT.format(these), parameters)
+        self._connection.execute(_COUNTED.format(these), parameters)
+
+    def _waiting(self, lineages: Collection[str]) -> set[tuple[object, ...]]:
+        """Topic, partition and offset of the letters of these lineages that wait."""
+        rows = self._connection.execute(
+            'SELECT c.topic, l.partition, l."offset" FROM json_each(?) j CROSS JOIN letters l ON l.lineage = j.value'
+            " CROSS JOIN cells c ON c.id = l.cell WHERE c.state = 'waiting'", (ids(lineages),),
+        )  # fmt: skip
+        return set(rows)

@@ -1,0 +1,82 @@
+"""The process that folds topics into the replica's file, beside the console that answers from it.
+
+A process of its own, because folding keeps an interpreter busy, and pages would wait for it. It ends with the console, however
+that ends. Where it is killed, the console starts it again, and it goes on from its file.
+"""
+
+from __future__ import annotations
+
+import logging.config
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from retry.console.replica.follower import Follower
+from retry.console.replica.replica_file import ReplicaFile
+from retry.console.replica.reports import CLOSE, Begin, Report, encode_report, read_begin
+from retry.errors import RetryError
+from retry.policies.registry import Registry
+from retry.worker import process_tuning
+from retry.worker.data_directory import claim
+from retry.worker.logs import LOGGING
+from retry.worker.policy_reload import newest
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.5
+
+
+def main() -> None:
+    """Fold until the console says that it ends, or has ended; the argument is the number of the pipe to it."""
+    # Whoever asks all processes of a service to end also asks the console, which has this one end when it does.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    process_tuning.tune()
+    process_tuning.calm_collector()
+    logging.config.dictConfig(LOGGING)
+    connection, closing = Connection(int(sys.argv[1])), threading.Event()
+    begin = read_begin(connection)
+    file = ReplicaFile(begin.path, begin.corrupt)
+    threading.Thread(target=_listen, args=(connection, file, closing), name="console", daemon=True).start()
+
+    def tell(report: Report) -> None:
+        # Who has ended is told no more; that is heard as the end of the pipe.
+        with suppress(OSError):
+            connection.send_bytes(encode_report(report))
+
+    registry = _registry(begin, tell, closing)
+    if registry is not None:
+        Follower(begin.settings, registry, file, tell, closing).run()
+
+
+def _listen(connection: Connection, file: ReplicaFile, closing: threading.Event) -> None:
+    with suppress(OSError, EOFError):
+        while (said := connection.recv_bytes()) != CLOSE:
+            file.corrupt = said.decode()
+    closing.set()
+
+
+def _registry(begin: Begin, tell: Callable[[Report], None], closing: threading.Event) -> Callable[[], Registry] | None:
+    """The policy file, once it can be used, and nobody else folds into this file; None where the console ends before.
+
+    Of a console that was killed, the process that folds may live on for a moment.
+    """
+    trouble = ""
+    while not closing.is_set():
+        try:
+            registry = newest(begin.settings)
+            claim(begin.path.parent / "folding")
+            return registry
+        except RetryError as error:
+            if str(error) != trouble:
+                log.error("the replica does not go on: %s", error)
+            trouble = str(error)
+            tell(Report(trouble=trouble, is_stopped=True))
+            closing.wait(_AGAIN_S)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What the process that folds tells the console, and what it is told: messages over a pipe between the two."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retry.settings import Settings
+
+# All that is said after `Begin`, but for ids of files that were found to be corrupt.
+CLOSE = b"close"
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """What is to be folded: the first message. Secrets of the settings go this way, and are in no argument.
+
+    Attributes:
+      path: of the file to fold into.
+      corrupt: id of a file that is not to be gone on with.
+    """
+
+    settings: Settings
+    path: Path
+    corrupt: str
+
+
+class Place(msgspec.Struct, array_like=True, frozen=True):
+    """A partition: where reading began, what is folded next, and where it ended when that was asked last."""
+
+    topic: str
+    partition: int
+    begun: int
+    next_offset: int
+    end: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How far the fold has come.
+
+    Attributes:
+      file_id: of the file that may be shown; empty while it is built. None while it is not known yet whether the file that is
+        there is of use: then nothing but `trouble` and `is_stopped` is told.
+      generation: changes whenever something has changed that pages show.
+      as_of_ms: up to when all is folded that there was.
+      answered_s: when something was heard of brokers last, by the monotonic clock of this machine.
+      trouble: why it does not go on, or what it passed over; empty where all is well.
+      is_stopped: whether it does not go on.
+      retention_ms: how long Kafka keeps what rests, by topic.
+    """
+
+    file_id: str | None = None
+    generation: int = 0
+    as_of_ms: int | None = None
+    answered_s: float = 0.0
+    trouble: str = ""
+    is_stopped: bool = False
+    places: list[Place] = []
+    retention_ms: dict[str, int] = {}
+
+
+def send_begin(connection: Connection, begin: Begin) -> None:
+    """Say what is to be folded."""
+    connection.send_bytes(msgspec.json.encode(begin, enc_hook=str))
+
+
+def read_begin(connection: Connection) -> Begin:
+    """Wait until that is said."""
+    return msgspec.json.decode(connection.recv_bytes(), type=Begin, dec_hook=_path)
+
+
+def _path(_type: type, text: Any) -> Path:
+    return Path(text)
+
+
+encode_report = msgspec.msgpack.Encoder().encode
+decode_report = msgspec.msgpack.Decoder(Report).decode

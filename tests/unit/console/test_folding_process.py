@@ -1,0 +1,137 @@
+"""The process that folds, as the console has it: what it says is shown, whatever happens to it, and it ends with the console."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+
+from retry.console.replica import folding_process
+from retry.console.replica.folding_process import FoldingProcess
+from retry.console.replica.reports import Begin, read_begin, send_begin
+from retry.kafka import topics
+from retry.settings import Settings
+from tests.support.process import await_that
+from tests.unit.kafka.test_child_process import alive
+
+OWN = topics.names("retry")
+# Says that a file is live, and the next one that it does not know yet; of a corrupt file, that there is another one.
+SAYS = f"""
+import sys
+from multiprocessing.connection import Connection
+from retry.console.replica.reports import Place, Report, encode_report, read_begin
+pipe = Connection(int(sys.argv[1]))
+begin = read_begin(pipe)
+again = begin.path.with_name("again")
+places = [Place("{OWN.changelog}", 1, 0, 7, 9), Place("{OWN.changelog}", 0, 0, 5, 5), Place("{OWN.audit}", 0, 0, 2, 2)]
+report = Report("second" if begin.corrupt else "first", 1, 17, 1e12, places=places, retention_ms={{"t": 1}})
+if again.exists() and not begin.corrupt:
+    report = Report(trouble="another one folds", is_stopped=True)
+again.touch()
+pipe.send_bytes(encode_report(report))
+sys.exit(pipe.recv_bytes() != b"close")
+"""
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[FoldingProcess, list[str]]]]:
+    """Makes one that runs a program, or the real one, with what it lets pages show."""
+    monkeypatch.setattr(folding_process, "_AGAIN_S", 0.01)
+    given: list[FoldingProcess] = []
+
+    def make(program: str) -> tuple[FoldingProcess, list[str]]:
+        if program:
+            (tmp_path / "says.py").write_text(program)
+            monkeypatch.setattr(folding_process, "_PROGRAM", (sys.executable, str(tmp_path / "says.py")))
+        shown: list[str] = []
+        settings = Settings(policies=tmp_path / "policies.yaml")
+        given.append(FoldingProcess(settings, tmp_path / "replica.sqlite", shown.append))
+        given[-1].start()
+        return given[-1], shown
+
+    yield make
+    for each in given:
+        each.close()
+
+
+def pid(process: FoldingProcess) -> int:
+    """Of the one that runs, or ran last."""
+    assert process._process is not None
+    return process._process.pid
+
+
+def test_it_is_told_all_settings_and_no_argument_has_them() -> None:
+    ours, theirs = Pipe()
+    with closing(ours), closing(theirs):
+        settings = Settings(policies=Path("a/b.yaml"), kafka={"sasl.password": "secret"}, webhook_allow="10.0.0.0/8")
+        begin = Begin(settings, Path("/data/replica.sqlite"), "f00d")
+        send_begin(ours, begin)
+        assert read_begin(theirs) == begin
+
+
+def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it_dies_meanwhile(
+    made: Callable[[str], tuple[FoldingProcess, list[str]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    process, shown = made(SAYS)
+    await_that("a file is live", lambda: process.freshness().state == "live")
+    assert shown == ["first"]
+    assert (process.as_of_ms, process.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
+    assert process.shards() == [(0, 5, 5), (1, 7, 9)]
+    assert process.freshness().lag_records == 2
+    assert process.has_folded(OWN.changelog, 1, 6, 0.0)
+    assert not process.has_folded(OWN.changelog, 1, 7, 0.0)
+    os.kill(pid(process), signal.SIGKILL)
+    await_that("the next one waits", lambda: process.freshness().trouble == "another one folds")
+    assert "the process that folds has ended with -9, and is started again" in caplog.text
+    assert (process.freshness().state, process.as_of_ms, shown[-1]) == ("old", 17, "first"), "what was known stays known"
+    before = process.generation
+    process.found_corrupt("first")
+    await_that("another file is live", lambda: process.freshness().state == "live")
+    assert "the process that folds has ended with 1, and is started again" in caplog.text
+    assert [each for n, each in enumerate(shown) if shown[:n][-1:] != [each]] == ["first", "", "second"]
+    assert process.generation > before
+
+
+def test_the_real_one_tells_what_is_in_its_way_is_started_again_and_ends_though_it_hangs(
+    made: Callable[[str], tuple[FoldingProcess, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process, shown = made("")
+    await_that("it has no policy file", lambda: "policies.yaml" in process.freshness().trouble)
+    assert (process.freshness().state, process.progress, shown[-1]) == ("rebuilding", 0.0, "")
+    first = pid(process)
+    os.kill(first, signal.SIGTERM)
+    (tmp_path / "policies.yaml").write_text("teams: 17")
+    await_that("it goes on, and sees another fault", lambda: "teams" in process.freshness().trouble)
+    assert pid(process) == first, "who stops the console stops it"
+
+    os.kill(first, signal.SIGKILL)
+    await_that("another one runs", lambda: pid(process) != first)
+    assert "the process that folds has ended with -9, and is started again" in caplog.text
+    await_that("it says the same", lambda: process.freshness().trouble.startswith(str(tmp_path)))
+
+    monkeypatch.setattr(folding_process, "_END_S", 0.1)
+    second = pid(process)
+    os.kill(second, signal.SIGSTOP)
+    process.close()
+    assert not alive(second)
+
+
+def test_one_that_cannot_be_started_is_tried_again(
+    made: Callable[[str], tuple[FoldingProcess, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(11, "no more processes")
+
+    with monkeypatch.context() as full:
+        full.setattr(folding_process, "Tethered", refused)
+        process, _ = made(SAYS)
+        await_that("that is told", lambda: "no more processes" in process.freshness().trouble)
+    await_that("it runs", lambda: process.freshness().state == "live")
+    assert process.freshness().trouble == ""

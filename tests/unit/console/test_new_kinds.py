@@ -1,0 +1,76 @@
+"""What the replica says is new: kinds that were not there before, with however few letters, and resolved ones that fail again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from retry import clock
+from retry.console.replica import new_kinds, note_records
+from retry.console.replica.new_kinds import Kind, Seen
+from retry.console.replica.note_records import RESOLVED, Resolved
+from retry.console.replica.regrouping import CHANGE, Change
+from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> GivenReplica:
+    made = GivenReplica(tmp_path)
+    made.finish()
+    return made
+
+
+def since(replica: GivenReplica, seen: Seen) -> tuple[Seen, list[Kind]]:
+    with replica.readers.reading(0.0) as connection:
+        return new_kinds.since(connection, replica.file.id, seen)
+
+
+def note(replica: GivenReplica, key: str, record: note_records.Record | None) -> None:
+    replica.fold(OWN.notes, (key.encode(), None if record is None else note_records.encode(record)))
+
+
+def test_only_what_came_since_is_looked_at_and_all_of_another_file(replica: GivenReplica, tmp_path: Path) -> None:
+    replica.fold(OWN.changelog, *(entry(n, headers=failure("a.A")) for n in range(9)))
+    seen, kinds = since(replica, Seen())
+    (first,) = kinds
+    assert since(replica, seen) == (seen, [])
+    replica.fold(OWN.changelog, entry(10, headers=failure("a.A")), entry(11, headers=failure("b.B")))
+    note(replica, f"{CHANGE}1", Change((first.fingerprint,), "ann", 1, by_what="topic"))
+    seen, kinds = since(replica, seen)
+    assert [kind.fingerprint == first.fingerprint for kind in kinds] == [False], "a part of a split is no new kind"
+    other = GivenReplica(tmp_path / "other")
+    other.finish()
+    other.fold(OWN.changelog, entry(1, headers=failure("a.A")))
+    assert since(other, seen)[1] == [first]
+
+
+def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, value = entry(1, headers=failure("a.A"))
+    replica.fold(OWN.changelog, (key, value))
+    seen, _ = since(replica, Seen())
+    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * DAY_MS)
+    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    replica.fold(OWN.changelog, (key, None))
+    assert replica.connection.execute("SELECT count(*) FROM cells").fetchone() == (0,)
+    replica.fold(OWN.changelog, entry(2, headers=failure("b.B")))
+    assert len(since(replica, seen)[1]) == 1
+
+
+def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
+    def reopened() -> dict[str, int]:
+        with replica.readers.reading(0.0) as connection:
+            return new_kinds.reopened(connection)
+
+    replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
+    ((_, group),) = since(replica, Seen())[1]
+    assert reopened() == {}
+    note(replica, RESOLVED + group, Resolved("ann", NOW_MS + 1))
+    note(replica, f"{RESOLVED}unknown", Resolved("ann", 1))
+    assert reopened() == {}
+    note(replica, RESOLVED + group, Resolved("ann", NOW_MS - 1))
+    assert reopened() == {group: NOW_MS - 1}
+    note(replica, RESOLVED + group, None)
+    assert reopened() == {}, "somebody opened it"

@@ -1,0 +1,90 @@
+"""Each page says so where there is nothing, nothing yet, not all, or where something went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from retry.console.acting import named_pages
+from retry.console.acting import routes as acting
+from retry.console.acting.other_schedulers import Answer
+from retry.console.replica.replica import Replica
+from retry.console.replica.rows import Freshness, Page
+from retry.console.web.app import NAV
+from retry.errors import BrokersUnreachable, RebuildInProgress
+from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, served
+
+LETTER, GROUP = "/letters/parked/0/1", "/failures/f00d"
+SAID = {
+    "/": ("Nothing waits.", "retry discover"), "/failures": ("Nothing fails.",), "/letters": ("Nothing waits.",),
+    "/actions": ("Nothing was asked for in the last 30 days.",), "/pauses": ("Nothing is paused.",),
+    "/policies": ("This console has no policy file",), "/schedules": ("No schedule waits.",),
+    "/tasks": ("No task waits for its next run.",), "/timers": ("No timer waits.",), "/audit": ("Nothing was done yet.",),
+}  # fmt: skip
+
+
+def shown(replica: FakeReplica) -> Served:
+    return served(replica, more=[acting.routes])
+
+
+@pytest.mark.parametrize("path", [path for _, path in NAV])
+def test_where_there_is_nothing_a_page_says_so(path: str) -> None:
+    html = shown(FakeReplica()).browser().get(path).text
+    assert all(part in html for part in SAID[path])
+
+
+@pytest.mark.parametrize("path", [*(path for _, path in NAV), "/act", GROUP, LETTER, "/actions/00000000000000aa"])
+def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = FakeReplica(state=Freshness("rebuilding", 0.25, None, 100), trouble=RebuildInProgress(0.25))
+    monkeypatch.setattr(replica, "controls", lambda: replica.letters(None, None))  # type: ignore[arg-type]
+    monkeypatch.setattr(replica, "audit", lambda *_, **__: replica.letters(None, None))  # type: ignore[arg-type]
+    answer = shown(replica).browser().get(path)
+    assert ">Loading</span> The topics are being read: 25 % so far." in answer.text
+    # What the policy file says needs no topics.
+    assert answer.status_code == (200 if path == "/policies" else 503)
+    assert ("Read so far" in answer.text) == (path != "/policies")
+
+
+def test_a_list_that_is_not_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = FakeReplica([letter()], [group()])
+    for rows, count in (([group()], 1), ([], 0)):
+        partial = Page(rows, None, count, True, None, True)
+        monkeypatch.setattr(replica, "groups", lambda *_, partial=partial, **__: partial)
+        html = shown(replica).browser().get("/failures", params={"q": "message:x"}).text
+        assert ("Not all letters were looked at" in html, "Nothing matches" in html) == (True, False)
+    monkeypatch.setattr(replica, "letters", lambda *_: Page([letter()], "on", 1, True, None, True))
+    assert "Not all of this page was found" in shown(replica).browser().get("/letters?q=message:x").text
+    monkeypatch.setattr(replica, "letters", lambda *_: Page([], "on", 0, True, None, True))
+    assert "Nothing was found in the time there is. <a" in shown(replica).browser().get("/letters?q=message:x").text
+
+
+@pytest.mark.parametrize("path", [path for _, path in NAV])
+def test_records_that_cannot_be_read_are_told_on_every_page(path: str) -> None:
+    replica = FakeReplica(state=Freshness("live", 1.0, NOW_MS, 0, "a record cannot be read and is passed over: a/0/1"))
+    assert "Partial</span> a record cannot be read and is passed over: a/0/1" in shown(replica).browser().get(path).text
+
+
+def test_a_scheduler_that_does_not_answer_and_a_search_that_ended_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Answer("eu", [], 0, "it did not answer: refused")
+    monkeypatch.setattr(named_pages.other_schedulers, "asked", lambda *_: [away])
+    html = shown(FakeReplica()).browser().get("/schedules").text
+    assert ("eu: it did not answer: refused" in html, "where there was an answer" in html) == (True, True)
+    rows = [letter(n, kind="task", label=f"t{n}") for n in range(3)]
+    monkeypatch.setattr(named_pages, "_SEARCHED_MAX", 2)
+    assert "among the first" in shown(FakeReplica(rows)).browser().get("/tasks").text
+
+
+@pytest.mark.parametrize("path", [*(path for _, path in NAV), "/act", GROUP, LETTER])
+def test_what_went_wrong_is_told_in_words(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise BrokersUnreachable("b:1", "refused")
+
+    replica = FakeReplica([letter()], [group()])
+    for name in vars(Replica):
+        if not name.startswith("_") and name not in ("freshness", "generation") and hasattr(replica, name):
+            monkeypatch.setattr(replica, name, fails)
+    made = shown(replica)
+    if path == "/policies":
+        made.console.registry = fails  # type: ignore[assignment]
+    answer = made.browser().get(path)
+    assert (answer.status_code, 'role="alert"' in answer.text, "b:1" in answer.text) == (503, True, True)
+    assert "As of <time" in answer.text
