@@ -11,22 +11,29 @@ Where no group is known, or none of its commits was ever sampled, a retry counts
 Letters of equal key and value without headers of their origin are one lineage, so several of one lineage may have the same
 attempt. Later failures are then assigned to them in the order in which they were taken in: how many failed is exact, which ones
 is not.
+
+Of a letter on which operators acted the last decision stands: it is due when they said, where they said, or nowhere any more.
+What the service decided of it before is kept for whoever asks about policies alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from retry.analytics.schemas import ATTEMPT, PARKED
+from retry.telemetry.outcomes import DISCARD, ERASE, PARK, RETRY, RETURN
 
 SETTLE_MS = 600_000
-_DECISION = ("id", "attempt", "source")
+_PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
+_OF_FAILURE = ("exception", "cause", "fingerprint", "group")
 
 
 def attempts(
     letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
-    groups: DataFrame | None = None,
+    groups: Collection[str] | None = None,
 ) -> DataFrame:
     """Every decision to retry, and what became of it.
 
@@ -34,40 +41,84 @@ def attempts(
       letters, sent, positions: `LETTER`, `SENT` and `POSITION`, complete: what is missing of a lineage counts as not done.
       settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
-      groups: `group` of all that were ever sampled, where positions are those of a period alone.
+      groups: those that were ever sampled, where positions are those of a period alone.
     """
     return of_distinct(distinct_decisions(letters), sent, positions, settle_ms=settle_ms, until_ms=until_ms, groups=groups)
 
 
 def of_distinct(
     decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int, until_ms: int,
-    groups: DataFrame | None = None,
+    groups: Collection[str] | None = None,
 ) -> DataFrame:
     """As `attempts`, of what `distinct_decisions` gave: whoever has kept that reads the letters once."""
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
-    return fates(with_assumed(located, positions if groups is None else groups), settle_ms=settle_ms, until_ms=until_ms)
+    watched = sampled(positions) if groups is None else groups
+    return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
 
 
 def distinct_decisions(letters: DataFrame) -> DataFrame:
-    """One row for each decision, however often its outcome was written."""
-    first = Window.partitionBy(*_DECISION).orderBy("kafka_topic", "kafka_partition", "kafka_offset")
+    """One row for each decision, however often its outcome was written: those of the service, and of each letter on which
+    operators acted the last one. What failed is told of at intake alone, and is known of what operators decided by that.
+
+    Gives its columns, and `stands`: whether it is the last of its letter; `by_policy`: whether the service has decided, of a
+    lineage of which operators had returned no letter before; `first_policy`: which policy decided on the lineage first; `_nth`:
+    its number among the failures of the lineage with its attempt, `_nth_retry`: among those that are sent, in the order in which
+    they were taken in.
+    """
+    is_action = F.col("action").isNotNull()
+    order = (is_action, F.when(is_action, F.col("taken_ms")).otherwise(F.col("attempt")), *_PLACE)
     # By lineage, and everything that follows stays there: letters are moved once, not for every question; see `session`.
-    return letters.repartition("id").withColumn("_nth", F.row_number().over(first)).where("_nth = 1").drop("_nth")
+    by_letter = Window.partitionBy("id", "source").orderBy(*order)
+    whole = by_letter.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_repeated = F.coalesce(F.lag("attempt").over(by_letter) == F.col("attempt"), F.lit(False))
+    is_last = F.lead("id").over(by_letter).isNull()
+    known = {name: F.coalesce(name, F.first(name).over(whole)) for name in _OF_FAILURE}
+    marked = letters.repartition("id").withColumns({
+        "_counts": F.when(is_action, is_last).otherwise(~is_repeated),
+        "stands": is_action | ~F.max(is_action).over(whole),
+        **{f"_{name}": F.when(is_action, value).otherwise(F.col(name)) for name, value in known.items()},
+    })  # fmt: skip
+    counted = marked.where("_counts").withColumns({name: F.col(f"_{name}") for name in known})
+    return _numbered(counted.drop("_counts", *(f"_{name}" for name in known)))
+
+
+def _numbered(once: DataFrame) -> DataFrame:
+    """Decisions by their lineages, each of which lies in one partition."""
+    lineage = Window.partitionBy("id").orderBy("attempt", "taken_ms", "source")
+    whole = lineage.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    alike = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source")
+    until_here = alike.rowsBetween(Window.unboundedPreceding, 0)
+    is_service = F.col("action").isNull()
+    returned = F.min(F.when(F.col("decision") == RETURN, F.col("attempt"))).over(whole)
+    return once.withColumns({
+        "by_policy": is_service & F.coalesce(F.col("attempt") <= returned, F.lit(True)),
+        "first_policy": F.first("policy").over(whole),
+        "_nth": F.count_if(is_service).over(until_here),
+        "_nth_retry": F.count_if(_is_sent()).over(until_here),
+    })  # fmt: skip
+
+
+def _is_sent() -> Column:
+    # A parked letter never fails again, and may have been taken in before others of the same attempt.
+    return F.col("stands") & F.col("decision").isin(RETRY, RETURN)
 
 
 def with_next_failure(decisions: DataFrame) -> DataFrame:
-    """Decisions to retry, with time and decision of the next failure, `back_ms` and `back_as`; null where there was none."""
-    by_time = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source")
-    # A parked letter never fails again, and may have been taken in before others of the same attempt.
-    retried = decisions.where("decision = 'retry'").withColumn("_nth", F.row_number().over(by_time))
-    failures = decisions.where("attempt > 1").select(
+    """Decisions to retry that stand, with time and decision of the next failure, `back_ms` and `back_as`; null where there was
+    none.
+
+    Of what `distinct_decisions` gave.
+    """
+    # What operators decide is no failure.
+    failures = decisions.where("attempt > 1 and action is null").select(
         "id",
         (F.col("attempt") - 1).alias("attempt"),
-        F.row_number().over(by_time).alias("_nth"),
+        F.col("_nth").alias("_nth_retry"),
         F.col("taken_ms").alias("back_ms"),
         F.col("decision").alias("back_as"),
     )
-    return retried.join(failures, on=["id", "attempt", "_nth"], how="left").drop("_nth")
+    retried = decisions.where(_is_sent()).drop("_nth")
+    return retried.join(failures, on=["id", "attempt", "_nth_retry"], how="left").drop("_nth_retry")
 
 
 def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
@@ -89,37 +140,39 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
 
 def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
     """With `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
-    group_partition = ["group", "target", "sent_partition"]
-    sampled = positions.select(
-        "group",
-        F.col("topic").alias("target"),
-        F.col("partition").alias("sent_partition"),
-        F.col("offset").alias("_committed"),
-        F.col("at_ms").alias("_at_ms"),
-    )
+    is_located = F.col("sent_offset").isNotNull() & F.col("group").isNotNull()
+    place = F.xxhash64("group", "target", "sent_partition")
     retries = located.select(
-        *group_partition,
+        # One number, since rows are ordered by it; what lies nowhere is spread by its lineage, and meets no sample.
+        F.when(is_located, place).otherwise(F.xxhash64("id")).alias("_place"),
         # A group has passed a retry when it has committed the offset after it.
-        (F.col("sent_offset") + 1).alias("_committed"),
+        F.when(is_located, F.col("sent_offset") + 1).alias("_committed"),
         F.lit(None).cast("long").alias("_at_ms"),
         # In one column: samples, of which there are many, are sorted with it and have nothing there.
         F.struct("*").alias("_retry"),
     )
+    samples = positions.select(
+        F.xxhash64("group", "topic", "partition").alias("_place"),
+        F.col("offset").alias("_committed"),
+        F.col("at_ms").alias("_at_ms"),
+        F.lit(None).cast(retries.schema["_retry"].dataType).alias("_retry"),
+    )
     # No join: of samples there are as many as of retries. In one pass from the greatest offset down, the earliest time so far
     # is that of the first sample past where one stands.
-    from_above = Window.partitionBy(*group_partition).orderBy(F.desc("_committed")).rangeBetween(Window.unboundedPreceding, 0)
-    located_retries = retries.where("_committed is not null and group is not null")
-    together = located_retries.unionByName(sampled, allowMissingColumns=True)
-    sampled_retries = together.withColumn("passed_ms", F.min("_at_ms").over(from_above)).where("_retry is not null")
-    rest = retries.where("_committed is null or group is null").withColumn("passed_ms", F.lit(None).cast("long"))
-    return sampled_retries.unionByName(rest, allowMissingColumns=True).select("_retry.*", "passed_ms")
+    from_above = Window.partitionBy("_place").orderBy(F.desc("_committed"), F.asc_nulls_last("_at_ms"))
+    earliest_ms = F.min("_at_ms").over(from_above.rowsBetween(Window.unboundedPreceding, 0))
+    together = retries.unionAll(samples).withColumn("passed_ms", F.when(F.col("_committed").isNotNull(), earliest_ms))
+    return together.where("_retry is not null").select("_retry.*", "passed_ms")
 
 
-def with_assumed(located: DataFrame, sampled: DataFrame) -> DataFrame:
-    """With `assumed`: whether no sample says what the group has committed; `sampled` has a `group` for each that there is."""
-    groups = sampled.select("group", F.lit(False).alias("assumed")).distinct()
-    # There are a few hundred groups at most.
-    return located.join(F.broadcast(groups), on="group", how="left").fillna(True, ["assumed"])
+def sampled(positions: DataFrame) -> frozenset[str]:
+    """The groups of some samples; there are a few hundred at most."""
+    return frozenset(row["group"] for row in positions.select("group").distinct().collect())
+
+
+def with_assumed(located: DataFrame, groups: Collection[str]) -> DataFrame:
+    """With `assumed`: whether no sample says what the group has committed; `groups` are all of which there is any."""
+    return located.withColumn("assumed", ~F.coalesce(F.col("group").isin(*groups), F.lit(False)))
 
 
 def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
@@ -133,17 +186,19 @@ def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
     fate = _first(("failed", failed_again), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
     ended_ms = F.when(failed_again, F.col("back_ms")).when(settled, settled_ms).otherwise(until_ms)
     delay_ms = F.coalesce("delay_ms", F.col("due_ms") - F.col("failed_ms"))
-    return located.withColumns({"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms}).select(*ATTEMPT.names)
+    more = {"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms, "returned": F.col("decision") == RETURN}
+    return located.withColumns(more).select(*ATTEMPT.names)
 
 
 def parked(letters: DataFrame) -> DataFrame:
-    """Which letters were parked, and why, in the columns of `PARKED`."""
+    """Which letters were not retried, and why, in the columns of `PARKED`."""
     return parked_of(distinct_decisions(letters))
 
 
 def parked_of(decisions: DataFrame) -> DataFrame:
     """As `parked`, of what `distinct_decisions` gave."""
-    return decisions.where("decision = 'park'").withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
+    given_up = decisions.where(F.col("decision").isin(PARK, DISCARD, ERASE))
+    return given_up.withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 
 
 def _first(*cases: tuple[str, Column]) -> Column:

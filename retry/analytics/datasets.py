@@ -1,31 +1,33 @@
-"""Reads letters, sent retries and committed offsets from Parquet or from Kafka: the same frames either way."""
+"""Letters, sent retries and committed offsets of a period, from Parquet or from Kafka: the same frames either way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
-from retry.analytics import decode, folder_names, kafka_source
-from retry.analytics.schemas import ASIDE, DAY, HORIZON_ROW, LETTER, POSITION, SENT
+from retry.analytics import decode, folder_names, horizon, kafka_source
+from retry.analytics.attempts import sampled
+from retry.analytics.parquet import no_rows, rows_of
+from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT
 from retry.errors import RetryError
 
-LETTERS, RETRIES, POSITIONS, PUT_ASIDE, HORIZON = "letters", "retries", "positions", "aside", "horizon"
+LETTERS, RETRIES, POSITIONS, PUT_ASIDE = "letters", "retries", "positions", "aside"
 _CLOCKS_MS = 86_400_000
 _SCHEMAS = {LETTERS: LETTER, RETRIES: SENT, POSITIONS: POSITION, PUT_ASIDE: ASIDE}
 
 
 class Datasets(NamedTuple):
-    """Everything that was recorded up to a time.
+    """What was recorded of the letters of a period up to a time.
 
     Attributes:
       letters, sent, positions, aside: `LETTER`, `SENT`, `POSITION` and `ASIDE`.
-      groups: `group` and `at_ms` of every sample of a committed offset, before the period as well.
+      groups: all of which a committed offset was ever sampled, before the period as well.
       until_ms: end of observation: every letter taken in before is there.
     """
 
@@ -33,58 +35,85 @@ class Datasets(NamedTuple):
     sent: DataFrame
     positions: DataFrame
     aside: DataFrame
-    groups: DataFrame
+    groups: frozenset[str]
     until_ms: int
 
 
-def from_parquet(spark: SparkSession, data: str, *, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
-    """What `retry analytics ingest` wrote to a folder.
+class Recorded(NamedTuple):
+    """Everything that was ever recorded; `of` takes a period of it.
 
-    Args:
-      since_ms, until_ms: read days alone on which anything of letters may have happened that failed first since then, and that
-        was recorded until then.
+    Attributes:
+      letters, sent, positions: as in `Datasets`, and the `day` of each row.
+      groups: the day of the first sample of each group; None where it is not known.
+    """
+
+    letters: DataFrame
+    sent: DataFrame
+    positions: DataFrame
+    aside: DataFrame
+    groups: Mapping[str, date] | None
+    until_ms: int
+
+    def of(self, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
+        """What was recorded until then of letters that failed first since then, and no day more than that takes."""
+        last_ms = self.until_ms if until_ms is None else min(self.until_ms, until_ms)
+        # Whose clock is behind has failures that are later than what came of them.
+        within = F.col("day").between(*(decode.day(F.lit(ms)) for ms in (max(0, since_ms - _CLOCKS_MS), last_ms + _CLOCKS_MS)))
+        letters, sent, positions = (frame.where(within) for frame in (self.letters, self.sent, self.positions))
+        if until_ms is not None:
+            letters, positions = letters.where(F.col("taken_ms") < last_ms), positions.where(F.col("at_ms") < last_ms)
+            sent = sent.where(when_sent_ms() < last_ms)
+        groups = self._watched(None if until_ms is None else last_ms)
+        frames = letters.select(*LETTER.names), sent.select(*SENT.names), positions.select(*POSITION.names)
+        return Datasets(*frames, self.aside, groups, last_ms)
+
+    def _watched(self, until_ms: int | None) -> frozenset[str]:
+        """The groups that were sampled before a time; None for ever."""
+        if self.groups is None:
+            return sampled(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
+        if until_ms is None:
+            return frozenset(self.groups)
+        last = datetime.fromtimestamp(until_ms / 1_000, UTC).date()
+        known = frozenset(group for group, day in self.groups.items() if day < last)
+        if last not in self.groups.values():
+            return known
+        return known | sampled(self.positions.where((F.col("day") == F.lit(last)) & (F.col("at_ms") < until_ms)))
+
+
+def when_sent_ms() -> Column:
+    """When a retry was recorded: when it was sent, or was due where its topic does not tell."""
+    return F.coalesce("sent_ms", "due_ms", "timestamp_ms")
+
+
+def from_parquet(spark: SparkSession, data: str) -> Recorded:
+    """What `retry analytics ingest` wrote to a folder.
 
     Raises:
       RetryError: nothing was ingested there yet.
     """
-    last_ms = _until_ms(spark, data)
-    last_ms = last_ms if until_ms is None else min(last_ms, until_ms)
-    # Whose clock is behind has failures that are later than what came of them.
-    days = [decode.day(F.lit(ms)) for ms in (max(0, since_ms - _CLOCKS_MS), last_ms + _CLOCKS_MS)]
-    within, before = F.col("day").between(*days), F.col("day") <= days[1]
-    letters, sent, positions = (read_set(spark, data, name, within) for name in (LETTERS, RETRIES, POSITIONS))
-    sets = Datasets(
-        letters, sent, positions, read_set(spark, data, PUT_ASIDE),
-        # What a group had committed before the period is as good a sign that it is watched.
-        read_set(spark, data, POSITIONS, before).select("group", "at_ms"), last_ms,
-    )  # fmt: skip
-    return sets if until_ms is None else recorded_until(sets, last_ms)
+    noted = horizon.read(spark, data)
+    letters, sent, positions = (dated(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
+    # Before a pass has ended, nothing was observed after the newest letter.
+    until_ms = letters.agg(F.max("taken_ms")).collect()[0][0] if noted.until_ms is None else noted.until_ms
+    if until_ms is None:
+        raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")
+    return Recorded(letters, sent, positions, read_set(spark, data, PUT_ASIDE), noted.groups, int(until_ms))
 
 
-def recorded_until(sets: Datasets, until_ms: int) -> Datasets:
-    """What was known at a time: nothing that was recorded later."""
-    sent_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
-    return Datasets(
-        sets.letters.where(F.col("taken_ms") < until_ms), sets.sent.where(sent_ms < until_ms),
-        sets.positions.where(F.col("at_ms") < until_ms), sets.aside,
-        sets.groups.where(F.col("at_ms") < until_ms), min(sets.until_ms, until_ms),
-    )  # fmt: skip
+def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
+    """One set in its columns; empty where none was written."""
+    return dated(spark, data, name).select(*_SCHEMAS[name].names)
 
 
-def read_set(spark: SparkSession, data: str, name: str, within: Column | None = None) -> DataFrame:
-    """One set in its columns, of rows `within` some days; empty where none was written."""
+def dated(spark: SparkSession, data: str, name: str) -> DataFrame:
+    """As `read_set`, and the `day` of each row: files of days that nobody asks for are not read."""
     schema = _SCHEMAS[name]
-    of_team = _columns_of_team(schema)
-    written = _written(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
-    chosen = written if within is None else written.where(within)
-    return (folder_names.read_back(chosen) if of_team else chosen).select(*schema.names)
+    of_team = [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
+    written = rows_of(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
+    return folder_names.read_back(written) if of_team else written
 
 
-def _columns_of_team(schema: StructType) -> list[StructField]:
-    return [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
-
-
-def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Datasets:
+def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Recorded:
     """What is on Kafka now; retries are looked for where letters say, or on `retry_topics`.
 
     Raises:
@@ -95,16 +124,19 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
     def records(*topics: str) -> DataFrame:
         return kafka_source.records(spark, options, topics)
 
-    # Persisted, because Spark would otherwise read Kafka again for every question, and find other records each time.
-    letters, positions = decode.letters(records(topic)).persist(), decode.positions(records(topic)).persist()
+    def kept(rows: DataFrame, when_ms: str | Column) -> DataFrame:
+        # Spark would otherwise read Kafka again for every question, and find other records each time.
+        return rows.withColumn("day", decode.day(when_ms)).persist()
+
+    letters, positions = kept(decode.letters(records(topic)), "taken_ms"), kept(decode.positions(records(topic)), "at_ms")
     targets_of_letters = targets(letters)
     if not targets_of_letters and letters.isEmpty():
         where = options["kafka.bootstrap.servers"]
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
     topics = list(retry_topics) or targets_of_letters
-    sent = decode.sent(records(*topics)).persist() if topics else spark.createDataFrame([], SENT)
-    aside, groups = decode.aside(records(topic, *topics), topic), positions.select("group", "at_ms")
-    return Datasets(letters, sent, positions, aside, groups, until_ms)
+    sent = decode.sent(records(*topics)) if topics else no_rows(spark, SENT)
+    aside = decode.aside(records(topic, *topics), topic)
+    return Recorded(letters, kept(sent, when_sent_ms()), positions, aside, horizon.first_days(positions), until_ms)
 
 
 def targets(letters: DataFrame) -> list[str]:
@@ -117,30 +149,3 @@ def first_failed_ms(sets: Datasets, since_ms: int) -> int:
     """The first failure of all letters that failed first since a time, or the end of observation where none did."""
     first = sets.letters.where(F.col("first_failed_ms") >= since_ms).agg(F.min("first_failed_ms")).collect()[0][0]
     return sets.until_ms if first is None else int(first)
-
-
-def noted_targets(spark: SparkSession, data: str) -> tuple[list[str] | None, int | None]:
-    """What the last pass has noted: where retries of all letters went, and the last batch of letters that it knew."""
-    (row,) = _written(spark, f"{data}/{HORIZON}", HORIZON_ROW).agg(F.max("targets"), F.max("letters_batch")).collect()
-    return row[0], row[1]
-
-
-def _written(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
-    try:
-        # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
-        # Old days may be deleted, though the list of a set names their files for ever.
-        return spark.read.schema(schema).option("ignoreMissingFiles", "true").parquet(path)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return spark.createDataFrame([], schema)
-
-
-def _until_ms(spark: SparkSession, data: str) -> int:
-    horizon = _written(spark, f"{data}/{HORIZON}", HORIZON_ROW).agg(F.max("until_ms")).collect()[0][0]
-    if horizon is None:
-        # No pass has ended yet: nothing was observed after the newest letter.
-        horizon = read_set(spark, data, LETTERS).agg(F.max("taken_ms")).collect()[0][0]
-    if horizon is None:
-        raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")
-    return int(horizon)

@@ -1,12 +1,13 @@
-"""The frames that all questions of a report read, made once."""
+"""The frames that all questions of a report read, made once, and how Spark is to ask them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import methodcaller
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry.analytics import attempts
@@ -16,21 +17,15 @@ from retry.analytics.schemas import ATTEMPT, LETTER, PARKED
 from retry.errors import RetryError
 
 # Of a letter no question reads more.
-_READ = sorted({*ATTEMPT.names, *PARKED.names, "group", "taken_ms", "decision", "kafka_topic", "kafka_partition", "kafka_offset"}
+_READ = sorted({*ATTEMPT.names, *PARKED.names, "group", "taken_ms", "action", "kafka_topic", "kafka_partition", "kafka_offset"}
                & {*LETTER.names})  # fmt: skip
-_SMALL_ROWS, _MIDDLE_ROWS = 50_000, 2_000_000
-# What there is of few rows, and of more that still fit in memory as rows: nearly all the time would go into planning, into
-# compiling code for a plan, and into starting tasks.
+# Of the files of letters, compressed: some 10,000 to 50,000 letters, and a million.
+_FEW_BYTES, _MORE_BYTES = 1 << 20, 32 << 20
+# Of rows that fit in memory nearly all the time would go into planning, into compiling code for a plan, and into starting tasks.
 FOR_FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
-}
-# Both sides of each join are spread by lineage already: to collect one and send it to all would be slower.
-_FOR_MORE_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.shuffle.partitions": "4",
 }
 
 
@@ -43,6 +38,7 @@ class Decisions(NamedTuple):
       aside: `ASIDE`, of all time: what could not be counted.
       since_ms, until_ms: the period: from the first of these failures to the end of observation.
       settled_ms: of a retry that its group has passed by then it is known whether it recovered.
+      are_many: whether there are too many to be kept as rows.
     """
 
     attempts: DataFrame
@@ -52,6 +48,7 @@ class Decisions(NamedTuple):
     since_ms: int
     until_ms: int
     settled_ms: int
+    are_many: bool
 
 
 def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions:
@@ -60,35 +57,74 @@ def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decis
     Raises:
       RetryError: there are none.
     """
-    rows = _rows_up_to(datasets, _MIDDLE_ROWS)
-    is_kept_as_rows = rows <= _MIDDLE_ROWS
-    if is_kept_as_rows:
-        _configure(datasets, FOR_FEW_ROWS if rows <= _SMALL_ROWS else _FOR_MORE_ROWS)
+    made = decisions_if_any(datasets, settle_ms=settle_ms, since_ms=since_ms)
+    if made is None:
+        raise RetryError("no letter failed first in this period: give an earlier --since, or run `retry analytics ingest` again")
+    return made
+
+
+def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions | None:
+    """As `decisions`; None where there are none."""
+    size = bytes_read(datasets.letters)
+    are_many = size > _MORE_BYTES
     # Kept, because all questions read them. Not too many rows are checkpointed, so that no question plans their making again;
     # more are persisted, since they take less room as columns.
-    keep = methodcaller("localCheckpoint" if is_kept_as_rows else "persist")
-    once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
-    every = attempts.of_distinct(
-        once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, groups=datasets.groups
-    )
-    is_within = F.col("first_failed_ms") >= since_ms
-    retried, parked = keep(every.where(is_within)), attempts.parked_of(once).where(is_within)
-    by_letter = keep(histories(retried, parked))
-    first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
+    keep, keep_later = (methodcaller("persist"),) * 2 if are_many else (
+        methodcaller("localCheckpoint"), methodcaller("localCheckpoint", eager=False)
+    )  # fmt: skip
+    spark = datasets.letters.sparkSession
+    with configured(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
+        once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
+        every = attempts.of_distinct(
+            once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, groups=datasets.groups
+        )
+        is_within = F.col("first_failed_ms") >= since_ms
+        retried = keep(every.where(is_within))
+        parked = keep_later(attempts.parked_of(once).where(is_within))
+        by_letter = keep_later(histories(retried, parked))
+        first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
     if first_ms is None:
-        raise RetryError("no letter failed first in this period: give an earlier --since, or run `retry analytics ingest` again")
-    if is_kept_as_rows:
-        _configure(datasets, FOR_FEW_ROWS)
+        return None
     settled_ms = datasets.until_ms - settle_ms
-    return Decisions(retried, parked, by_letter, datasets.aside, int(first_ms), datasets.until_ms, settled_ms)
+    return Decisions(
+        retried, parked, by_letter, datasets.aside, int(first_ms), datasets.until_ms, settled_ms, are_many
+    )
 
 
-def _rows_up_to(datasets: Datasets, most: int) -> int:
-    """How many rows are to be read; of more than `most`, one more."""
-    letters, sent, positions = (frame.select(F.lit(1)) for frame in (datasets.letters, datasets.sent, datasets.positions))
-    return letters.unionAll(sent).unionAll(positions).limit(most + 1).count()
+@contextmanager
+def configured_to_ask(*made: Decisions) -> Iterator[None]:
+    """For the time of the block, the session is set as suits questions about these."""
+    with configured(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
+        yield
 
 
-def _configure(datasets: Datasets, conf: Mapping[str, str]) -> None:
-    for name, value in conf.items():
-        datasets.letters.sparkSession.conf.set(name, value)
+def _for_more_rows(spark: SparkSession) -> dict[str, str]:
+    return {
+        "spark.sql.adaptive.enabled": "false",
+        # Both sides of each join are spread by lineage already: to collect one and send it to all would be slower.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism),
+    }
+
+
+@contextmanager
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """For the time of the block, the session has these settings; then those from before."""
+    usual = {name: str(spark.conf.get(name)) for name in conf}
+    try:
+        for name, value in conf.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in usual.items():
+            spark.conf.set(name, value)
+
+
+def bytes_read(frame: DataFrame) -> int:
+    """How large that is which a frame is made of, without reading it: the files of its days; else what Spark takes it for."""
+    execution = frame._jdf.queryExecution()  # type: ignore[operator]
+    leaves = execution.executedPlan().collectLeaves()
+    scans = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.getClass().getSimpleName() == "FileSourceScanExec"]
+    if scans:
+        return sum(int(scan.selectedPartitions().totalFileSize()) for scan in scans)
+    return int(str(execution.optimizedPlan().stats().sizeInBytes()))

@@ -17,6 +17,7 @@ from retry import format_versions
 from retry.analytics.schemas import ASIDE, LISTED, OUTCOME, OUTCOME_RECORD, RECORD_LOCATION, SAMPLE, SENT, SHARED
 from retry.dead_letters import retry_headers
 from retry.telemetry.offset_records import KEY as POSITION_KEY
+from retry.telemetry.outcomes import DISCARD, ERASE, PARK, RETRY, RETURN
 
 _SAMPLE_READS = (1,)
 _LOG_APPEND_TIME = 1
@@ -110,7 +111,7 @@ def _letters_alike(record: Column, alike: Column) -> Column:
     """The letters of one object of `letters`."""
 
     def letter(id_: Column, n: Column) -> Column:
-        fields = {name: record[name] for name in ("v", "taken_ms")}
+        fields = {name: record[name] for name in ("v", "taken_ms", "action", "action_kind")}
         fields |= {name: alike[name] for name in OUTCOME.names if name in SHARED.names}
         fields |= {name: F.get(alike[name], n) for name in LISTED.names} | {"id": id_}
         place = alike["topic"], alike["partition"].cast("string"), fields["offset"].cast("string")
@@ -136,8 +137,8 @@ def _uneven(alike: Column) -> Column:
 
 
 def _is_undecided(letter: Column) -> Column:
-    retry, park = letter["decision"] == "retry", letter["decision"] == "park"
-    decided = F.coalesce((retry & letter["due_ms"].isNotNull()) | park, F.lit(False))
+    is_sent, rests = letter["decision"].isin(RETRY, RETURN), letter["decision"].isin(PARK, DISCARD, ERASE)
+    decided = F.coalesce((is_sent & letter["due_ms"].isNotNull()) | rests, F.lit(False))
     return ~decided | _is_incomplete(letter, OUTCOME)
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry.analytics import curves
-from retry.analytics.decisions import Decisions
-from retry.analytics.questions import changes, fingerprints, incidence, policies, retention, storms
+from retry.analytics.decisions import Decisions, configured_to_ask
+from retry.analytics.questions import acted, changes, fingerprints, incidence, policies, retention, storms
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100
@@ -22,7 +22,7 @@ _FINGERPRINT_STEPS = 60
 _MINUTE_MS = 60_000
 # For a few thousand letters most of the time is planning, and each question is planned by one thread.
 _QUESTIONS_AT_ONCE = 4
-_FATES = ("letters", "recovered", "parked", "expired", "unknown", "waiting")
+_FATES = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting")
 _ENDS = (*_FATES, "retries", "recovery", "recovery_low", "recovery_high")
 _WASTE = ("retries", "wasted", "bytes", "wasted_bytes")
 _TIMES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
@@ -38,38 +38,49 @@ def findings(
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
       before: the period before, as it was known at its end.
     """
+    with configured_to_ask(decisions, *([] if before is None else [before])):
+        return _answers(spark, decisions, retentions, before)
+
+
+def _answers(
+    spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None, before: Decisions | None
+) -> dict[str, Any]:
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
     settled_ms = decisions.settled_ms
-    letters = _letter_sums(histories)
-    teams = [row["team"] for row in letters["team"][:_CURVES_MAX]]
     minutes = storms.per_minute(attempts).persist()
-    top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).persist()
+    # Not persisted: Spark plans that a second time where less of it is asked.
+    top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
+
+    def teams() -> list[str]:
+        return [row["team"] for row in letters.result()["team"][:_CURVES_MAX]]
+
     questions: dict[str, Callable[[], Any]] = {
-        # Counted as recovered, though no sample says what their consumer groups have committed.
-        "assumed": lambda: attempts.where(F.col("assumed") & (F.col("fate") == "recovered")).count(),
         "not_counted": lambda: _rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
-        "incidence_by_attempt": lambda: _in_order(
-            curves.by_attempt(_of_teams(incidence.by_attempt(attempts, parked, settled_ms, "team"), teams), "team"), teams
-        ),
-        "incidence_by_time": lambda: _in_order(
-            curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams), "team"), teams
-        ),
+        "acted": lambda: _largest(acted.by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _changed(decisions, before),
-        "fingerprints": lambda: _explained(_rows(top)),
+        "fingerprints": lambda: _explained(_rows(top), _rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
         "storms": lambda: _largest(storms.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"),
-        "retries_over_time": lambda: _busiest(minutes, decisions, teams),
+        "incidence_by_attempt": lambda: _in_order(
+            curves.by_attempt(_of_teams(incidence.by_attempt(attempts, parked, settled_ms, "team"), teams()), "team"), teams()
+        ),
+        "incidence_by_time": lambda: _in_order(
+            curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams()), "team"), teams()
+        ),
+        "retries_over_time": lambda: _busiest(minutes, decisions, teams()),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
     }
     with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
+        # First, since others wait for it: curves are those of the teams with most letters.
+        letters = pool.submit(_letter_sums, histories)
         answers = {name: pool.submit(question) for name, question in questions.items()}
         return {
             "period": {"since_ms": decisions.since_ms, "until_ms": decisions.until_ms},
             "before": before and {"since_ms": before.since_ms, "until_ms": before.until_ms},
-            **_of_letters(letters),
+            **_of_letters(letters.result()),
             **{name: answer.result() for name, answer in answers.items()},
             "retention_known": bool(retentions),
         }
@@ -89,6 +100,8 @@ def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
     recovered = [row for row in _by(sums["policy"], "recovered") if row["recovered"]]
     return {
         "totals": {name: totals[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)},
+        # Counted as recovered, though no sample says what their consumer groups have committed.
+        "assumed": totals["assumed"],
         "time_to_recovery": _cut(recovered, "team", "policy", "recovered", *_TIMES),
         "waste": _cut(_by(sums["exception"], "wasted", "retries"), "team", "exception", *_WASTE),
         "comparison": _cut(sums["policy"], "team", "policy", *_ENDS),
@@ -139,9 +152,16 @@ def _changed(decisions: Decisions, before: Decisions) -> Rows:
     return changes.changed(*sums, *(changes.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
 
 
-def _explained(rows: Rows) -> Rows:
-    """With the commands that tell of the letters. A topic's name may come from a record that a stranger wrote."""
-    return [{**row, "explain": [f"retry explain {shlex.quote(each)}" for each in row["samples"]]} for row in rows]
+def _explained(top: Rows, samples: Rows) -> Rows:
+    """With the letters, and the commands that tell of them. A topic's name may come from a record that a stranger wrote."""
+    keys = ("team", "exception", "fingerprint")
+    places = {tuple(row[key] for key in keys): row["samples"] for row in samples}
+    rows = []
+    for row in top:
+        found = places[tuple(row[key] for key in keys)]
+        shown = {name: value for name, value in row.items() if name not in ("first_ms", "parked_ms")}
+        rows.append({**shown, "samples": found, "explain": [f"retry explain {shlex.quote(each)}" for each in found]})
+    return rows
 
 
 def _near_retention(spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int]) -> Rows:

@@ -9,7 +9,8 @@ A pass is four streams one after another, each with a checkpoint and a Parquet s
 
 and then writes down when the second began: the end of observation. Up to that time the letters are complete, and no position is
 newer. That is why passes are repeated, and the streams do not run at the same time. Beside it stand the targets of all letters so
-far, so that the next pass looks for those of new letters alone: a pass costs what is new, however much there is.
+far, so that the next pass looks for those of new letters alone: a pass costs what is new, however much there is. So do the groups
+that were ever sampled, which whoever asks about a period needs to know of all time; see `retry.analytics.horizon`.
 
 Exactly once is Spark's: a batch is a range of offsets that is written down before it is read, and its files count when they are
 listed in the set's `_spark_metadata`. A batch that was begun and not listed is written again, its old files are never read.
@@ -19,17 +20,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry import clock
-from retry.analytics import datasets, decode
+from retry.analytics import datasets, decode, horizon
 from retry.analytics.file_list import FileList
 from retry.analytics.folder_names import laid_out
 from retry.analytics.kafka_source import pattern
-from retry.analytics.schemas import HORIZON_ROW
 from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
@@ -43,10 +44,19 @@ class Stopped(Exception):
 
 
 class _Written(NamedTuple):
-    """What a batch has written: how many rows, and of letters where their retries went."""
+    """What a batch has written: how many rows, and what is noted of them."""
 
     rows: int
-    targets: list[str]
+    noted: list[str]
+
+
+def _noted_of(name: str) -> Column:
+    """What is noted of the rows of a set: of retried letters where they go, of samples day and group."""
+    if name == datasets.LETTERS:
+        return F.when(F.col("decision") == "retry", F.col("target"))
+    if name == datasets.POSITIONS:
+        return F.concat(F.col("day").cast("string"), F.lit(" "), F.col("group"))
+    return F.lit(None).cast("string")
 
 
 class Ingest:
@@ -82,35 +92,45 @@ class Ingest:
             until_ms = clock.wall_ms()
             letters = decode.letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
             added[datasets.LETTERS] = self._pass(datasets.LETTERS, letters, "taken_ms", ["day", "team"])
-            known, batch = self._targets(added[datasets.LETTERS])
-            retried, added[datasets.RETRIES] = self._retry_topics or known or [], {}
+            noted = self._noted(until_ms, added)
+            retried, added[datasets.RETRIES] = self._retry_topics or noted.targets or [], {}
             if retried:
-                when_ms = F.coalesce("sent_ms", "due_ms", "timestamp_ms")
                 sent = decode.sent(self._stream(retried))
-                added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, when_ms, ["day", "team"])
+                added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, datasets.when_sent_ms(), ["day", "team"])
             wrong = decode.aside(self._stream(outcomes + retried), self._topic)
             added[datasets.PUT_ASIDE] = self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
-            self._note(until_ms, known, batch)
+            horizon.write(self._spark, self._data, noted)
             return {
-                name: sum(rows for rows, _ in added[name].values())
+                name: sum(each.rows for each in added[name].values())
                 for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
-    def _targets(self, new: Mapping[int, _Written]) -> tuple[list[str] | None, int]:
-        """Where retries of all letters went, None where nobody asks; and up to which batch of letters that is known."""
-        last = FileList(self._spark, f"{self._data}/{datasets.LETTERS}").latest()
+    def _noted(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> horizon.Horizon:
+        """What is known now of all letters and samples; of targets nothing where the operator names them."""
+        before = horizon.read(self._spark, self._data)
+        seen, groups_batch = self._new(datasets.POSITIONS, before.positions_batch, added)
+        groups = dict(before.groups or {})
+        for day, group in (each.split(" ", 1) for each in seen or ()):
+            groups[group] = min(date.fromisoformat(day), groups.get(group, date.max))
+        if seen is None or before.groups is None:
+            groups = horizon.first_days(datasets.dated(self._spark, self._data, datasets.POSITIONS))
+        went, letters_batch = self._new(datasets.LETTERS, before.letters_batch, added)
+        targets: list[str] | None = sorted({*(before.targets or ()), *(went or ())})
         if self._retry_topics:
-            return None, last
-        known, batch = datasets.noted_targets(self._spark, self._data)
-        # A pass that was killed has noted nothing of what it wrote, and then all letters are looked at.
-        if known is None or batch is None or not {*range(batch + 1, last + 1)} <= {*new}:
-            return datasets.targets(datasets.read_set(self._spark, self._data, datasets.LETTERS)), last
-        return sorted({*known, *(target for _, targets in new.values() for target in targets)}), last
+            targets = None
+        elif went is None or before.targets is None:
+            targets = datasets.targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
+        return horizon.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
 
-    def _note(self, until_ms: int, targets: list[str] | None, batch: int) -> None:
-        values = {"until_ms": F.lit(until_ms), "letters_batch": F.lit(batch), "targets": F.lit(targets)}
-        row = [values[field.name].cast(field.dataType).alias(field.name) for field in HORIZON_ROW.fields]
-        self._spark.range(1).select(*row).write.mode("overwrite").parquet(f"{self._data}/{datasets.HORIZON}")
+    def _new(
+        self, name: str, known: int | None, added: Mapping[str, Mapping[int, _Written]]
+    ) -> tuple[set[str] | None, int]:
+        """What batches after the last known one have noted, and the last one; None where it takes all rows to know that."""
+        last, new = FileList(self._spark, f"{self._data}/{name}").latest(), added[name]
+        # A pass that was killed has noted nothing of what it wrote.
+        if known is None or not {*range(known + 1, last + 1)} <= {*new}:
+            return None, last
+        return {each for batch in new.values() for each in batch.noted}, last
 
     def _stream(self, topics: list[str], records_max: int = sys.maxsize) -> DataFrame:
         return (
@@ -129,9 +149,9 @@ class Ingest:
         """Write what is new of one set, to its end; what each batch has written."""
         # One file for each folder and batch, not one for each of Kafka's partitions.
         dated = laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
-        target = F.when(F.col("decision") == "retry", F.col("target")) if name == datasets.LETTERS else F.lit(None).cast("string")
+        noted = F.collect_set(_noted_of(name))
         query = (
-            dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), F.collect_set(target).alias("targets"))
+            dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), noted.alias("noted"))
             .writeStream.format("parquet")
             .queryName(name)
             .option("path", f"{self._data}/{name}")
@@ -149,7 +169,7 @@ class Ingest:
                 # say so, is not written again and has nothing that was observed.
                 for batch in query.recentProgress:
                     if batch.numInputRows and (observed := batch.observedMetrics.get(_WRITTEN)) is not None:
-                        written[batch.batchId] = _Written(observed["rows"], observed["targets"])
+                        written[batch.batchId] = _Written(observed["rows"], observed["noted"])
                 if self._stopping() and not is_over:
                     raise Stopped
         finally:

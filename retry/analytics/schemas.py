@@ -9,7 +9,7 @@
 | `POSITION` | a sample of what a consumer group has committed on one partition |
 | `ASIDE` | a record that cannot be read as one of these, and why |
 | `ATTEMPT` | a decision to retry, and what became of it |
-| `PARKED` | a decision to park |
+| `PARKED` | a decision not to retry: the letter was parked, or operators discarded or erased it |
 
 Sets are partitioned by `day`, UTC, and all but positions by `team`.
 """
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -46,7 +47,7 @@ def _columns(**kinds: str) -> StructType:
 OUTCOME = _columns(
     v="number", id="text", source="text", team="text", topic="text", policy="text", attempt="number", exception="text?",
     first_failed_ms="number", failed_ms="number", taken_ms="number", decision="text", reason="text?", due_ms="number?",
-    target="text", cause="text?", fingerprint="text?", group="text?", delay_ms="number?",
+    target="text", cause="text?", fingerprint="text?", group="text?", delay_ms="number?", action="text?", action_kind="text?",
 )  # fmt: skip
 SHARED = _columns(
     team="text", topic="text", partition="number", policy="text", attempt="number", exception="text?", decision="text",
@@ -71,17 +72,22 @@ ASIDE = StructType([
 ])  # fmt: skip
 DAY = _columns(day="date")
 HORIZON_ROW = StructType([
-    *_columns(until_ms="number", letters_batch="number?").fields, StructField("targets", ArrayType(StringType())),
+    *_columns(until_ms="number", letters_batch="number?", positions_batch="number?").fields,
+    StructField("targets", ArrayType(StringType())), StructField("groups", MapType(StringType(), DateType())),
 ])  # fmt: skip
 
-# `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`.
+# `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`. `action_kind` is null where the service has
+# decided; `returned`: operators had the letter retried once more from where it rested.
 ATTEMPT = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", due_ms="number", delay_ms="number",
     sent_ms="number?", passed_ms="number?", back_ms="number?", back_as="text?", ended_ms="number", bytes="number?",
-    fate="text", assumed="flag", source="text",
+    fate="text", assumed="flag", source="text", first_policy="text", action_kind="text?", returned="flag",
 )  # fmt: skip
+# `decision` is park, discard or erase; `stands`: operators have decided nothing else since; `by_policy`: the service has decided,
+# and of that lineage no letter had been returned.
 PARKED = _columns(
     team="text", policy="text", topic="text", target="text", exception="text?", cause="text?", fingerprint="text?",
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?", source="text",
+    decision="text", action_kind="text?", stands="flag", by_policy="flag",
 )  # fmt: skip

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from retry.errors import SettingsInvalid
 
-# For `spark.redaction.regex` and its two siblings: what Spark must not show in plans, logs and pages.
-SECRETS_PATTERN = "(?i)secret|password|token|access[.]?key|keystore[.]key|jaas|sasl|credential"
+# For `spark.redaction.regex` and its two siblings: what Spark must not show in plans, logs and pages; keys of object stores, too.
+SECRETS_PATTERN = "(?i)secret|password|token|(access|account|private|encryption)[.]?key|keystore[.]key|jaas|sasl|credential"
 
 SECURITY = ("security.", "ssl.", "ssl_", "sasl.", "https.", "enable.ssl.", "enable.sasl.", "oauthbearer")
 _MODULES = "org.apache.kafka.common.security"

@@ -1,4 +1,4 @@
-"""Starts a Spark session: the one of `spark-submit`, else a local one with Kafka's source from the pinned jars."""
+"""Starts a Spark session: the one of `spark-submit`, else a local one, with Kafka's source from the pinned jars if asked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from retry.analytics import class_archive
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
 from retry.jars import jars
@@ -25,19 +28,26 @@ _QUICK_START = " ".join((
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=240m",
     "-XX:+UseParallelGC",
+    # There is room for all classes from the beginning: else each time there is not, all of the heap is collected.
+    "-XX:MetaspaceSize=256m",
 ))
 # The outcomes of a day fit in memory many times over; more spills to disk.
 _DRIVER_MEMORY = "1g"
 _REASON_CHARS_MAX = 300
+_JAVA_ENDS_S = 300
 
 
 @contextmanager
-def session(name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: bool = True) -> Iterator[SparkSession]:
+def session(
+    name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: bool = True, kafka: bool = True, java: str | None = None
+) -> Iterator[SparkSession]:
     """A session for the time of the block; its Java process ends with this one.
 
     Args:
       memory: of the local Java process, as `1g`; on a cluster `spark-submit` says.
       quick: whether to start soon rather than to be fast in the long run.
+      kafka: whether Kafka is read. To look for its jars takes time, and they are fetched where they are missing.
+      java: more options of the local Java process; None for those of `retry.analytics.class_archive`.
 
     Raises:
       JarsUnavailable: see `retry.jars`.
@@ -48,11 +58,24 @@ def session(name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: 
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         with chdir(_scratch().name):
-            spark = _configured(builder.master("local[*]"), _COMMON | _local(memory, quick)).getOrCreate()
+            spark = _configured(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def end_java() -> None:
+    """End the Java process of the sessions of this process, which are over, and wait for it.
+
+    Raises:
+      RetryError: it failed in the end.
+    """
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    if gateway.proc.wait(_JAVA_ENDS_S):
+        raise RetryError(f"Java ended with {gateway.proc.returncode}: is there a gigabyte of memory for it?")
 
 
 @contextmanager
@@ -100,14 +123,15 @@ _COMMON = {
 }
 
 
-def _local(memory: str, quick: bool) -> dict[str, str]:
-    java = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, str]:
+    more = class_archive.java_options() if java is None else java
+    options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _QUICK_START if quick else "", more)
     return {
-        "spark.jars": ",".join(str(jar) for jar in jars("spark")),
+        **({"spark.jars": ",".join(str(jar) for jar in jars("spark"))} if kafka else {}),
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{java} {_QUICK_START}" if quick else java,
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         "spark.local.dir": _scratch().name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,16 +1,18 @@
-"""The report as lines for a terminal: what became of the letters of each policy, why they parked, which attempts recovered."""
+"""The report as lines for a terminal: what became of the letters of each policy, why they parked, what operators did with them,
+and which attempts recovered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from retry.analytics.html.format import count, duration, moment, name, share
+from retry.analytics.html.format import count, duration, moment, name, noun, share
 from retry.analytics.text_table import aligned
 
 _NAME_CHARS_MAX = 40
-_COUNTS = ("letters", "recovered", "parked", "expired", "unknown", "waiting", "retries")
-_POLICIES = ("team", "policy", "letters", "recovered", "parked", "old", "open", "waiting", "retries", "late p99")
+_COUNTS = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting", "retries")
+_POLICIES = ("team", "policy", "letters", "recovered", "parked", "old", "gone", "open", "wait", "retries", "late p99")
+_ACTED = ("letters", "recovered", "failed", "open", "parked", "discarded")
 
 
 def lines(findings: Mapping[str, Any]) -> Iterator[str]:
@@ -18,7 +20,8 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
     totals, period, saving = findings["totals"], findings["period"], findings["saving"]
     yield f"Letters that failed from {moment(period['since_ms'])} to {moment(period['until_ms'])} UTC: {count(totals['letters'])}"
     yield f"{share(totals['recovery'])} of those that ended recovered, half of them within {duration(totals['p50_ms'])}"
-    yield f"{count(totals['wasted'])} of {count(totals['retries'])} retries were sent for letters that parked in the end"
+    retries, wasted = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')}", totals["wasted"]
+    yield f"{count(wasted)} of {retries} {noun(wasted, 'was', 'were')} sent for letters that parked in the end"
     if saving["retries"] > 0:
         yield f"{count(saving['retries'])} of {count(saving['of'])} can be left out: see `retry analytics advise`"
     yield ""
@@ -27,6 +30,10 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         rows = [(*_names(row, "team", "policy", "reason"), count(row["letters"])) for row in findings["parked_by_reason"]]
         yield from aligned([("team", "policy", "parked because of", "letters"), *rows], names=3)
+    if findings["acted"]:
+        yield ""
+        rows = [(*_names(row, "team", "action_kind"), *(count(row[each]) for each in _ACTED)) for row in findings["acted"]]
+        yield from aligned([("team", "operators asked for", *_ACTED), *rows], names=2)
     if findings["incidence_by_attempt"]:
         yield ""
         rows = [(*_names(row, "team"), *_attempt(row)) for row in findings["incidence_by_attempt"] if row["attempt"]]
@@ -56,7 +63,9 @@ def _names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:
 def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
     if findings["assumed"]:
         yield ""
-        yield f"{count(findings['assumed'])} recovered retries count as consumed when they were sent: no group is named for them"
+        assumed = findings["assumed"]
+        what = noun(assumed, "retry counts as consumed when it was", "retries count as consumed when they were")
+        yield f"{count(assumed)} recovered {what} sent: no group is named for {noun(assumed, 'it', 'them')}"
     if findings["not_counted"]:
         yield ""
         reasons = (f"{count(row['records'])} {name(row['why'])}" for row in findings["not_counted"])

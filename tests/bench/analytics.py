@@ -12,38 +12,45 @@
 | frames | what became of every retry and of every letter, kept for the questions |
 | advice | how retries ended, counted as finely as the advice needs it |
 | questions | every answer of `retry analytics report` |
+| command | `retry analytics report` in a process of its own, from its start to the page |
 
-Beside each stand the processor time of the Java process so far, which says more than seconds where others work beside it, and
-the jobs that Spark ran and the plans that it made. `--quick` measures the last four alone, in a session as
-`retry analytics report` starts it, which is what a report on few letters costs.
+Beside each stand its seconds, its processor time, which says more than seconds where others work beside it, and the most memory
+that was resident meanwhile, both of Python and Java together; and the jobs that Spark ran and the plans that it made so far.
+`--quick` measures the last five alone, in a session as `retry analytics report` starts it, which is what a report on few letters
+costs.
 
 An event is a letter, a retry that was sent, or a sample of a committed offset. Who recovers at which attempt follows from the
-generator; exit code 1 says that something else was found. Memory is the greatest resident size of the Java process.
+generator; exit code 1 says that something else was found. The last line has seconds and memory of the whole report, `read` to
+`questions`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import resource
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
-from retry.analytics import attempts, datasets
+from retry.analytics import attempts, datasets, horizon
 from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
 from retry.analytics.findings import findings
 from retry.analytics.folder_names import laid_out
-from retry.analytics.questions import cells
 from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import LETTER, POSITION, SENT
-from retry.analytics.spark_session import session
+from retry.analytics.spark_session import end_java, session
+from retry.cli.analytics_options import cells_of
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
 
 from . import machine
@@ -51,11 +58,26 @@ from . import machine
 _WEEK_MS = 7 * 86_400_000
 _LATE_MS, _AGAIN_MS, _SAMPLE_MS, _PARTITIONS = 25, 100, 10_000, 4
 _DRAWS = float(1 << 63)
+_SUBREAPER = 36
 _POSITIONS = len(KINDS) * _PARTITIONS * _WEEK_MS // _SAMPLE_MS
 _UNTIL_MS = START_MS + _WEEK_MS + 2 * SETTLE_MS + max(sum(kind.delays_ms) for kind in KINDS)
 # Letters and retries that an original record of these kinds leaves on average; the rest is printed as it came out.
 _EACH = 9.85
+# How often the command's memory is looked at.
+_LOOK_S = 0.05
 _Answer = TypeVar("_Answer")
+
+
+class Step(NamedTuple):
+    """What a step took, of Python and Java together."""
+
+    seconds: float
+    cpu_s: float
+    most_mb: float
+
+
+_STEPS: dict[str, Step] = {}
+_REPORT = ("read", "frames", "advice", "questions")
 
 
 def main() -> int:
@@ -64,10 +86,16 @@ def main() -> int:
     print(machine.describe(), flush=True)
     lives = max(1_000, int((asked.events - min(_POSITIONS, asked.events // 4)) / _EACH))
     with tempfile.TemporaryDirectory(prefix="retry-analytics-") as folder:
-        began_s = time.monotonic()
-        with session("bench", memory=asked.memory, quick=asked.quick) as spark:
-            _said("session", began_s, spark)
-            return (_report if asked.quick else _measure)(spark, asked.keep or folder, lives)
+        began_s, before_s = time.monotonic(), _cpu_s()
+        with session("bench", memory=asked.memory, quick=asked.quick, kafka=False) as spark:
+            _said("session", Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
+            wrong = (_report if asked.quick else _measure)(spark, asked.keep or folder, lives)
+            report = [_STEPS[name] for name in _REPORT]
+            together = f"{sum(each.seconds for each in report):,.1f} s, at most {max(each.most_mb for each in report):,.0f} MB"
+        end_java()
+        _command(asked.keep or folder, Path(folder) / "report.html", asked.memory)
+        print(f"the report: {together}; in a process of its own as `command` says")
+        return wrong
 
 
 def _measure(spark: SparkSession, data: str, lives: int) -> int:
@@ -91,10 +119,32 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
 def _report(spark: SparkSession, data: str, lives: int) -> int:
     """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
     found = _timed("read", lambda: datasets.from_parquet(spark, data), spark)
-    made = _timed("frames", lambda: decisions(found, settle_ms=SETTLE_MS), spark)
-    _timed("advice", lambda: cells.cells(made.attempts, made.settled_ms).collect(), spark)
+    made = _timed("frames", lambda: decisions(found.of(), settle_ms=SETTLE_MS), spark)
+    _timed("advice", lambda: cells_of(made), spark)
     answers = _timed("questions", lambda: findings(spark, made), spark)
     return int(answers["totals"]["letters"] != lives)
+
+
+def _command(data: str, page: Path, memory: str) -> None:
+    """The command as a user calls it."""
+    # Java ends after the command, and only then is its time known.
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    before, began_s, most_mb = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic(), 0.0
+    asked = ("analytics", "report", "--data", str(Path(data).absolute()), "--html", str(page), "--memory", memory)
+    with subprocess.Popen([sys.executable, "-m", "retry", *asked], env=os.environ | {"RETRY_POLICIES": ""}) as command:
+        while command.poll() is None:
+            most_mb = max(most_mb, _resident_mb("VmRSS", command.pid))
+            with suppress(subprocess.TimeoutExpired):
+                command.wait(_LOOK_S)
+    if command.returncode:
+        raise SystemExit(f"the command ended with {command.returncode}")
+    took_s = time.monotonic() - began_s
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime
+    print(f"{'command':<10} {took_s:7.1f} s   {cpu_s:7.1f} s of processors   {most_mb:6,.0f} MB", flush=True)
 
 
 def _lives(spark: SparkSession, count: int) -> DataFrame:
@@ -110,7 +160,8 @@ def _of_kind(whole: DataFrame, kind: Kind, count: int) -> DataFrame:
     first = F.array_position(F.array(*succeeds), True)
     return whole.select(
         F.col("id").alias("n"),
-        F.lower(F.lpad(F.hex("id"), 16, "0")).alias("id"),
+        # A hash, as the service makes ids: texts that begin alike take far longer to sort.
+        F.lower(F.lpad(F.hex(F.xxhash64("id")), 16, "0")).alias("id"),
         F.lit(kind.team).alias("team"),
         F.lit(kind.exception).alias("exception"),
         F.array(*map(F.lit, kind.delays_ms)).cast("array<long>").alias("delays"),
@@ -133,7 +184,8 @@ def _write(alive: DataFrame, data: str) -> None:
     ):
         dated = laid_out(frame.withColumn("day", day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
-    alive.sparkSession.range(1).select(F.lit(_UNTIL_MS).alias("until_ms")).write.parquet(f"{data}/{datasets.HORIZON}")
+    groups = horizon.first_days(datasets.dated(alive.sparkSession, data, datasets.POSITIONS))
+    horizon.write(alive.sparkSession, data, horizon.Horizon(_UNTIL_MS, groups=groups))
 
 
 def _letters(alive: DataFrame) -> DataFrame:
@@ -157,7 +209,9 @@ def _letters(alive: DataFrame) -> DataFrame:
         "due_ms",
         F.concat("team", F.when(retried, ".retry").otherwise(".parked")).alias("target"), F.col("exception").alias("cause"),
         F.substring(F.sha1("exception"), 1, 16).alias("fingerprint"), F.concat("team", F.lit("-service")).alias("group"),
-        (F.col("due_ms") - F.col("failed_ms")).alias("delay_ms"), F.lit("app-outcomes").alias("kafka_topic"),
+        (F.col("due_ms") - F.col("failed_ms")).alias("delay_ms"),
+        *[F.lit(None).cast("string").alias(name) for name in ("action", "action_kind")],
+        F.lit("app-outcomes").alias("kafka_topic"),
         (F.col("n") % _PARTITIONS).alias("kafka_partition"), (F.col("n") * 10 + attempt).alias("kafka_offset"),
     ).select(*LETTER.names)  # fmt: skip
 
@@ -187,16 +241,19 @@ def _positions(spark: SparkSession) -> DataFrame:
 
 
 def _timed(name: str, work: Callable[[], _Answer], spark: SparkSession) -> _Answer:
-    began_s = time.monotonic()
+    began_s, before_s = time.monotonic(), _cpu_s()
+    for pid in machine.family(os.getpid()):
+        machine.forget_peak(pid)
     answer = work()
-    _said(name, began_s, spark)
+    _said(name, Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
     return answer
 
 
-def _said(name: str, began_s: float, spark: SparkSession) -> None:
+def _said(name: str, step: Step, spark: SparkSession) -> None:
     jobs, plans = _jobs_and_plans(spark)
-    took = f"{time.monotonic() - began_s:7.1f} s   {_cpu_s(spark):7.1f} s of processors   {_resident_mb(spark):6,} MB"
+    took = f"{step.seconds:7.1f} s   {step.cpu_s:7.1f} s of processors   {step.most_mb:6,.0f} MB"
     print(f"{name:<10} {took}   {jobs:4} jobs, {plans:3} plans so far", flush=True)
+    _STEPS[name] = step
 
 
 def _jobs_and_plans(spark: SparkSession) -> tuple[int, int]:
@@ -204,18 +261,16 @@ def _jobs_and_plans(spark: SparkSession) -> tuple[int, int]:
     return jobs, spark._jsparkSession.sharedState().statusStore().executionsCount()
 
 
-def _cpu_s(spark: SparkSession) -> float:
-    fields = (_process(spark) / "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _cpu_s() -> float:
+    return sum(map(machine.cpu_s, machine.family(os.getpid())))
 
 
-def _resident_mb(spark: SparkSession) -> int:
-    status = (_process(spark) / "status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) // 1_024
-
-
-def _process(spark: SparkSession) -> Path:
-    return Path("/proc") / str(spark.sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
+def _resident_mb(field: str = "VmHWM", pid: int = 0) -> float:
+    """Of a process and all that it has started: resident now, or the sum of what each had at most, which is more than all had at
+    one time; 0 where one of them is just ending."""
+    with suppress(OSError):
+        return sum(machine.rss_mb(each, field) for each in machine.family(pid or os.getpid()))
+    return 0.0
 
 
 def _arguments() -> argparse.Namespace:

@@ -108,9 +108,10 @@ def test_parked_letters_are_counted_by_reason_and_a_missing_one_is_named(spark: 
 def test_samples_are_the_latest_the_latest_parked_and_the_first_letter_of_the_period(spark: SparkSession) -> None:
     tried = [attempt(f"{at}", 1, "failed", failed_ms=at, source=f"orders.DLT/0/{at}") for at in (5, 110, 120, 180, 300)]
     parked = [park(f"p{at}", 2, failed_ms=at, source=f"orders.DLT/1/{at}") for at in (130, 140, 400)]
-    (found,) = _rows(fingerprints.top(frame(spark, tried), frame(spark, parked, PARKED), 100, 200))
+    frames = frame(spark, tried), frame(spark, parked, PARKED)
+    (found,) = _rows(fingerprints.samples(*frames, fingerprints.top(*frames, 100, 200)))
     assert found["samples"] == ["orders.DLT/0/180", "orders.DLT/1/140", "orders.DLT/0/110"]
-    (other,) = _rows(fingerprints.top(frame(spark, tried), frame(spark, parked, PARKED), 100, 135))
+    (other,) = _rows(fingerprints.samples(*frames, fingerprints.top(*frames, 100, 135)))
     assert other["samples"] == ["orders.DLT/1/130", "orders.DLT/0/110"]
 
 
@@ -123,7 +124,8 @@ def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spa
         ("aa", 4, 1, 1), (None, 1, 1, 1)]  # fmt: skip
     assert [(row["first_seen_ms"], row["last_seen_ms"], row["earlier"], row["recent"]) for row in found] == [
         (5, 190, 2, 2), (150, 150, 0, 1)]  # fmt: skip
-    assert [row["samples"] for row in found] == [["orders.DLT/0/2", "orders.DLT/0/1"], ["orders.DLT/0/1"]]
+    places = {row["fingerprint"]: row["samples"] for row in _rows(fingerprints.samples(*frames, top))}
+    assert places == {"aa": ["orders.DLT/0/2", "orders.DLT/0/1"], None: ["orders.DLT/0/1"]}
     steps = _rows(fingerprints.over_time(*frames, top, 100, 200, 2).orderBy("fingerprint", "at_ms"))
     assert [(row["fingerprint"], row["at_ms"], row["failures"]) for row in steps] == [
         (None, 100, 1),
@@ -146,7 +148,8 @@ def test_the_storm_of_a_quiet_team_is_measured_by_its_empty_minutes(spark: Spark
     bursts = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * HOUR_MS + k) for n in range(3) for k in range(120)]
     minutes = storms.per_minute(frame(spark, bursts))
     found = _rows(storms.storms(minutes, 0, 3 * HOUR_MS))
-    assert [(row["sent"], row["median"], row["times"]) for row in found] == [(120, 0, 120.0)] * 3
+    assert [(row["sent"], row["median"], row["times"], row["minutes"]) for row in found] == [(120, 0, 120.0, 3)] * 3
+    assert _rows(storms.storms(minutes, 0, 3 * HOUR_MS).limit(1))[0]["minutes"] == 3
     assert storms.storms(minutes, 0, 2 * MINUTE_MS).count() == 0
 
 
@@ -171,7 +174,8 @@ def test_cells_part_delays_and_keep_what_is_not_known(spark: SparkSession) -> No
 
 def test_cells_are_of_a_topic_an_age_and_the_policy_of_the_first_retry(spark: SparkSession) -> None:
     rows = [
-        attempt("a", 1, "failed", policy="shop/p"), attempt("a", 2, "failed", policy="shop/p#1", failed_ms=1_000),
+        attempt("a", 1, "failed", policy="shop/p"),
+        attempt("a", 2, "failed", policy="shop/p#1", first_policy="shop/p", failed_ms=1_000),
         attempt("b", 1, "failed", topic="other.DLT"), attempt("b", 2, "failed", topic="other.DLT", failed_ms=60_000),
     ]  # fmt: skip
     found = _rows(cells.cells(frame(spark, rows), LATE_MS).orderBy("topic", "attempt"))

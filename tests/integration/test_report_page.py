@@ -79,7 +79,7 @@ def nearly_empty() -> dict[str, Any]:
     nothing = (
         "actions", "changed", "not_counted", "storms", "near_retention", "lateness", "time_to_recovery", "parked_by_reason",
     )  # fmt: skip
-    return found | {name: [] for name in nothing} | {"before": None, "cost": None, "assumed": 1}
+    return found | {name: [] for name in nothing} | {"before": None, "cost": None, "consumer_ms": None, "assumed": 1}
 
 
 def hostile(texts: Sequence[str]) -> dict[str, Any]:
@@ -180,9 +180,25 @@ def test_the_page_begins_with_what_to_do_and_says_what_it_was_made_of() -> None:
         assert f"{row['cost']:,.2f}" in table
         assert all(line.replace("'", "&#39;") in table for line in row["rule"])
     assert "app retry · from retry-outcomes · settle time 10 min · version 1.2.3" in rendered
-    free = page(found | {"actions": [row | {"cost": None} for row in found["actions"]]})
-    assert ("<th class=\"n\">cost</th>" in rendered, "<th class=\"n\">cost</th>" in free) == (True, False)
+    free = page(found | {"actions": [row | {"cost": None, "consumer_ms": None} for row in found["actions"]]})
+    for column in ("cost", "consumers' time"):
+        assert (f'<th class="n">{column}</th>' in rendered, f'<th class="n">{column}</th>' in free) == (True, False)
+    assert "--time-per-retry" in page(found | {"consumer_ms": None})
+    assert "--time-per-retry" not in rendered
     assert "Nothing yet" in page(found | {"actions": []})
+
+
+def test_what_actions_risk_is_told_in_letters_where_nothing_ever_recovered_and_storms_are_counted_whole() -> None:
+    found = findings()
+    rendered = page(found)
+    never = [row for row in found["actions"] if not row["recoveries"]]
+    assert never
+    for row in never:
+        letters = f"none seen; at most {row['recoveries_at_risk']:.0f}<br>of {row['letters']:,} letters, 95 % sure"
+        assert letters in rendered
+    assert "of 0, 95 % sure" not in rendered
+    assert len(found["storms"]) < found["storms"][0]["minutes"]
+    assert f"<b>{found['storms'][0]['minutes']} minutes</b>" in rendered
 
 
 def test_advised_delays_are_short_and_those_of_attempts_in_a_row_are_one() -> None:

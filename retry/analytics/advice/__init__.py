@@ -8,6 +8,7 @@
 | `choose_attempts` | how many attempts and which delays are worth it; or how much is missing to say so |
 | `delays` | delays as people write them |
 | `backtest` | what older letters advise, tried on newer ones |
+| `told` | the advice on one kind, in words |
 | `actions` | the advice that saves most |
 | `policy_rewrite` | the policy file with a rule for each advice |
 | `observed` | the chance of a retry, and whether such a retry was ever made |

@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.policy_rewrite import Advised, difference, is_writable, rule_lines
 
 # How sure the advice is that no more recoveries are lost than it says.
 CONFIDENCE = 0.95
 _ACTIONS_MAX = 5
+# Fewer retries saved for each recovery that may be lost are not worth doing first.
+_SAVED_PER_RECOVERY = 10
+
+
+class PerRetry(NamedTuple):
+    """What a retry costs on average; None where nobody has told.
+
+    Attributes:
+      bytes: on its topic.
+      cost: in any currency.
+      consumer_ms: how long a consumer works on it.
+    """
+
+    bytes: float = 0.0
+    cost: float | None = None
+    consumer_ms: float | None = None
+
+    def of(self, retries: float) -> dict[str, float | None]:
+        """The same of so many retries."""
+        return {name: None if each is None else each * retries for name, each in self._asdict().items()}
 
 
 def actions(
-    advised: Iterable[Advised], *, bytes_per_retry: float = 0.0, cost_per_retry: float | None = None,
-    file: tuple[str, str] | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """The five advices that save most retries, the largest first; those that change or save nothing are no actions,
-    and none is of an exception whose name no rule can hold.
+    advised: Iterable[Advised], *, per_retry: PerRetry | None = None, file: tuple[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The five advices that save most retries, the largest first.
+
+    What changes nothing, or saves no whole retry, is no action; nor is what saves fewer than ten retries for each recovery that
+    it puts at risk, or is about an exception whose name no rule can hold. `worth` has all advices.
 
     Args:
       file: text and name of the policy file of now.
 
     Gives `team`, `exception`, `topics`, `rule` (lines of YAML, to be put before the other rules of these topics), `diff` (lines
     of a unified diff against the policy file; none where there is no file, or it has nothing for such letters), `retries` that
-    are saved, their `bytes` at the mean size of all retries, their `cost` or None, `recoveries`: expected now,
-    `recoveries_at_risk`: of these at most so many are lost, with `confidence`; and `verdict` as in the advice.
+    are saved, their `bytes`, `cost` and `consumer_ms` as in `PerRetry`, `letters`, `recoveries`: expected of them now,
+    `recoveries_at_risk`: so many are lost at most, with `confidence`; and `verdict` as in the advice.
     """
-    chosen = [each for each in advised if each.advice.changes and each.advice.saved > 0 and is_writable(each)]
+    chosen = [each for each in advised if _is_worth_doing(each.advice) and is_writable(each)]
     chosen.sort(key=lambda each: (-each.advice.saved, each.team, each.exception, each.topics))
     made = []
     for each in chosen[:_ACTIONS_MAX]:
         advice = each.advice
-        lost = advice.recoveries_now * (1 - advice.kept_low) if advice.verdict == "fewer" else 0.0
         made.append({
             "team": each.team,
             "exception": each.exception,
@@ -41,10 +62,14 @@ def actions(
             "rule": rule_lines(each),
             "diff": [] if file is None else difference(*file, [each]),
             "retries": advice.saved,
-            "bytes": advice.saved * bytes_per_retry,
-            "cost": None if cost_per_retry is None else advice.saved * cost_per_retry,
+            **(per_retry or PerRetry()).of(advice.saved),
+            "letters": advice.letters,
             "recoveries": advice.recoveries_now,
-            "recoveries_at_risk": lost,
+            "recoveries_at_risk": advice.recoveries_at_risk,
             "confidence": CONFIDENCE,
         })
     return made
+
+
+def _is_worth_doing(advice: Advice) -> bool:
+    return advice.changes and advice.saved >= max(1, _SAVED_PER_RECOVERY * advice.recoveries_at_risk)

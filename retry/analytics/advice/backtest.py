@@ -11,6 +11,7 @@ from typing import Any
 
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.evidence import Evidence, Kind
+from retry.analytics.html.format import noun
 from retry.analytics.statistics.proportions import chance
 
 _SUMS = ("letters", "retries", "left_out", "recovered", "kept")
@@ -50,15 +51,18 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
         where = f" ({', '.join(row['topics'])})" if row["topics"] else ""
         yield f"{row['team']} {row['exception']!r}{where}: {row['attempts']} of {row['attempts_now']} attempts, {_sentence(row)}"
     if found["delays"]:
-        yield f"{found['delays']} advices of other delays were not tried: nobody has waited so long"
+        advices = f"{found['delays']} {noun(found['delays'], 'advice', 'advices')} of other delays"
+        yield f"{advices} {noun(found['delays'], 'was', 'were')} not tried: nobody has waited so long"
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
-    said = f"{row['letters']:,} letters, {row['left_out']:,} of {row['retries']:,} retries left out, "
+    letters, retries = f"{row['letters']:,} {noun(row['letters'], 'letter')}", noun(row["retries"], "retry", "retries")
+    said = f"{letters}, {row['left_out']:,} of {row['retries']:,} {retries} left out, "
     if row["kept_share"] is None:
         return said + "nothing recovered"
     bounds = f"{row['kept_low']:.1%} to {row['kept_high']:.1%}"
-    return said + f"{row['kept']:,} of {row['recovered']:,} recoveries kept ({row['kept_share']:.1%}, {bounds})"
+    recoveries = noun(row["recovered"], "recovery", "recoveries")
+    return said + f"{row['kept']:,} of {row['recovered']:,} {recoveries} kept ({row['kept_share']:.1%}, {bounds})"
 
 
 def _is_of(newer: Kind, kind: Kind) -> bool:

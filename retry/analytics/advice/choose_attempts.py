@@ -45,7 +45,8 @@ class Advice:
       delays_ms: by attempt, where another delay is better; as people write them, within the step of 41 % or a few per cent of it.
       letters: that were to be retried.
       recoveries_now, recoveries: expected of so many letters.
-      kept_low: which part of the recoveries of now is kept at least, with 95 % confidence; delays aside.
+      kept_low: which part of the recoveries of now is kept at least, with 95 % confidence; delays aside. Where nothing ever
+        recovered, which part of the letters does not recover by what is given up.
       retries_now, retries: expected for so many letters.
       missing: how many more letters whose end is known it takes: for "unknown" at all, for "keep" to judge the last attempt; 0
         where that is known.
@@ -67,6 +68,11 @@ class Advice:
     def saved(self) -> float:
         """Retries that need not be made."""
         return self.retries_now - self.retries
+
+    @property
+    def recoveries_at_risk(self) -> float:
+        """Recoveries that are lost at most, with 95 % confidence. Where nothing recovered yet, letters that might have."""
+        return (self.recoveries_now or self.letters) * (1 - self.kept_low) if self.verdict == "fewer" else 0.0
 
     @property
     def changes(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from retry.analytics.advice.evidence import Evidence, Kind
 from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
+from retry.analytics.html.format import noun
 from retry.analytics.text_table import aligned
 from retry.policies.registry import Registry
 from retry.printable import visible
@@ -54,7 +55,8 @@ def _unobserved(which: str, each: Mapping[str, Any]) -> Iterator[str]:
     if each["unobserved"] < 0.5:
         return
     attempts, delays = each["unobserved_attempts"], each["unobserved_delays"]
-    never = f"{attempts:,.0f} retries are of attempts that were never made, {delays:,.0f} after delays that were never seen"
+    retries = noun(attempts, "retry is of an attempt that was", "retries are of attempts that were")
+    never = f"{attempts:,.0f} {retries} never made, {delays:,.0f} after delays that were never seen"
     yield f"{which}: {never}"
     yield (
         "  nobody knows what they bring: the bounds have them recover none, and all;"

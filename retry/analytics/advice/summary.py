@@ -34,7 +34,7 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
 
     It has the fields of the advice, `team`, `exception`, `topics` and `policies` that it is about, `where` (these as a text where
     letters of this exception differ by them, else empty), `saved`, `changes`, `recovery` (the part of the letters that recovers
-    now), and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`.
+    now), `recoveries_at_risk`, and `hazards`: of each attempt `attempt`, `at_risk`, `hazard`, `hazard_low`, `hazard_high`.
     """
     rows = []
     alike = Counter((kind.team, kind.exception) for kind in advice)
@@ -47,6 +47,7 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
         ]
         more = {
             "saved": each.saved,
+            "recoveries_at_risk": each.recoveries_at_risk,
             "changes": each.changes,
             "recovery": each.recoveries_now / each.letters if each.letters else None,
         }

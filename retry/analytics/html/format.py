@@ -42,6 +42,24 @@ def count(number: float | None) -> str:
     return _NONE if number is None else f"{number:,.0f}"
 
 
+def noun(number: float | None, one: str, many: str | None = None) -> str:
+    """The words that go with a number of things, as `count` shows it: those for one of them, or for any other number.
+
+    >>> noun(1, "letter"), noun(0, "letter"), noun(1.2, "retry", "retries"), noun(None, "minute")
+    ('letter', 'letters', 'retry', 'minutes')
+    """
+    return one if count(number) == "1" else many or f"{one}s"
+
+
+def at_most(number: float) -> str:
+    """An upper bound of a number of things, in whole ones: what is above none is never said to be none.
+
+    >>> at_most(0.2), at_most(14.0000000001), at_most(0)
+    ('1', '14', '0')
+    """
+    return count(math.ceil(round(number, 6)))
+
+
 def share(part: float | None) -> str:
     """A part of one. What is not all is never said to be 100 %, and what is something never 0 %.
 

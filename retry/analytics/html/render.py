@@ -35,6 +35,11 @@ def page(findings: Mapping[str, Any]) -> str:
     return template.render(**findings, plots=_plots(findings), style=Markup(style), style_digest=digest)  # noqa: S704 - our own file
 
 
+def warm_up() -> None:
+    """Load what draws pictures, and draw one: that takes a second, which Spark needs to start as well."""
+    plots.waste([{"kind": "", "retries": 1, "wasted": 0}])
+
+
 def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
     """By name, those that have anything to show."""
     drawn: dict[str, tuple[Rows, Callable[[Rows], str]]] = {
@@ -114,8 +119,8 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for spoken in (words.name, words.dotted, words.count, words.share, words.duration, words.size, words.moment, words.trend,
-                   words.money, merged, duration_text):
+    for spoken in (words.name, words.dotted, words.count, words.noun, words.at_most, words.share, words.duration, words.size,
+                   words.moment, words.trend, words.money, merged, duration_text):
         environment.filters[spoken.__name__] = spoken
     return environment
 

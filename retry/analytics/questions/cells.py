@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retry.analytics.advice.evidence import BINS_PER_DOUBLING
@@ -18,17 +18,18 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
     recovered since: failures are known sooner, and late attempts would look worse than they are.
 
-    Reads `team`, `exception`, `cause`, `topic`, `policy`, `id`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`,
-    `ended_ms`, `bytes`. Gives `team`, `exception`, `topic`, `policy` (that decided on the first retry of the letter), `attempt`,
+    What operators returned is left out: no policy has made that retry.
+
+    Reads `team`, `exception`, `cause`, `topic`, `first_policy`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`,
+    `ended_ms`, `bytes`, `returned`. Gives `team`, `exception`, `topic`, `policy` (that decided on the letter first), `attempt`,
     `delay_ms` and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other),
     `recovered`, `failed`, `unknown`, `bytes`, and `is_cause`: whether the exception was the root cause of every one.
     """
     age_ms = F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
-    first_policy = F.min_by("policy", "attempt").over(Window.partitionBy("id"))
     has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
     has_recovered = F.col("fate") == "recovered"
     return (
-        attempts.withColumns({"age_ms": age_ms, "policy": first_policy})
+        attempts.where("not returned").withColumns({"age_ms": age_ms, "policy": F.col("first_policy")})
         .groupBy(*_STRATUM, "attempt", _bin("delay_ms").alias("delay_bin"), _bin("age_ms").alias("age_bin"))
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),

@@ -32,7 +32,8 @@ def by_policy(histories: DataFrame, most: int) -> list[Row]:
 
 def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
     """What each policy did: `team`, `policy`, `attempt`, `letters`, and the median `delay_ms` before the attempt; where letters
-    were parked after their last attempt, `attempt` is its number and `delay_ms` is None."""
+    were parked after their last attempt, `attempt` is its number and `delay_ms` is None. What operators did is left out."""
+    attempts, parked = attempts.where("action_kind is null"), parked.where("by_policy")
     delay_ms = F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms")
     delays = attempts.groupBy(*_KEYS, "attempt").agg(F.count("*").alias("letters"), delay_ms)
     last = parked.where("reason = 'max_attempts'").groupBy(*_KEYS).agg(

@@ -5,40 +5,54 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retry.telemetry.outcomes import PARK
+
 _KEYS = ("team", "exception", "fingerprint")
 
 
 def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, most: int = 20) -> DataFrame:
     """The most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
 
-    Every letter is a failure, whether it was retried or parked. Reads of both `team`, `exception`, `fingerprint`, `id`,
-    `failed_ms`, `source`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`, `first_seen_ms` (of all
-    that there is, also before the period), `last_seen_ms`, and for the trend `earlier` and `recent`: failures in the first and
-    in the second half of the period; `samples`: where letters of the period lie, the latest, the latest that was parked, the
-    first.
+    Every letter is a failure, whether it was retried or not. Reads of both `team`, `exception`, `fingerprint`, `id`, `failed_ms`,
+    `source`; of `parked` also `decision`, `stands`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`,
+    `first_seen_ms` (of all that there is, also before the period), `last_seen_ms`, and for the trend `earlier` and `recent`:
+    failures in the first and in the second half of the period; `first_ms` and `parked_ms`: when the first of the period failed,
+    and the latest of it that was parked.
     """
     middle_ms = (since_ms + until_ms) // 2
-    rows = _failures(attempts, parked)
-    is_within = (F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms)
-    place = F.struct("failed_ms", "source")
-    seen, rests = F.when(is_within, place), F.when(is_within & F.col("is_parked"), place)
-    samples = F.max(seen), F.max(rests), F.min(seen)
-    return (
-        rows.groupBy(*_KEYS)
-        .agg(
-            F.count_if(is_within).alias("failures"),
-            F.count_distinct(F.when(is_within, F.col("id"))).alias("lineages"),
-            F.count_if(is_within & F.col("is_parked")).alias("parked"),
-            F.min("failed_ms").alias("first_seen_ms"),
-            F.max(F.when(is_within, F.col("failed_ms"))).alias("last_seen_ms"),
-            F.count_if(is_within & (F.col("failed_ms") < middle_ms)).alias("earlier"),
-            F.count_if(is_within & (F.col("failed_ms") >= middle_ms)).alias("recent"),
-            F.array_distinct(F.array_compact(F.array(*(each["source"] for each in samples)))).alias("samples"),
-        )
-        .where(F.col("failures") > 0)
-        .orderBy(F.desc("failures"), *_KEYS)
-        .limit(most)
+    failed_ms = F.col("failed_ms")
+    within_ms = F.when((failed_ms >= since_ms) & (failed_ms <= until_ms), failed_ms)
+    parked_ms = F.when(F.col("is_parked"), within_ms)
+    # By lineage first: to count those that are distinct, or texts, every row would have to be sorted.
+    by_lineage = _failures(attempts, parked).groupBy(*_KEYS, "id").agg(
+        F.count(within_ms).alias("failures"), F.count(parked_ms).alias("parked"),
+        F.count(F.when(within_ms < middle_ms, 1)).alias("earlier"),
+        F.min(failed_ms).alias("first_seen_ms"), F.max(within_ms).alias("last_seen_ms"),
+        F.min(within_ms).alias("first_ms"), F.max(parked_ms).alias("parked_ms"),
+    )  # fmt: skip
+    summed = by_lineage.groupBy(*_KEYS).agg(
+        F.sum("failures").alias("failures"), F.count_if(F.col("failures") > 0).alias("lineages"),
+        F.sum("parked").alias("parked"), F.min("first_seen_ms").alias("first_seen_ms"),
+        F.max("last_seen_ms").alias("last_seen_ms"), F.sum("earlier").alias("earlier"),
+        F.min("first_ms").alias("first_ms"), F.max("parked_ms").alias("parked_ms"),
+    )  # fmt: skip
+    recent = summed.withColumn("recent", F.col("failures") - F.col("earlier"))
+    return recent.where(F.col("failures") > 0).orderBy(F.desc("failures"), *_KEYS).limit(most)
+
+
+def samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
+    """Where letters of these rows of `top` lie: the latest, the latest that was parked, the first of the period.
+
+    Reads as `top`. Gives `team`, `exception`, `fingerprint`, and these as `samples`.
+    """
+    failed_ms, source = F.col("failed_ms"), F.col("source")
+    found = _among(attempts, parked, among).where(failed_ms.isin(*map(F.col, ("last_seen_ms", "parked_ms", "first_ms"))))
+    places = (
+        F.max(F.when(failed_ms == F.col("last_seen_ms"), source)),
+        F.max(F.when((failed_ms == F.col("parked_ms")) & F.col("is_parked"), source)),
+        F.min(F.when(failed_ms == F.col("first_ms"), source)),
     )
+    return found.groupBy(*_KEYS).agg(F.array_distinct(F.array_compact(F.array(*places))).alias("samples"))
 
 
 def over_time(
@@ -51,12 +65,8 @@ def over_time(
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
     at_ms = F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})")
-    rows = among.select([F.col(key).alias(f"among_{key}") for key in _KEYS])
-    # What a letter does not tell is null, and as good as any other.
-    same = [F.col(key).eqNullSafe(F.col(f"among_{key}")) for key in _KEYS]
     return (
-        _failures(attempts, parked)
-        .join(F.broadcast(rows), on=same, how="left_semi")
+        _among(attempts, parked, among)
         .where((F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms))
         .groupBy(*_KEYS, at_ms.alias("at_ms"))
         .agg(F.count("*").alias("failures"))
@@ -64,8 +74,16 @@ def over_time(
     )
 
 
+def _among(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
+    """Failures of some rows of `top`, and the columns of these."""
+    rows = among.withColumnsRenamed({key: f"among_{key}" for key in _KEYS} | {"parked": "parked_letters"})
+    # What a letter does not tell is null, and as good as any other.
+    same = [F.col(key).eqNullSafe(F.col(f"among_{key}")) for key in _KEYS]
+    return _failures(attempts, parked).join(F.broadcast(rows), on=same)
+
+
 def _failures(attempts: DataFrame, parked: DataFrame) -> DataFrame:
     columns = (*_KEYS, "id", "failed_ms", "source")
     return attempts.select(*columns, F.lit(False).alias("is_parked")).unionByName(
-        parked.select(*columns, F.lit(True).alias("is_parked"))
+        parked.where("stands").select(*columns, (F.col("decision") == PARK).alias("is_parked"))
     )

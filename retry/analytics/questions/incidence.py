@@ -18,9 +18,11 @@ from retry.analytics.curves import STEPS_PER_DOUBLING, WAYS
 def by_attempt(attempts: DataFrame, parked: DataFrame, settled_ms: int, *keys: str) -> DataFrame:
     """What was decided after each number of retries, for each value of `keys` (columns that may be null).
 
-    Reads keys of both, of `attempts` `attempt`, `fate`, `ended_ms`; of `parked` `attempt`, `parked_ms`, `reason`. Gives keys,
-    `attempt` (0: before any retry), `at_risk`, `recovered`, `parked`, `expired`.
+    By policies alone: a letter that operators return was parked, whatever becomes of it, and what they park or discard was not
+    decided. Reads keys of both, of `attempts` `attempt`, `fate`, `ended_ms`, `returned`; of `parked` `attempt`, `parked_ms`,
+    `reason`, `by_policy`. Gives keys, `attempt` (0: before any retry), `at_risk`, `recovered`, `parked`, `expired`.
     """
+    attempts, parked = attempts.where("not returned"), parked.where("by_policy")
     attempt, fate = F.col("attempt"), F.col("fate")
     is_known = (fate == "recovered") | ((fate == "failed") & (F.col("ended_ms") <= settled_ms))
     tried = attempts.where(is_known).select(*keys, attempt, F.lit(1).alias("risk"), fate.alias("way"))

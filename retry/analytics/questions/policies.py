@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
 
 from retry.analytics.questions.confidence import wilson
+from retry.telemetry.outcomes import PARK
 
 # Enough for exact percentiles of ten thousand values, and for a rank error of 1 in 10,000 of any number.
 _PERCENTILE_ACCURACY = 10_000
@@ -17,11 +18,12 @@ _ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception
 def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     """What became of the letters of each group, how fast, and at what cost: one transform, so that they are read once.
 
-    Of rows of `retry.analytics.questions.histories`, of which it reads `fate`, `retries`, `bytes`, `watched_ms`. Gives the
-    group's columns, `more` aggregates, and
+    Of rows of `retry.analytics.questions.histories`, of which it reads `fate`, `retries`, `bytes`, `assumed`, `watched_ms`.
+    Gives the group's columns, `more` aggregates, and
 
-    - `letters`, `recovered`, `parked`, `expired`, `unknown` (none of these yet), of these `waiting` (for their next retry to be
-      sent); `recovery`: the share that recovered of those that ended, null where none did, `recovery_low`, `recovery_high`
+    - `letters`, `recovered`, `parked`, `expired`, `discarded`, `unknown` (none of these yet), of these `waiting` (for their next
+      retry to be sent); `recovery`: the share that recovered of those that did or were parked, null where none was,
+      `recovery_low`, `recovery_high`; `assumed`: recoveries of which no sample tells
     - `retries`, their `bytes`, and of these `wasted`, `wasted_bytes`: those sent for letters that were parked in the end. A retry
       that failed and was followed by a better one is not wasted: nobody could know
     - `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` from the first failure until the retry that recovered was sent; only of what
@@ -30,7 +32,7 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     fate, retries, size = F.col("fate"), F.col("retries"), F.col("bytes")
     of_parked = fate.isin("parked", "expired")
     recovered_ms = F.when(fate == "recovered", F.col("watched_ms"))
-    ended = F.col("letters") - F.col("unknown")
+    ended = F.col("letters") - F.col("unknown") - F.col("discarded")
     low, high = wilson(F.col("recovered"), ended)
     return _spread(
         grouped.agg(
@@ -39,8 +41,10 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
             F.count_if(fate == "recovered").alias("recovered"),
             F.count_if(fate == "parked").alias("parked"),
             F.count_if(fate == "expired").alias("expired"),
-            F.count_if(~fate.isin("recovered", "parked", "expired")).alias("unknown"),
+            F.count_if(fate == "discarded").alias("discarded"),
+            F.count_if(~fate.isin("recovered", "parked", "expired", "discarded")).alias("unknown"),
             F.count_if(fate == "waiting").alias("waiting"),
+            F.sum("assumed").alias("assumed"),
             F.sum("retries").alias("retries"),
             F.sum(F.when(of_parked, retries).otherwise(0)).alias("wasted"),
             F.sum("bytes").alias("bytes"),
@@ -67,12 +71,14 @@ def largest_sums(histories: DataFrame, most: int) -> DataFrame:
 
 
 def parked_by_reason(parked: DataFrame) -> DataFrame:
-    """Why letters were parked.
+    """Why letters that are parked were parked.
 
-    Reads `team`, `policy`, `reason`. Gives these, and `letters`; the reason is `unknown` where the outcome has none.
+    Reads `team`, `policy`, `reason`, `decision`, `stands`. Gives the first three, and `letters`; the reason is `unknown` where
+    the outcome has none.
     """
     reason = F.coalesce("reason", F.lit("unknown")).alias("reason")
-    return parked.groupBy("team", "policy", reason).agg(F.count("*").alias("letters"))
+    rests = parked.where(F.col("stands") & (F.col("decision") == PARK))
+    return rests.groupBy("team", "policy", reason).agg(F.count("*").alias("letters"))
 
 
 def lateness(attempts: DataFrame) -> DataFrame:

@@ -27,8 +27,8 @@ def storms(minutes: DataFrame, since_ms: int, until_ms: int, times: float = 5.0,
     """The minutes with at least `times` as many retries as the team's median minute, and at least `least`.
 
     The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured
-    by itself. Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), and `times` the
-    median, or one retry where that is 0.
+    by itself. Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), `times` the
+    median, or one retry where that is 0, and `minutes`: how many such minutes there are.
     """
     every = max(1, (until_ms - since_ms) // _MINUTE_MS + 1)
     by_sent = Window.partitionBy("team").orderBy("sent", "minute_ms")
@@ -39,5 +39,7 @@ def storms(minutes: DataFrame, since_ms: int, until_ms: int, times: float = 5.0,
         ranked.withColumn("median", F.coalesce(usual, F.lit(0)))
         .withColumn("times", F.col("sent") / F.greatest("median", F.lit(1)))
         .where((F.col("times") >= times) & (F.col("sent") >= least))
-        .select("team", "minute_ms", "sent", "median", "times")
+        # Of the few that are left: who takes only some of them knows of how many.
+        .withColumn("minutes", F.count("*").over(Window.partitionBy()))
+        .select("team", "minute_ms", "sent", "median", "times", "minutes")
     )

@@ -8,14 +8,19 @@ pytest.importorskip("ruamel.yaml")
 
 from ruamel.yaml import YAML
 
-from retry.analytics.advice.actions import actions
-from retry.analytics.advice.choose_attempts import Advice
+from retry.analytics.advice.actions import PerRetry, actions
+from retry.analytics.advice.choose_attempts import Advice, choose
+from retry.analytics.advice.evidence import Cell, Evidence
 from retry.analytics.advice.policy_rewrite import Advised
+from retry.analytics.statistics.rates import gamma_quantile
 
 
-def advised(saved: float, name: str = "a.B", verdict: str = "fewer", kept: float = 0.99, **delays: int) -> Advised:
+def advised(
+    saved: float, name: str = "a.B", verdict: str = "fewer", kept: float = 0.999, recoveries: float = 500.0, **delays: int
+) -> Advised:
     at = {int(attempt[1:]): ms for attempt, ms in delays.items()}
-    return Advised("shop", name, ("orders.DLT",), False, Advice(verdict, 8, 3, at, 900, 500.0, 499.0, kept, 4_000, 4_000 - saved))
+    advice = Advice(verdict, 8, 3, at, 900, recoveries, recoveries, kept, 4_000, 4_000 - saved)
+    return Advised("shop", name, ("orders.DLT",), False, advice)
 
 
 def test_the_five_that_save_most_come_first_and_what_changes_nothing_does_not_come() -> None:
@@ -26,12 +31,28 @@ def test_the_five_that_save_most_come_first_and_what_changes_nothing_does_not_co
 
 
 def test_an_action_says_what_it_saves_and_what_it_may_lose() -> None:
-    (action,) = actions([advised(1_000, kept=0.992)], bytes_per_retry=250, cost_per_retry=0.002)
-    assert (action["bytes"], action["cost"]) == (250_000, pytest.approx(2.0))
+    (action,) = actions([advised(1_000, kept=0.992)], per_retry=PerRetry(250, 0.002, 30))
+    assert (action["bytes"], action["cost"], action["consumer_ms"]) == (250_000, pytest.approx(2.0), 30_000)
     assert (action["recoveries"], action["recoveries_at_risk"]) == (500.0, pytest.approx(4.0))
-    assert actions([advised(1_000)])[0]["cost"] is None
+    untold = actions([advised(1_000)])[0]
+    assert (untold["bytes"], untold["cost"], untold["consumer_ms"]) == (0, None, None)
     # Another delay leaves out no attempt.
     assert actions([advised(9, verdict="delays", kept=1.0, a1=2_000)])[0]["recoveries_at_risk"] == 0
+
+
+def test_where_nothing_ever_recovered_letters_are_at_risk_that_might_have() -> None:
+    kind = Evidence.of([Cell(1, 1_000, 0, 1_500), Cell(2, 1_000, 0, 1_500)])
+    advice = choose(kind)
+    (action,) = actions([Advised("shop", "a.B", ("orders.DLT",), False, advice)])
+    assert (action["verdict"], action["recoveries"], action["letters"], action["retries"]) == ("fewer", 0, 1_500, 1_500)
+    # 3.69 in the number of trials is the exact upper bound of a chance that was never seen to come true.
+    assert action["recoveries_at_risk"] == pytest.approx(1_500 * gamma_quantile(1, 0.975) / 1_500, rel=0.01)
+
+
+def test_what_saves_little_for_what_it_may_lose_is_no_action() -> None:
+    # Of 500 recoveries as many may be lost as retries are saved: whoever does that has won nothing.
+    assert actions([advised(16, kept=0.97), advised(0.4, kept=1.0), advised(149, kept=0.97)]) == []
+    assert [each["retries"] for each in actions([advised(151, kept=0.97), advised(1, kept=1.0)])] == [151, 1]
 
 
 @pytest.mark.parametrize("name", ["a.B", "it's", "x: {y}", "#", "日本", "*[a]?"])

@@ -50,7 +50,7 @@ def test_advice_that_leaves_nothing_out_is_not_tried_and_delays_are_counted() ->
     newer = {**of("orders.DLT", (10, 0, 0)), **of("orders.DLT", (4, 4, 0), exception="b.Other")}
     found = backtest({KIND: advice(3, "keep"), kept: advice(3, "delays", {1: 60_000})}, newer)
     assert (found["kinds"], found["delays"], found["all"]["left_out"], found["all"]["kept"]) == ([], 1, 0, 14)
-    assert list(lines(found))[-1].startswith("1 advices of other delays were not tried")
+    assert list(lines(found))[-1].startswith("1 advice of other delays was not tried")
 
 
 def test_it_is_said_in_a_line_each_and_what_never_recovers_has_no_share() -> None:

@@ -171,3 +171,10 @@ def test_every_option_that_holds_a_secret_is_redacted_by_spark() -> None:
     assert re.search(connection.SECRETS_PATTERN, "kafka.sasl.jaas.config")
     for name in ("truststore.password", "keystore.password", "keystore.key", "key.password"):
         assert re.search(connection.SECRETS_PATTERN, f"kafka.ssl.{name}")
+    stores = (
+        "s3a.secret.key", "s3a.access.key", "s3a.session.token", "s3a.encryption.key", "azure.sas.fixed.token",
+        "azure.account.key.lake.dfs.core.windows.net", "gs.auth.service.account.private.key",
+    )  # fmt: skip
+    for name in stores:
+        assert re.search(connection.SECRETS_PATTERN, f"spark.hadoop.fs.{name}")
+    assert not re.search(connection.SECRETS_PATTERN, "spark.hadoop.fs.s3a.endpoint")

@@ -1,0 +1,52 @@
+"""Makes the file of `retry.analytics.class_archive`: a report on a letter that was made up loads what any report needs."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from retry.analytics import class_archive, datasets, decode
+from retry.analytics.decisions import decisions
+from retry.analytics.findings import findings
+from retry.analytics.folder_names import laid_out
+from retry.analytics.questions import cells
+from retry.analytics.schemas import LETTER, POSITION, SENT
+from retry.analytics.spark_session import end_java, session
+
+_MADE_UP = {
+    datasets.LETTERS: (LETTER, "taken_ms"), datasets.RETRIES: (SENT, "sent_ms"), datasets.POSITIONS: (POSITION, "at_ms"),
+}  # fmt: skip
+
+
+def prepare() -> Path:
+    """The file of the present Java and Spark, which is made where there is none.
+
+    Raises:
+      RetryError: Java did not make it.
+    """
+    return class_archive.found() or class_archive.make(_report)
+
+
+def _report(java: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="retry-prepare-") as data:
+        with session("retry-prepare", kafka=False, java=java) as spark:
+            for name, (schema, when_ms) in _MADE_UP.items():
+                _write(spark, f"{data}/{name}", schema, when_ms)
+            made = decisions(datasets.from_parquet(spark, data).of(), settle_ms=0)
+            cells.cells(made.attempts, made.settled_ms).collect()
+            findings(spark, made, {"x": 1}, made)
+        end_java()
+
+
+def _write(spark: SparkSession, folder: str, schema: StructType, when_ms: str) -> None:
+    values: dict[str, Any] = {"decision": "retry", "attempt": 1}
+    usual = {"string": "x", "bigint": 1_000}
+    columns = [F.lit(values.get(field.name, usual[field.dataType.simpleString()])).cast(field.dataType).alias(field.name)
+               for field in schema.fields]  # fmt: skip
+    made = laid_out(spark.range(1).select(*columns).withColumn("day", decode.day(when_ms)))
+    made.write.partitionBy(*{"day", "team"} & {*made.columns}).parquet(folder)
