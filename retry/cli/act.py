@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from retry.operations.act.meaning import Meaning
     from retry.operations.act.preview import Preview
     from retry.operations.control_requests import ShardNumbers
+    from retry.policies.registry import Registry
 
 KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
 NOT_YET, REFUSED, HELD = 1, 3, 4
@@ -66,14 +67,12 @@ def act(
     from retry.operations.cluster import Cluster
     from retry.operations.control_requests import ShardNumbers
     from retry.operations.letters.listing import Listing
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
     from retry.scheduling.tasks.framed_values import FramedValues
 
-    registry = load(policies) if policies else Registry()
     settings = environment.from_environment()
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
     try:
+        registry = registry_of(policies)
         asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
         if asked.edit is not None:
             asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
@@ -93,6 +92,21 @@ def act(
     except ActionRefused as refused:
         say(str(refused), err=True)
         sys.exit(REFUSED)
+
+
+def registry_of(policies: str | None) -> Registry:
+    """The policies of the workers: without, nothing is decided as they do it, and no team's parking topic is known.
+
+    Raises:
+      ActionRefused: no file is given.
+      PolicyFileInvalid: it cannot be used.
+    """
+    from retry.errors import ActionRefused
+    from retry.policies.policy_file import load
+
+    if not policies:
+        raise ActionRefused("say which policy file the workers have, with RETRY_POLICIES or --file; nothing was done")
+    return load(policies)
 
 
 def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meaning:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import orjson
@@ -13,6 +14,7 @@ from retry.clock import iso
 
 if TYPE_CHECKING:
     from retry.delay_queue.action_records import Action, Tally
+    from retry.operations.act.choose import Chosen
     from retry.operations.act.follow import Following
     from retry.operations.act.preview import Preview
 
@@ -33,6 +35,8 @@ def show(found: Preview, *, as_json: bool) -> None:
         # Of what waits there is no reason to be told.
         if groups.keys() - {""} or (groups and name != "reason"):
             say(f"  by {name}: {_counted(groups)}")
+    for line in _orders(chosen, action.kind):
+        say(line)
     if action.ramp is not None:
         say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")
         if found.silent:
@@ -44,6 +48,17 @@ def show(found: Preview, *, as_json: bool) -> None:
             say(f"    {line}")
     for reason, number in chosen.refused.most_common():
         say(f"{number:,} more are left alone: {told(reason)}")
+
+
+def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
+    """Whose order the action is about."""
+    from retry.operations.act.told import order_objects, order_told
+
+    if chosen.ordered:
+        yield f"  {chosen.ordered:,} keep an order: {order_told(kind)}"
+        for each in order_objects(chosen):
+            whose = "further keys" if each["key"] is None else f"key {each['key']}"
+            yield f"    {whose} of {each['topic']}: {each['letters']:,}"
 
 
 def wait(following: Following, action: Action, wait_ms: int) -> list[int]:

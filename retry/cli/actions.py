@@ -14,6 +14,7 @@ import orjson
 from retry.cli import operator
 from retry.cli.act import REFUSED, started
 from retry.cli.act_output import told_tally
+from retry.cli.letter_options import NEWEST, POLICIES, listing
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
@@ -57,18 +58,24 @@ def actions(context: click.Context, as_json: bool) -> None:
 
 @actions.command()
 @click.argument("action", metavar="ID")
-def show(action: str) -> None:
+@POLICIES
+@NEWEST
+def show(action: str, policies: str | None, newest: int) -> None:
     """Show one action as JSON: who asked for what, how many letters, how far it has come, which shards are left.
 
-    Of a ramp with its steps: letters sent, failed again and passed, and the most that may recover, 95 % sure.
+    Of a ramp with its steps: letters sent, failed again and passed, and the most that may recover, 95 % sure. While it runs also
+    how many letters like these wait or are parked that failed for the first time since: it leaves them alone.
     """
     _, shards, about = _found(action)
+    from retry import clock
+    from retry.operations.act import meanwhile
     from retry.operations.act.overview import with_failed
     from retry.operations.act.told import action_object, ramp_object
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    say_json(orjson.dumps({**action_object(about), "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
+    new = meanwhile.counted(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
+    say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 
 @actions.command()
@@ -119,7 +126,8 @@ def cancel(action: str, by: str, reason: str) -> None:
 def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None:
     """Undo a discard: letters that were discarded less than ten minutes ago go back to where they were, due as before.
 
-    Other kinds cannot be undone, and say what can be done instead. Ends as `retry act`.
+    Of letters for which that is too late it prints the command that returns them. Other kinds cannot be undone, and say what can
+    be done instead. Ends as `retry act`.
     """
     settings, shards, about = _found(action)
     from retry.errors import ActionRefused
@@ -133,8 +141,8 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
         readiness.demand(shards.admin, settings.app_id)
         asked = undoing(Audit(settings, shards.admin), about, by, reason)
         found = preview(settings, Registry(), asked.request, asked.meant, shards.now_ms())
-        if late := len(asked.letters) - found.chosen.count:
-            say(f"{late:,} of {len(asked.letters):,} letters: already discarded, or acted on since", err=True)
+        if told := asked.too_late(found.chosen.count):
+            say(told, err=True)
         sys.exit(started(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
     except ActionRefused as refused:
         _refuse(refused)
@@ -167,7 +175,7 @@ def _ordered(what: str, text: str, by: str, reason: str) -> None:
     from retry.operations.act import overview
 
     try:
-        {"hold": overview.hold, "resume": overview.resume, "cancel": overview.cancel}[what](shards, about, by, reason)
+        overview.ORDERS[what](shards, about, by, reason)
     except ActionRefused as refused:
         _refuse(refused)
     say(f"asked of {len(about.left)} shards that are not done: {what} {about.id.hex()}")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from retry.cli.output import say_json
+from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retry.analytics.datasets import Datasets
+    from retry.analytics.datasets import Recorded
     from retry.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ _RETRY_TOPIC = click.option(
 
 
 def dataset_options(command: _Command) -> _Command:
-    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `open_datasets`."""
+    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `open_recorded`."""
     data = click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka.")
     settle = click.option(
         "--settle", "settle_ms", type=Duration(), default="10m", show_default=True,
@@ -103,23 +103,36 @@ def compact(data: str, keep_ms: int, memory: str) -> None:
 
     It can be ended at any time, and `ingest` and `report` may run beside it. What was merged is deleted by a later run.
     """
-    with spark("retry-compact", memory, quick=False) as (session, _):
+    with spark("retry-compact", memory, quick=False, kafka=False) as (session, _):
         from retry.analytics.compact import Compaction
 
         done = Compaction(session, absolute(data), keep_ms=keep_ms).run()
         say_json(json.dumps({name: each._asdict() for name, each in done.items()}))
 
 
+@analytics.command()
+def prepare() -> None:
+    """Keep Spark's classes in a file, once for each version of Java and Spark: all other commands here start in half the time.
+
+    The file, of some 170 MB, lies in the cache; its path is printed. To make it takes half a minute and a gigabyte of memory.
+    """
+    try:
+        from retry.analytics.prepare import prepare as made
+    except ModuleNotFoundError as missing:
+        raise _not_installed(missing) from None
+    say(str(made()))
+
+
 @contextmanager
-def open_datasets(
-    name: str, data: str | None, retry_topic: tuple[str, ...], memory: str, since_ms: int = 0, until_ms: int | None = None
-) -> Iterator[tuple[SparkSession, Datasets]]:
-    """A Spark session, and what the options of `dataset_options` name; of a period where the sets are parted by days.
+def open_recorded(
+    name: str, data: str | None, retry_topic: tuple[str, ...], memory: str
+) -> Iterator[tuple[SparkSession, Recorded]]:
+    """A Spark session, and what the options of `dataset_options` name.
 
     Raises:
-      RetryError: they cannot be read, now or when they are asked.
+      RetryError: it cannot be read, now or when it is asked.
     """
-    with spark(name, memory) as (session, settings):
+    with spark(name, memory, kafka=data is None) as (session, settings):
         from retry.analytics import datasets, spark_kafka_options
         from retry.analytics.spark_session import failing_as
         from retry.kafka.topics import names
@@ -127,12 +140,11 @@ def open_datasets(
         outcomes = names(settings.app_id).outcomes
         with failing_as(f"{data or outcomes} cannot be read"):
             if data is not None:
-                yield session, datasets.from_parquet(session, absolute(data), since_ms=since_ms, until_ms=until_ms)
+                yield session, datasets.from_parquet(session, absolute(data))
             else:
                 demand_right_to_outcomes(settings)
                 options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
-                sets = datasets.from_kafka(session, options, outcomes, retry_topic)
-                yield session, sets if until_ms is None else datasets.recorded_until(sets, until_ms)
+                yield session, datasets.from_kafka(session, options, outcomes, retry_topic)
 
 
 def demand_right_to_outcomes(settings: Settings) -> None:
@@ -152,7 +164,9 @@ def demand_right_to_outcomes(settings: Settings) -> None:
 
 
 @contextmanager
-def spark(name: str, memory: str = "1g", *, quick: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
+def spark(
+    name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = True
+) -> Iterator[tuple[SparkSession, Settings]]:
     """A Spark session, and the settings of the environment.
 
     Raises:
@@ -162,12 +176,16 @@ def spark(name: str, memory: str = "1g", *, quick: bool = True) -> Iterator[tupl
         # Spark is an extra, and loading it takes a second that no other command should wait.
         from retry.analytics.spark_session import session
     except ModuleNotFoundError as missing:
-        raise RetryError(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'") from None
+        raise _not_installed(missing) from None
     from retry import settings as environment
 
     settings = environment.from_environment()
-    with session(name, memory=memory, quick=quick) as started:
+    with session(name, memory=memory, quick=quick, kafka=kafka) as started:
         yield started, settings
+
+
+def _not_installed(missing: ModuleNotFoundError) -> RetryError:
+    return RetryError(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'")
 
 
 def absolute(data: str) -> str:

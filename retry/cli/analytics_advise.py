@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from backoff import duration_text
 from retry.cli.analytics_options import (
     JSON,
     PeriodOptions,
@@ -129,10 +128,12 @@ def _backtested(text: str, now: str, keep: float, enough: int, options: PeriodOp
 
 def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
     from retry.analytics.advice.backtest import lines
+    from retry.analytics.html.format import noun
     from retry.clock import iso
 
     cut = iso(found["period"]["cut_ms"])
-    yield f"advice of {found['fitted']:,} letters until {cut}, tried on those that failed first since then:"
+    letters = f"{found['fitted']:,} {noun(found['fitted'], 'letter')}"
+    yield f"advice of {letters} until {cut}, tried on those that failed first since then:"
     yield from lines(found)
 
 
@@ -153,27 +154,13 @@ def _read(file: str) -> str:
 
 
 def _lines(result: dict[str, Any]) -> Iterator[str]:
+    from retry.analytics.advice.told import sentence
+    from retry.analytics.html.format import noun
+
     saving = result["saving"]
-    part = f"{saving['retries']:,.0f} of {saving['of']:,.0f} retries can be left out ({saving['share']:.1%})"
-    yield f"{part}; {result['rules']} rules"
+    retries = noun(saving["of"], "retry", "retries")
+    part = f"{saving['retries']:,.0f} of {saving['of']:,.0f} {retries} can be left out ({saving['share']:.1%})"
+    yield f"{part}; {result['rules']} {noun(result['rules'], 'rule')}"
     for row in result["advice"]:
         where = f" ({row['where']})" if row["where"] else ""
-        yield f"{row['team']} {row['exception']!r}{where}: {row['letters']:,} letters, {_sentence(row)}"
-
-
-def _sentence(row: dict[str, Any]) -> str:
-    from retry.analytics.advice.delays import merged
-
-    if row["verdict"] == "unknown":
-        return f"too few; {row['missing']:,} more whose end is known are needed"
-    is_fewer = row["verdict"] == "fewer"
-    parts = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else f"keep {row['attempts']} attempts"]
-    for first, last, delay_ms in merged(row["delays_ms"]):
-        parts.append(f"attempt{f' {first}' if first == last else f's {first} to {last}'} after {duration_text(delay_ms)}")
-    if is_fewer:
-        parts.append(f"saves {row['saved']:,.0f} retries")
-        kept = f"keeps at least {row['kept_low']:.1%} of the recoveries"
-        parts.append(kept if row["recoveries_now"] else "nothing ever recovered; one attempt stays as a probe")
-    if row["missing"]:
-        parts.append(f"{row['missing']:,} more last attempts would tell whether they are worth it")
-    return ", ".join(parts)
+        yield f"{row['team']} {row['exception']!r}{where}: {row['letters']:,} {noun(row['letters'], 'letter')}, {sentence(row)}"

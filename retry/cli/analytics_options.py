@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from retry import clock
-from retry.cli.analytics import dataset_options, open_datasets
+from retry.cli.analytics import dataset_options, open_recorded
 from retry.cli.moment import Moment
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from retry.analytics.advice.evidence import Evidence, Kind
     from retry.analytics.advice.replay import Start
+    from retry.analytics.datasets import Recorded
     from retry.analytics.decisions import Decisions
 
 Row = dict[str, Any]
@@ -53,12 +54,11 @@ def period(command: _Command) -> _Command:
 @contextmanager
 def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
     """A Spark session and the frames of the period."""
-    _demand_order(options)
-    period = options.since_ms, options.until_ms
-    with open_datasets(name, options.data, options.retry_topic, options.memory, *period) as (spark, datasets):
+    with _recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions
 
-        yield spark, decisions(datasets, settle_ms=options.settle_ms, since_ms=options.since_ms)
+        period = recorded.of(options.since_ms, options.until_ms)
+        yield spark, decisions(period, settle_ms=options.settle_ms, since_ms=options.since_ms)
 
 
 @contextmanager
@@ -67,26 +67,14 @@ def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[Sp
 
     It is as long; None where nothing failed in it.
     """
-    if not options.since_ms:
-        with decisions_of(name, options) as (spark, alone):
-            yield spark, alone, None
-        return
-    _demand_order(options)
-    length_ms = (options.until_ms or clock.wall_ms()) - options.since_ms
-    first_ms = max(0, options.since_ms - length_ms)
-    with open_datasets(name, options.data, options.retry_topic, options.memory, first_ms, options.until_ms) as (spark, sets):
-        from retry.analytics.datasets import first_failed_ms, recorded_until
-        from retry.analytics.decisions import decisions
+    with _recorded(name, options) as (spark, recorded):
+        from retry.analytics.decisions import decisions, decisions_if_any
 
-        earlier = recorded_until(sets, options.since_ms)
-        is_known = first_failed_ms(earlier, first_ms) < earlier.until_ms
-        before = decisions(earlier, settle_ms=options.settle_ms, since_ms=first_ms) if is_known else None
-        yield spark, decisions(sets, settle_ms=options.settle_ms, since_ms=options.since_ms), before
-
-
-def _demand_order(options: PeriodOptions) -> None:
-    if options.until_ms is not None and options.until_ms <= options.since_ms:
-        raise click.UsageError("--until is not after --since")
+        since_ms, settle_ms = options.since_ms, options.settle_ms
+        now = decisions(recorded.of(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
+        first_ms = max(0, 2 * since_ms - (options.until_ms or clock.wall_ms()))
+        before = recorded.of(first_ms, since_ms) if since_ms else None
+        yield spark, now, None if before is None else decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
 
 
 @contextmanager
@@ -96,22 +84,35 @@ def older_and_newer(name: str, options: PeriodOptions) -> Iterator[tuple[Decisio
     Raises:
       RetryError: nothing failed in one of them.
     """
-    _demand_order(options)
-    with open_datasets(name, options.data, options.retry_topic, options.memory, options.since_ms, options.until_ms) as (_, sets):
-        from retry.analytics.datasets import first_failed_ms, recorded_until
+    with _recorded(name, options) as (_, recorded):
+        from retry.analytics.datasets import first_failed_ms
         from retry.analytics.decisions import decisions
 
-        first_ms = first_failed_ms(sets, options.since_ms)
-        cut_ms = first_ms + (sets.until_ms - first_ms) * 2 // 3
-        older = decisions(recorded_until(sets, cut_ms), settle_ms=options.settle_ms, since_ms=options.since_ms)
-        yield older, decisions(sets, settle_ms=options.settle_ms, since_ms=cut_ms)
+        period = recorded.of(options.since_ms, options.until_ms)
+        first_ms = first_failed_ms(period, options.since_ms)
+        cut_ms = first_ms + (period.until_ms - first_ms) * 2 // 3
+        older, newer = recorded.of(options.since_ms, cut_ms), recorded.of(cut_ms, options.until_ms)
+        yield (
+            decisions(older, settle_ms=options.settle_ms, since_ms=options.since_ms),
+            decisions(newer, settle_ms=options.settle_ms, since_ms=cut_ms),
+        )
+
+
+@contextmanager
+def _recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Recorded]]:
+    if options.until_ms is not None and options.until_ms <= options.since_ms:
+        raise click.UsageError("--until is not after --since")
+    with open_recorded(name, options.data, options.retry_topic, options.memory) as opened:
+        yield opened
 
 
 def cells_of(decisions: Decisions) -> list[Row]:
     """How retries ended, see `retry.analytics.questions.cells`."""
+    from retry.analytics.decisions import configured_to_ask
     from retry.analytics.questions import cells
 
-    return [row.asDict() for row in cells.cells(decisions.attempts, decisions.settled_ms).collect()]
+    with configured_to_ask(decisions):
+        return [row.asDict() for row in cells.cells(decisions.attempts, decisions.settled_ms).collect()]
 
 
 def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
@@ -144,9 +145,11 @@ def causes(cells: Iterable[Row]) -> dict[tuple[str, str, str | None], bool]:
 def starts(decisions: Decisions) -> list[Start]:
     """When letters of each kind failed first."""
     from retry.analytics.advice.replay import Start
+    from retry.analytics.decisions import configured_to_ask
     from retry.analytics.questions import cells
 
-    return [Start(**row.asDict()) for row in cells.starts(decisions.histories).collect()]
+    with configured_to_ask(decisions):
+        return [Start(**row.asDict()) for row in cells.starts(decisions.histories).collect()]
 
 
 def write(file: Path, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 from backoff import PolicyInvalid, duration_ms
 from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period, write
 from retry.cli.output import say, say_json
+from retry.cli.policies import Duration
 from retry.errors import RetryError
 
 if TYPE_CHECKING:
@@ -40,50 +42,26 @@ _PAGE = Path("retry-report.html")
 @click.option(
     "--cost-per-retry", type=click.FloatRange(0), help="What a retry costs, in any currency: the page says what actions save."
 )
+@click.option(
+    "--time-per-retry", "time_per_retry_ms", type=Duration(),
+    help="How long a consumer works on a retry, which is recorded nowhere: the page says how much of that actions save.",
+)  # fmt: skip
 @JSON
 def report(
-    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], cost_per_retry: float | None, as_json: bool,
-    **options: Any,
+    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], cost_per_retry: float | None,
+    time_per_retry_ms: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write one HTML page: what became of all retries, and which of them are worth making.
 
     With --text or --json the numbers are printed instead.
     """
-    from retry.analytics.advice.actions import actions
-    from retry.analytics.advice.plan import planned
-    from retry.analytics.advice.policy_rewrite import advised
-    from retry.analytics.advice.summary import advice_by_kind, saving, worth
-    from retry.policies.policy_file import load
-
     if as_text and as_json:
         raise click.UsageError("give --text or --json, not both")
-    retentions = _parse_retentions(retention)
-    registry = None if now is None else load(now)
-    text = None if now is None else Path(now).read_text(encoding="utf-8-sig")
-    with decisions_and_before("retry-report", PeriodOptions(**options)) as (spark, decisions, before):
-        from retry.analytics.findings import findings
-
-        cells = cells_of(decisions)
-        kinds, is_cause = count_by_kind(cells), causes(cells)
-        advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, is_cause))
-        if options["data"] is None:
-            retentions = _retentions_on_kafka(decisions) | retentions
-        answers = findings(spark, decisions, retentions, before)
-    totals = answers["totals"]
-    bytes_per_retry = totals["bytes"] / totals["retries"] if totals["retries"] else 0.0
-    answers |= {
-        "about": _about(PeriodOptions(**options)),
-        "cost": None if cost_per_retry is None else {
-            "per_retry": cost_per_retry,
-            **{name: totals[name] * cost_per_retry for name in ("retries", "wasted")},
-        },
-        "actions": actions(
-            advised(advice, is_cause), bytes_per_retry=bytes_per_retry, cost_per_retry=cost_per_retry,
-            file=None if text is None or now is None else (text, now),
-        ),
-        "worth": worth(kinds, advice),
-        "saving": saving(advice),
-    }
+    if file is None and not (as_text or as_json):
+        file = _PAGE
+    with ThreadPoolExecutor(1) as beside:
+        drawing = None if file is None else beside.submit(_warm_up)
+        answers = _answers(now, retention, (cost_per_retry, time_per_retry_ms), PeriodOptions(**options))
     if as_json:
         say_json(json.dumps(answers))
     if as_text:
@@ -91,12 +69,60 @@ def report(
 
         for line in lines(answers):
             say(line)
-    if file is not None or not (as_json or as_text):
+    if drawing is not None and file is not None:
+        drawing.result()
         from retry.analytics.html.render import page
 
-        file = file or _PAGE
         write(file, page(answers))
         say(str(file.absolute()), err=as_json)
+
+
+def _warm_up() -> None:
+    from retry.analytics.html.render import warm_up
+
+    warm_up()
+
+
+def _answers(
+    now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
+) -> dict[str, Any]:
+    """What the page, the tables and the JSON are made of."""
+    from retry.analytics.advice.actions import PerRetry, actions
+    from retry.analytics.advice.plan import planned
+    from retry.analytics.advice.policy_rewrite import advised
+    from retry.analytics.advice.summary import advice_by_kind, saving, worth
+    from retry.policies.policy_file import load
+
+    retentions = _parse_retentions(retention)
+    registry = None if now is None else load(now)
+    text = None if now is None else Path(now).read_text(encoding="utf-8-sig")
+    with decisions_and_before("retry-report", options) as (spark, decisions, before):
+        from retry.analytics.decisions import configured_to_ask
+        from retry.analytics.findings import findings
+
+        if options.data is None:
+            retentions = _retentions_on_kafka(decisions) | retentions
+        # What is asked at the same time leaves the session as it found it: set up for questions, until both are done.
+        with configured_to_ask(decisions, *filter(None, [before])), ThreadPoolExecutor(1) as beside:
+            counting = beside.submit(cells_of, decisions)
+            answers = findings(spark, decisions, retentions, before)
+            cells = counting.result()
+    kinds, is_cause = count_by_kind(cells), causes(cells)
+    advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, is_cause))
+    totals = answers["totals"]
+    per_retry = PerRetry(totals["bytes"] / totals["retries"] if totals["retries"] else 0.0, *told)
+    return answers | {
+        "about": _about(options),
+        **{
+            name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
+            for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))
+        },
+        "actions": actions(
+            advised(advice, is_cause), per_retry=per_retry, file=None if text is None or now is None else (text, now)
+        ),
+        "worth": worth(kinds, advice),
+        "saving": saving(advice),
+    }
 
 
 def _about(options: PeriodOptions) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging.config
-import re
 
 import click
 
-from retry.cli.moment import Moment
-from retry.cli.output import say
+from retry.cli.made_token import UNTIL, demand, say_token
 
 
 @click.group(invoke_without_command=True)
@@ -33,16 +31,10 @@ def api(ctx: click.Context) -> None:
 
 @api.command()
 @click.argument("team")
-@click.option("--until", type=Moment(), help="Until when it is valid: a time, or so long from now, as 90d; else for ever.")
+@UNTIL
 def token(team: str, until: int | None) -> None:
     """Make a token for TEAM. The token goes to standard error, its line for RETRY_API_TOKENS to standard output."""
-    from retry.clock import wall_ms
-    from retry.scheduling.timers.api_tokens import make_token
+    from retry.scheduling.timers.api_tokens import TEAM, make_token
 
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", team):
-        raise click.BadParameter(f"{team!r} is no name; use letters, digits, . _ -", param_hint="TEAM")
-    if until is not None and until <= wall_ms():
-        raise click.BadParameter("it is past", param_hint="--until")
-    secret, line = make_token(team, until)
-    say(secret, err=True)
-    say(line)
+    demand(TEAM, team, "TEAM", until)
+    say_token(make_token(team, until_ms=until))

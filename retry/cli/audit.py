@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.option("--since", type=Moment(ago=True), default="30d", show_default=True, help="From this time on, or so long ago.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with each letter.")
 def audit(action: str, since: int, as_json: bool) -> None:
-    """Print what workers did for actions, a line for each transaction, and what people did in the console: who was shown which
-    payload, and who paused what. All of it as the audit topic has it: kept for a year."""
+    """Print what workers did for actions, a line for each transaction, who held, resumed or cancelled one, and what people did in
+    the console: who was shown which payload, and who paused what. All of it as the audit topic has it: kept for a year."""
     from retry import settings as environment
     from retry.kafka import client_config
     from retry.operations.act.audit import Audit
@@ -43,5 +43,5 @@ def _line(record: AuditRecord) -> str:
     reason = f": {record.reason}" if record.reason else ""
     if record.shard == NO_SHARD:
         letters = "".join(f" {each.parked or each.letter}" for each in record.letters)
-        return f"{iso(record.at_ms)}  {'console':<16}  {record.kind} by {record.by}{reason}{letters}"
+        return f"{iso(record.at_ms)}  {record.action or 'console':<16}  {record.kind} by {record.by}{reason}{letters}"
     return f"{iso(record.at_ms)}  {record.action}  {record.kind} by {record.by}{reason}; shard {record.shard}: {told}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging.config
-import re
 
 import click
 
-from retry.cli.output import say
+from retry.cli.made_token import UNTIL, demand, say_token
 from retry.errors import SettingsInvalid
 
 _EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
@@ -41,17 +40,15 @@ def console(ctx: click.Context) -> None:
 @click.argument("name")
 @click.option("--role", "roles", multiple=True, metavar="TEAM:ROLE", help="viewer, operator or admin of a team; * is every team.")
 @click.option("--reveal", "reveal", multiple=True, metavar="TEAM", help="May see payloads of a team; * is every team.")
-def token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...]) -> None:
+@UNTIL
+def token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...], until: int | None) -> None:
     """Make a token for NAME. The token goes to standard error, its line for RETRY_CONSOLE_TOKENS to standard output."""
     from retry.console.web import granted_roles
     from retry.console.web.token_file import NAME, make_token
 
-    if not re.fullmatch(NAME, name):
-        raise click.BadParameter(f"{name!r} is no name; use letters, digits, . _ @ -", param_hint="NAME")
+    demand(NAME, name, "NAME", until)
     words = [",".join(roles), *([f"reveal:{','.join(reveal)}"] if reveal else [])]
     granted = granted_roles.read(words)
     if granted is None:
         raise click.UsageError("give roles as --role payments:operator, teams of payloads as --reveal payments")
-    secret, line = make_token(name, granted)
-    say(secret, err=True)
-    say(line)
+    say_token(make_token(name, granted, until))

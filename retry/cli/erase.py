@@ -10,7 +10,7 @@ import click
 import orjson
 
 from retry.cli import operator
-from retry.cli.act import NOT_YET, REFUSED, started, typed
+from retry.cli.act import NOT_YET, REFUSED, registry_of, started, typed
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from retry.operations.act.preview import Preview
     from retry.operations.act.remnants import Remnant
     from retry.operations.control_requests import ShardNumbers
+    from retry.policies.registry import Registry
 
 # All of them: it is a person's right, and takes as long as it takes.
 _NEWEST = 1 << 60
@@ -65,29 +66,28 @@ def erase(
 
     settings, erasing = environment.from_environment(), Erasing(wanted, topic)
     try:
+        registry = registry_of(policies)
         shards = ShardNumbers(settings)
         readiness.demand(shards.admin, settings.app_id)
-        found = _preview(shards, erasing, by, reason, policies, asked=yes)
-        _show(found, remnants(settings, shards, erasing, found.at_ms), as_json=as_json)
+        found = _preview(shards, erasing, by, reason, registry, asked=yes)
+        sealed = erasing.sealed + found.chosen.refused["sealed"]
+        _show(found, remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
         _demand_expected(found.chosen.count, expect, asked=yes)
-        sys.exit(_do(shards, erasing, found, wait_ms, policies, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
+        sys.exit(_do(shards, erasing, found, wait_ms, registry, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
     except ActionRefused as refused:
         say(str(refused), err=True)
         sys.exit(REFUSED)
 
 
 def _preview(
-    shards: ShardNumbers, erasing: Erasing, by: str, reason: str, policies: str | None, *, asked: bool
+    shards: ShardNumbers, erasing: Erasing, by: str, reason: str, registry: Registry, *, asked: bool
 ) -> Preview:
     """What is found now; a dry run writes nothing, and brokers tell their time where something is written."""
     from retry import clock
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.letters.listing import Listing
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
 
-    registry = load(policies) if policies else Registry()
     now_ms = shards.now_ms() if asked else clock.wall_ms()
     where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))
     request = erasing.request(by, reason, registry.digest)
@@ -95,7 +95,7 @@ def _preview(
 
 
 def _do(
-    shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, policies: str | None, *, as_json: bool
+    shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, registry: Registry, *, as_json: bool
 ) -> int:
     from retry.operations.act.erase import Erasing, compacted, write_nulls
 
@@ -107,7 +107,7 @@ def _do(
         say(f"a null with this key in {len(places)} partitions of compacted topics", err=True)
         code = 0
     # What was sent or moved before its turn came may be here again.
-    again = _preview(shards, Erasing(erasing.key, erasing.topic), "", "", policies, asked=True).chosen.count
+    again = _preview(shards, Erasing(erasing.key, erasing.topic), "", "", registry, asked=True).chosen.count
     if again:
         say(f"{again:,} letters have this key by now; ask again", err=True)
     return NOT_YET if again else code
@@ -123,7 +123,7 @@ def _demand_expected(count: int, expect: int | None, *, asked: bool) -> None:
         typed(count)
 
 
-def _show(found: Preview, remains: list[Remnant], *, as_json: bool) -> None:
+def _show(found: Preview, remains: list[Remnant], sealed: int, *, as_json: bool) -> None:
     chosen = found.chosen
     waits, rests = sum(map(len, chosen.keys)), len(chosen.resting)
     named, before = chosen.refused["named"], chosen.refused["returned"]
@@ -132,7 +132,7 @@ def _show(found: Preview, remains: list[Remnant], *, as_json: bool) -> None:
             {"where": each.where, "what": each.what, "newest": _time(each.newest_ms), "until": _time(each.until_ms)}
             for each in remains
         ]  # fmt: skip
-        counts = {"letters": chosen.count, "wait": waits, "rest": rests, "erased": before, "named": named}
+        counts = {"letters": chosen.count, "wait": waits, "rest": rests, "erased": before, "named": named, "sealed": sealed}
         say_json(orjson.dumps({**counts, "remains": rows}))
         return
     say(f"{chosen.count:,} letters to erase: {waits:,} wait, {rests:,} rest")
@@ -140,6 +140,8 @@ def _show(found: Preview, remains: list[Remnant], *, as_json: bool) -> None:
         say(f"{before:,} more rest and are never returned: they were erased, or returned, before")
     if named:
         say(f"{named:,} schedules, tasks or timers have this key, too: cancel them where they came in")
+    if sealed:
+        say(f"{sealed:,} letters may have this key, and cannot be read here: give their keys in RETRY_ENCRYPTION_KEYS")
     say("what stays, until when:")
     for each in remains:
         newest = "" if each.newest_ms is None else f", newest of {iso(each.newest_ms)}"

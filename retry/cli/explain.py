@@ -70,5 +70,6 @@ def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, objec
         "blocked": evidence.blocked,
         "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
         "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
+        "former": [{"at": str(each.place), "action": each.action} for each in evidence.former],
         "sentences": explanation.sentences,
     }

@@ -12,24 +12,20 @@ from retry.cli.output import say
 if TYPE_CHECKING:
     from retry.operations.letters.listing import Listing
 
-NEWEST = 10_000
+POLICIES = click.option(
+    "--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."
+)
+NEWEST = click.option(
+    "--newest", type=click.IntRange(1), default=10_000, show_default=True,
+    help="Parked records that are looked at: the newest offsets of each partition.",
+)  # fmt: skip
 # A term that begins with - is no option, and -header.tenant:acme asks for no help.
 TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 
 def letter_options(command: Callable[..., None]) -> Callable[..., None]:
     """The argument and the options that choose letters."""
-    options: list[Callable[[Any], Any]] = [
-        click.argument("words", nargs=-1, metavar="FILTER"),
-        click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."),
-        click.option(
-            "--newest", type=click.IntRange(1), default=NEWEST, show_default=True,
-            help="Parked records that are looked at: the newest offsets of each partition.",
-        ),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return click.argument("words", nargs=-1, metavar="FILTER")(POLICIES(NEWEST(command)))
 
 
 def listing(policies: str | None, newest: int) -> Listing:

@@ -1,4 +1,4 @@
-"""`retry letters`: those that wait or are parked, a page at a time, and one of them in full."""
+"""`retry letters`: those that wait, are parked or were discarded, a page at a time, and one of them in full."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from retry.cli.output import say, say_json
 from retry.clock import iso
 
 if TYPE_CHECKING:
+    from retry.delay_queue.envelope_codec import EnvelopeCodec
     from retry.delay_queue.envelopes import Call
     from retry.delay_queue.recurrence import Recurrence
     from retry.operations.letters.found_letter import FoundLetter
@@ -39,9 +40,10 @@ def letters(
 ) -> None:
     """List letters that wait, soonest first, then those that are parked, oldest first. No worker needs to run.
 
-    FILTER says which, as in: retry letters team:payments -state:parked 'exception:*Timeout' 'age:>2h'. Without it, all. What
-    waits besides letters (schedules, tasks, timers) is listed, too. Parked ones are read from the parking topics, the newest of
-    each partition. Payloads are printed with --show alone.
+    FILTER says which, as in: retry letters team:payments -state:parked 'exception:*Timeout' 'age:>2h'. Without it, all but what
+    operators discarded, which state:discarded lists: with it former versions of letters that were edited or patched
+    (superseded), and what is left of erased ones. What waits besides letters (schedules, tasks, timers) is listed, too. Parked
+    ones are read from the parking topics, the newest of each partition. Payloads are printed with --show alone.
     """
     from retry.operations.letter_filter.parse import parse
     from retry.operations.letters.listing import Cursor
@@ -69,6 +71,7 @@ def letters(
 def _show(where: Listing, key: str) -> None:
     """Print one letter, or end the process where it is not there."""
     from retry.delay_queue.entry_keys import source_from_text
+    from retry.delay_queue.envelope_codec import configured
     from retry.operations.explain.search import place
 
     try:
@@ -81,7 +84,7 @@ def _show(where: Listing, key: str) -> None:
     if found is None:
         say(f"{key} is not there: it was delivered, or deleted, or never was", err=True)
         sys.exit(1)
-    say_json(orjson.dumps(_whole(found), option=orjson.OPT_INDENT_2))
+    say_json(orjson.dumps(_whole(found, configured(where.cluster.settings)), option=orjson.OPT_INDENT_2))
 
 
 def _row(letter: FoundLetter) -> dict[str, object]:
@@ -96,12 +99,15 @@ def _row(letter: FoundLetter) -> dict[str, object]:
         "attempt": letter.attempt,
         "policy": letter.policy,
         "reason": letter.reason,
+        "mark": letter.mark,
+        "action": letter.action,
         "id": letter.lineage,
         "exception": failure.exception,
         "cause": failure.cause,
         "fingerprint": letter.fingerprint,
         "first_failed": iso(letter.first_failed_ms) if letter.first_failed_ms is not None else None,
-        "bytes": len(letter.value or b""),
+        "bytes": None if letter.sealed else len(letter.value or b""),
+        "sealed": letter.sealed,
     }
 
 
@@ -109,25 +115,37 @@ def _line(letter: FoundLetter) -> str:
     from retry.delay_queue.envelopes import Named
 
     size, entry = f"{len(letter.value or b'')} bytes", letter.entry
+    acted = f"action {letter.action}" if letter.action else None
     if entry is None:
-        where = f"{letter.name}  {letter.source or 'of an unknown letter'}  after {letter.attempt} retries"
-        return f"{'parked':<29}  {where}  ({letter.policy}, {letter.reason}, {size})"
+        made = f"after {letter.attempt} retries" if letter.state == "parked" else f"attempt {letter.attempt}"
+        where = f"{letter.name}  {letter.source or 'of an unknown letter'}  {made}"
+        return f"{letter.mark or letter.state:<29}  {where}  ({_listed(letter.policy, letter.reason, size, acted)})"
     due = iso(letter.due_ms or 0)
+    if letter.sealed:
+        return f"{due}  {letter.name}  {letter.team} to {letter.target}  (not read: {letter.sealed})"
     if isinstance(entry, Named):
-        run = f", run {entry.plan.run}" if entry.plan else ""
-        return f"{due}  {letter.name}  {letter.team} to {letter.target}  ({size}{run})"
-    return f"{due}  {letter.name}  attempt {letter.attempt} to {letter.target}  ({letter.policy}, {size})"
+        run = f"run {entry.plan.run}" if entry.plan else None
+        return f"{due}  {letter.name}  {letter.team} to {letter.target}  ({_listed(size, run)})"
+    about = _listed(letter.policy, size, acted)
+    return f"{due}  {letter.name}  attempt {letter.attempt} to {letter.target}  ({about})"
 
 
-def _whole(letter: FoundLetter) -> dict[str, object]:
+def _listed(*parts: str | None) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _whole(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
     from retry.delay_queue.envelopes import Named
+    from retry.delivery.act_audit import content_digests
 
     entry, named = letter.entry, {}
     if isinstance(entry, Named):
         also = [{"topic": each.topic, "partition": each.partition} for each in entry.also]
         named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
     headers = [[name, _base64(value)] for name, value in letter.headers]
+    digests = content_digests(letter.key, letter.value, letter.headers, codec)
     return {**_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
+            "digest": digests[0], "digests": digests,
             "record_key": _base64(letter.key), "record_value": _base64(letter.value), "headers": headers, **named}  # fmt: skip
 
 

@@ -28,16 +28,20 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--team", help="Only letters of this team.")
 @click.option("--topic", help="Only letters from this dead-letter topic.")
+@click.option("--acted", is_flag=True, help="Letters that operators acted on, too: moved, redirected, edited or patched.")
 @click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool) -> None:
+def reschedule(
+    team: str | None, topic: str | None, acted: bool, dry_run: bool, yes: bool, wait_ms: int, force: bool, as_json: bool
+) -> None:
     """Decide again on every letter that waits, by the policy file that RETRY_POLICIES names.
 
     Without --yes it only says what would become of them. With it the workers do it, those that have read the same file;
-    what is delivered meanwhile is delivered as it was due.
+    what is delivered meanwhile is delivered as it was due. Letters that operators acted on stay as they are, without --acted;
+    with it, too, those that are to be discarded, that a ramp counts, or that were returned.
     """
     if dry_run and yes:
         raise click.UsageError("give --dry-run or --yes")
@@ -50,7 +54,7 @@ def reschedule(team: str | None, topic: str | None, dry_run: bool, yes: bool, wa
         raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
     name_check.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
     registry = loaded(settings)
-    request = Reschedule(clock.wall_ms(), team, topic, registry.digest)
+    request = Reschedule(clock.wall_ms(), team, topic, registry.digest, acted)
     done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
     sys.exit(0 if done else 1)
 
@@ -76,9 +80,12 @@ def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_js
 
 
 def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) -> bool:
+    from retry.operations.act import readiness
     from retry.operations.control_requests import ShardNumbers
 
     shards = ShardNumbers(settings)
+    if request.acted:
+        readiness.demand_current(shards.admin, settings.app_id, "would leave letters alone that were acted on")
     key = control_records.reschedule_key(request.since_ms)
     answers = shards.answers(key)
     try:

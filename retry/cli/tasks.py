@@ -28,12 +28,13 @@ def tasks() -> None:
 def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
     """List tasks by their next run, soonest first, as the changelog has them. No worker needs to run."""
     from retry import settings as environment
+    from retry.delay_queue.envelope_codec import configured
     from retry.operations import waiting_entries
     from retry.scheduling.tasks.waiting_tasks import Definitions
 
     settings = environment.from_environment()
     with waiting_entries.folded(settings) as table:
-        waiting = Definitions(settings).tasks(waiting_entries.entries(table))
+        waiting = Definitions(settings).tasks(waiting_entries.entries(table, configured(settings)))
         waits = (t for t in waiting if customer is None or (t.name or "").startswith(f"{customer}/"))
         for task in islice(waits, limit):
             row = _row(task)
@@ -47,6 +48,7 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show a task: its definition, its next run, the key of the entry that waits, and its last runs on the output topic."""
     from retry import settings as environment
+    from retry.delay_queue.envelope_codec import configured
     from retry.operations import waiting_entries
     from retry.scheduling.tasks import waiting_tasks
 
@@ -54,7 +56,7 @@ def show(name: str, *, as_json: bool) -> None:
     definitions = waiting_tasks.Definitions(settings)
     with waiting_entries.folded(settings) as table:
         # Topics of definitions have names of their own.
-        matching = [task for task in definitions.tasks(waiting_entries.entries(table)) if task.name == name]
+        matching = [task for task in definitions.tasks(waiting_entries.entries(table, configured(settings))) if task.name == name]
     if not matching:
         why = "it was deleted, had its last run, was parked, or never was"
         say(f"no task {name} waits: {why}; see retry tasks list", err=True)

@@ -43,13 +43,14 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
     cluster = Cluster(environment.from_environment())
     result = try_newest(cluster, registry, topics, newest, lambda line: say(line, err=True))
     if as_json:
-        say_json(orjson.dumps(_object(result)))
+        say_json(orjson.dumps(tried_object(result)))
         return
-    for line in _lines(result, limit):
+    for line in tried_lines(result, limit):
         say(line)
 
 
-def _object(result: Tried) -> dict[str, object]:
+def tried_object(result: Tried) -> dict[str, object]:
+    """What was found, as one JSON object has it."""
     return {
         "letters": result.letters,
         "retried": result.retried,
@@ -76,7 +77,8 @@ def _outcome(result: Tried, key: OutcomeKey, count: int) -> dict[str, object]:
     return row
 
 
-def _lines(result: Tried, limit: int) -> Iterator[str]:
+def tried_lines(result: Tried, limit: int) -> Iterator[str]:
+    """The same in lines, with no more than so many exceptions."""
     parked = result.letters - result.retried
     topics = f"{len(result.topics)} topic{'' if len(result.topics) == 1 else 's'}"
     yield f"{result.letters:,} letters of {topics}: {result.retried:,} retried, {parked:,} parked"

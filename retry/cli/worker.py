@@ -6,6 +6,8 @@ import asyncio
 import logging.config
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 import click
 
@@ -44,7 +46,6 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
     from retry import settings as environment
     from retry.errors import SettingsInvalid
     from retry.scheduling.entry_sources import entry_source_factory
-    from retry.worker import faust_app as shell
     from retry.worker import process_tuning
     from retry.worker.composition import build
     from retry.worker.supervisor import end_with_supervisor
@@ -59,8 +60,11 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
             "not set; give the path of the policy file, or --timers-only to call HTTP timers and nothing else"
         )
         raise SettingsInvalid("RETRY_POLICIES", fault)
-    engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings))
-    shell.run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
+    with ThreadPoolExecutor(1) as beside:
+        # Faust takes as long to import as the brokers take to answer what is asked of them here.
+        shell = beside.submit(import_module, "retry.worker.faust_app")
+        engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings))
+    shell.result().run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
 
 
 def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:

@@ -31,15 +31,20 @@ def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlock
     return why
 
 
-def or_maybe_limited(blocked: WhyBlocked, registry: Registry) -> WhyBlocked:
-    """The same, and of lanes with a rate limit or a circuit breaker that these may block them."""
-    limited = {*registry.target_limits, *registry.breakers}
+def or_maybe_limited(blocked: WhyBlocked, registry: Registry, breakers: Mapping[str, str] | None = None) -> WhyBlocked:
+    """The same, and of lanes with a rate limit or a circuit breaker that these may block them.
+
+    Args:
+      breakers: why those that are not closed are not, by target; None where that is not known.
+    """
+    limited = {*registry.target_limits, *(registry.breakers if breakers is None else ())}
+    of_target = "a limit or breaker" if breakers is None else "a limit"
 
     def why(lane: Lane) -> str | None:
-        if reason := blocked(lane):
+        if reason := blocked(lane) or (breakers or {}).get(lane.destination):
             return reason
         if registry.team_limits.get(lane.team) or lane.destination in limited:
-            return f"maybe by a limit of {lane.team}, or a limit or breaker of {lane.destination}"
+            return f"maybe by a limit of {lane.team}, or {of_target} of {lane.destination}"
         return f"maybe by a limit or breaker of {lane.destination}" if lane.calls else None
 
     return why

@@ -17,6 +17,7 @@ from retry.settings import Settings
 
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
+_BY_KEY = -1
 
 
 class ShardNumbers:
@@ -29,7 +30,7 @@ class ShardNumbers:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.topic = topics.names(settings.app_id).changelog
+        self.topic, self.audit = topics.names(settings.app_id).changelog, topics.names(settings.app_id).audit
         self.admin: AdminClient = client_config.admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
@@ -37,25 +38,29 @@ class ShardNumbers:
         self.count, self.record_bytes_max = described.partitions, topics.record_bytes_max(described)
         self._clock = BrokerClock(client_config.asking_config(settings), self.topic)
 
-    def ask(self, key: bytes, value: bytes | None) -> None:
+    def ask(self, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None) -> None:
         """Put a control record into every partition, or delete it there: all of them or none.
+
+        Args:
+          told: key and value of what the audit is told of it, in the same transaction.
 
         Raises:
           TransactionFailed: it is not known to be there; asking again does no harm.
           RightMissing: this user may not write there.
         """
-        with self.writing() as writer:
-            self.ask_by(writer, key, value)
+        with self.writing(*([self.audit] if told else [])) as writer:
+            self.ask_by(writer, key, value, told)
 
     @contextmanager
-    def writing(self) -> Iterator[KafkaTransactionalProducer]:
-        """A writer for these partitions, opened.
+    def writing(self, *others: str) -> Iterator[KafkaTransactionalProducer]:
+        """A writer for these partitions, and for other topics, opened.
 
         Raises:
           TransactionFailed: no broker answered in time.
           RightMissing: this user may not write there.
         """
-        if gone := authorization.missing(self.admin, [Right(authorization.TOPIC, self.topic, authorization.WRITE)]):
+        rights = [Right(authorization.TOPIC, topic, authorization.WRITE) for topic in (self.topic, *others)]
+        if gone := authorization.missing(self.admin, rights):
             raise authorization.lacking(*gone)
         name = f"{self.settings.app_id}-control-{secrets.token_hex(8)}"
         writer = KafkaTransactionalProducer(client_config.producer_config(self.settings, name))
@@ -65,11 +70,15 @@ class ShardNumbers:
         finally:
             writer.close()
 
-    def ask_by(self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None) -> None:
+    def ask_by(
+        self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None
+    ) -> None:
         """The same as `ask`, with a writer that is open."""
         writer.begin()
         for partition in range(self.count):
             writer.write(self.topic, partition, [{"key": key, "value": value}])
+        if told is not None:
+            writer.write(self.audit, _BY_KEY, [{"key": told[0], "value": told[1]}])
         writer.commit()
 
     def now_ms(self) -> int:

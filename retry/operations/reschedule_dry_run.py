@@ -8,6 +8,7 @@ from typing import NamedTuple
 from retry.delay_queue import entry_keys
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.envelope_codec import configured
 from retry.delay_queue.table.interface import Table
 from retry.delivery.redecide import Move, Redecider
 from retry.intake.build_entry import EntryBuilder
@@ -36,7 +37,7 @@ class Rehearsed(NamedTuple):
     Attributes:
       counts: entries by team and new policy, then by what changes.
       examples: a few of each kind of change.
-      left_alone: entries that are not asked for, or parked already.
+      left_alone: entries that are not asked for, parked already, or sealed under a key that is not given.
     """
 
     counts: dict[Group, Counter[Move]]
@@ -52,7 +53,7 @@ def judge(settings: Settings, registry: Registry) -> Redecider:
     """
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
-    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits), [])
+    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, configured(settings)), [])
 
 
 def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:

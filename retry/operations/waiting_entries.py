@@ -1,7 +1,7 @@
 """What is waiting, read from the changelog by any process, whether a worker runs or not.
 
 The changelog is folded into a table of its own in a temporary directory, so memory stays bounded however much waits,
-and nothing that a worker holds is touched.
+and nothing that a worker holds is touched. An entry that cannot be opened, since its key is not given, is an `Unopened`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from heapq import merge
 from pathlib import Path
 from typing import NamedTuple
 
-from retry.delay_queue.entry_keys import LANE_BYTES, Source, due_at_ms, due_bound, key_stem, lane_of, letter, source
-from retry.delay_queue.envelopes import Entry, decode_as
+from retry.delay_queue.entry_keys import (
+    HELD_LANES,
+    LANE_BYTES,
+    Source,
+    due_at_ms,
+    due_bound,
+    key_stem,
+    lane_of,
+    letter,
+    source,
+)  # fmt: skip
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table import ordered_entries
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
@@ -78,29 +89,29 @@ def rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
         at = page[-1][0]
 
 
-def entries(table: Table) -> Iterator[tuple[Source, Entry]]:
+def entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source, Entry]]:
     """Waiting entries in due order."""
-    return ((where, entry) for _, where, entry in following(table, b""))
+    return ((where, entry) for _, where, entry in following(table, b"", codec))
 
 
-def following(table: Table, after: bytes) -> Iterator[tuple[bytes, Source, Entry]]:
+def following(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
     """Waiting entries in due order, each with its place in that order; only those behind the place `after`."""
     lanes = (_of_lane(table, lane, lane + after) for lane in table.lanes())
     rows = merge(*lanes, _behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
         if key[LANE_BYTES:] > after:
-            yield key[LANE_BYTES:], source(key), decode_as(key, envelope)
+            yield key[LANE_BYTES:], source(key), codec.shown(key, envelope)
 
 
-def find(table: Table, wanted: Source) -> Entry | None:
+def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
     """The entry that was made from a letter and is due at that moment."""
     for lane in table.lanes():
         for key, envelope in _of_lane(table, lane, due_bound(wanted.due_at_ms, lane)):
             if due_at_ms(key) != wanted.due_at_ms:
                 break
             if source(key) == wanted:
-                return decode_as(key, envelope)
-    return next((decode_as(key, envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
+                return codec.shown(key, envelope)
+    return next((codec.shown(key, envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
 
 
 class WaitingEntry(NamedTuple):
@@ -115,21 +126,23 @@ class WaitingEntry(NamedTuple):
     head: bytes | None
 
 
-def of_source(table: Table, topic: str, partition: int, offset: int) -> WaitingEntry | None:
+def of_source(
+    table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN
+) -> WaitingEntry | None:
     """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind."""
     wanted = key_stem(topic, partition) + offset.to_bytes(8, "big")
     for lane in table.lanes():
         first = table.page(lane, 1)
-        if not first or lane_of(first[0][0]) != lane or source(first[0][0]).topic != topic:
+        if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][0]).topic != topic):
             continue
         for key, envelope in _of_lane(table, lane, lane):
             if letter(key) == wanted:
-                return WaitingEntry(key, decode_as(key, envelope), None)
+                return WaitingEntry(key, codec.shown(key, envelope), None)
     after = b""
     while page := table.behind(after, _PAGE):
         for _, key, envelope in page:
             if letter(key) == wanted:
-                return WaitingEntry(key, decode_as(key, envelope), ordered_entries.head(table, key))
+                return WaitingEntry(key, codec.shown(key, envelope), ordered_entries.head(table, key))
         after = page[-1][0]
     return None
 

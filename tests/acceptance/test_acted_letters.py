@@ -149,18 +149,29 @@ def test_a_letter_is_edited_and_others_are_patched(deploy: Deploy, tmp_path: Pat
     superseded = came(deployment, deployment.names.discarded)
     assert sorted(record.key or b"" for record in superseded) == [b"0", b"2", b"3", b"4"]
     assert {record.header("retry-action-before") for record in superseded} == {"superseded"}
+    told = json.loads(deployment.command("explain", by_key[b"3"].header("retry-source"), "--json").stdout)
+    (former,) = told["former"]
+    assert (told["state"], former["action"]) == ("retried", edited["action"])
+    (audited,) = results(deployment, edited["action"])
+    shown = json.loads(deployment.command("letters", "--show", former["at"]).stdout)
+    assert (shown["digest"], shown["mark"]) == (audited["before"], "superseded")
+    assert audited["after"] not in ("", audited["before"])
+    kept = deployment.command("letters", "state:discarded", "key:3")
+    assert kept.stdout.startswith("superseded "), kept.stderr
+    assert f" {former['at']} " in kept.stdout and f"action {edited['action']})" in kept.stdout
     worker.terminate()
 
 
 def test_an_action_on_a_letter_that_was_sent_or_moved_meanwhile_does_nothing(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 2)
     worker.terminate()
-    for kind in (["patch", "--set-header", "late=1"], ["discard"]):
-        late = deployment.command("act", kind[0], "key:*", *kind[1:], "--yes", "--wait", "1ms")
+    for kind in (["patch", "key:*", "--set-header", "late=1"], ["discard", "key:*"], ["edit", "key:0", "--header", "late=2"]):
+        late = deployment.command("act", *kind, "--yes", "--wait", "1ms")
         assert late.returncode == 1, late.stderr
     assert "not done yet in shards" in late.stderr
     worker.start().await_ready()
-    done = [json.loads(line) for line in _actions(deployment, 2, "done")]
+    edit, *done = [json.loads(line) for line in _actions(deployment, 3, "done")]
+    assert (edit["kind"], edit["done"], edit["refused"]) == ("edit", 0, {"changed": 1})
     assert [(each["kind"], each["done"], each["gone"]) for each in done] == [("discard", 0, 2), ("patch", 2, 0)]
     assert [row["result"] for row in results(deployment, done[0]["action"])] == ["moved"] * 2
     assert acted(deployment, "retry", "state:waiting")["done"] == 2
@@ -179,18 +190,28 @@ def _actions(deployment: Deployment, count: int, status: str) -> list[str]:
     return lines()
 
 
-def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarded(deploy: Deploy) -> None:
+def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarded(deploy: Deploy, tmp_path: Path) -> None:
     deployment, worker = waiting(deploy, 9)
     (topic,), slow = deployment.dead_letters, f"{deployment.app_id}.slow"
     deployment.create({slow: (2, {})})
     refused(deployment, "their policy does not let them go there", "act", "redirect", "key:1", "--to", slow, code=3)
     keys = f"allowed_targets: [{deployment.retry_of(topic)}, {slow}, {deployment.parked}]"
-    used = json.loads(worker.get("/health/ready")[1])["policies"]["sha256"]
-    deployment.policy_file.write_text(policies.text({"testers": policies.team(policies.topic(deployment, topic, keys))}, WAITING))
+    def health(part: str) -> dict[str, str]:
+        return json.loads(worker.get("/health/ready")[1])[part]
+
+    later, used = tmp_path / "later.yaml", health("policies")["sha256"]
+    later.write_text(policies.text({"testers": policies.team(policies.topic(deployment, topic, keys))}, WAITING))
+    early = deployment.command("act", "redirect", "key:1 or key:2", "--to", slow, "--yes", "--file", str(later), "--wait", "1ms")
+    assert early.returncode == 1, early.stderr
+    await_that("it waits for that file", lambda: f"this worker's has {used}" in str(health("actions")))
+    deployment.policy_file.write_text(later.read_text())
     worker.signal(signal.SIGHUP)
-    await_that("it is used", lambda: json.loads(worker.get("/health/ready")[1])["policies"]["sha256"] != used)
-    assert acted(deployment, "redirect", "key:1 or key:2", "--to", slow)["done"] == 2
+    assert [json.loads(line)["done"] for line in _actions(deployment, 1, "done")] == [2]
+    assert health("actions") == {}
     Tail(deployment.bootstrap_servers, [slow]).await_seen(2)
+    gone = came(deployment, slow)[0]
+    told = json.loads(deployment.command("explain", gone.header("retry-source"), "--json").stdout)
+    assert (told["state"], told["sent_to"].rpartition("/")[0].rpartition("/")[0]) == ("retried", slow), told
     assert acted(deployment, "park", "key:3")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(1)
     (parked,) = came(deployment, deployment.parked)
@@ -228,7 +249,13 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     assert tail.quiet(2.0) == []
     told = json.loads(deployment.command("actions", "show", action).stdout)
-    assert (told["status"], told["held"]["reason"], told["done"]) == ("held", "wait for the bank", 0)
+    assert (told["status"], told["held"]["reason"], told["done"], told["new_failures"]) == ("held", "wait for the bank", 0, 0)
+    # It comes too late to be a member.
+    sender = Sender(deployment.bootstrap_servers)
+    sender.send(next(iter(deployment.dead_letters)), b"late", b'{"n": 4}')
+    sender.finish()
+    await_that("it waits", lambda: worker.metric("retry_entries_waiting") == 5)
+    assert json.loads(deployment.command("actions", "show", action).stdout)["new_failures"] == 1
     assert [row["result"] for row in results(deployment, action)] == ["not_yet"] * 4
     worker.terminate()
     other = json.loads(deployment.command("act", "discard", "key:1", "--yes", "--json", "--wait", "1ms").stdout)["action"]
@@ -240,6 +267,10 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     told = json.loads(next(line for line in _actions(deployment, 1, "done") if action in line))
     assert told["done"] == 4
     assert [row["result"] for row in results(deployment, other)] == ["cancelled"]
+    audit = [json.loads(line) for line in deployment.command("audit", "--action", action, "--json").stdout.splitlines()]
+    orders = [(each["kind"], each["reason"], each["teams"]) for each in audit if each["shard"] == -1]
+    assert orders == [("hold", "wait for the bank", ["testers"]), ("resume", "", ["testers"])]
+    assert "cancel by " in deployment.command("audit", "--action", other).stdout
     refused(deployment, "nothing of it is left to be done", "actions", "hold", other)
     worker.terminate()
 

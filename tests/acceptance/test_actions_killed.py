@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import uuid
 from collections import Counter
 from itertools import cycle
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from retry.clock import Deadline
 from tests.acceptance.test_crash_points import CRASHING
+from tests.acceptance.test_ramped_letters import Failing, shown, sums
 from tests.conftest import Deploy
 from tests.support.checker import verified
 from tests.support.deployment import Deployment
@@ -34,15 +36,18 @@ PASSAGES = 5
 # A transaction has few letters, so that the action lasts for as long as workers are killed.
 SMALL = {"RETRY_BATCH_BYTES": "65536"}
 POLICY = "{backoff: {kind: constant, delay: 1s}, jitter: none, max_attempts: 2}"
-# No group is named, so what says nothing for a second has recovered.
-RAMP = ("--ramp", "--silence", "1s", "--yes")
+# A step is judged once the consumer group that the policy file names has passed it, and so long after.
+RAMP = ("--ramp", "--settle", "500ms", "--yes")
 REACHED_S, ENDED_S = 180.0, 600.0
 
 
 @pytest.mark.fault("workers killed while 100,000 parked letters are returned in steps, asked for twice")
 def test_parked_letters_are_returned_once_whoever_is_killed_meanwhile(deploy: Deploy, runs: Runs) -> None:
-    deployment = deploy({"orders": 4}, shards=4, defaults=POLICY, environ=SMALL)
+    group = f"billing-{uuid.uuid4().hex[:8]}"
+    deployment = deploy({"orders": 4}, shards=4, defaults=POLICY, environ=SMALL, topic_keys=f"group: {group}")
     _park(deployment)
+    consumer = Failing(deployment, group, keeps_headers=True)
+    consumer.mended.set()
     for by in ("ann", "bob"):
         asked = deployment.command("act", "retry", "state:parked", *RAMP, "--expect", str(LETTERS), "--wait", "1ms", "--by", by)
         assert asked.returncode == 1, asked.stderr
@@ -51,7 +56,12 @@ def test_parked_letters_are_returned_once_whoever_is_killed_meanwhile(deploy: De
     actions = _actions(deployment)
     assert sum(each["done"] for each in actions) == LETTERS
     assert sum((Counter(each["refused"]) for each in actions), Counter()) == {"returned": LETTERS}
+    for each in actions:
+        # What one of them finds returned was put by the other, and nobody has to pass it.
+        told = shown(deployment, each["action"])
+        assert (told["ramp"]["passed_in_silence"], sums(told)["failed"], sums(told)["passed"]) == ([], 0, each["done"])
     await_that("nothing waits", lambda: _waiting(deployment) == 0)
+    consumer.close()
     records = read(deployment.bootstrap_servers, deployment.retry_topics(), COMMITTED)
     came = Counter(record.header("retry-source") for record in records)
     assert (len(came), max(came.values())) == (LETTERS, 1)

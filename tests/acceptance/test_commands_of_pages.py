@@ -34,6 +34,9 @@ ELSEWHERE = {
     "erase": "tests/acceptance/test_erased_letters.py",
     **{f"actions {order}": "tests/acceptance/test_acted_letters.py" for order in ("hold", "resume", "cancel", "members")},
     "actions show": "tests/acceptance/test_ramped_letters.py",
+    # It asks for topics of other services.
+    "migrate spring-retry-topics": "tests/integration/test_migrate.py",
+    "migrate scheduler": "tests/integration/test_migrate_schedules.py",
     "analytics report": "tests/acceptance/test_analytics.py",
     "analytics advise": "tests/integration/test_advise_commands.py",
     "analytics what-if": "tests/integration/test_advise_commands.py",

@@ -11,11 +11,13 @@ import pytest
 from tests.acceptance.test_acted_letters import came, numbers, results, waiting
 from tests.acceptance.test_ramped_letters import Failing, shown
 from tests.acceptance.test_returned_letters import back, parking
+from tests.bench.machine import family
 from tests.conftest import Deploy
 from tests.support.asked_console import AskedConsole
 from tests.support.checker import verified
 from tests.support.process import await_that
 from tests.support.reading import Tail
+from tests.unit.kafka.test_child_process import alive
 
 pytestmark = pytest.mark.check
 
@@ -61,6 +63,9 @@ def test_parked_letters_are_retried_once_however_often_and_wherever_it_is_starte
     assert console.ask("eve", "GET", f"/api/actions/{found['id']}")[0] == 404
     assert console.asked("eve", "GET", "/api/actions")["actions"] == []
     assert live(other, "vic", found["id"])["members"] == 30
+    status, lines = console.ask("vic", "GET", f"/api/actions/{found['id']}/members")
+    told = [json.loads(line) for line in lines.splitlines()]
+    assert (status, len({each["letter"] for each in told}), {each["result"] for each in told}) == (200, 30, {"done"})
     assert verified(deployment)["findings"] == {}
     worker.terminate()
 
@@ -81,12 +86,17 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
         return any(step["status"] == "passed" for step in steps)
 
     await_that("a step has passed", climbs)
+    processes = family(console.process.pid)
+    assert len(processes) > 1
     console.process.kill()
+    await_that("nothing of it is left", lambda: not any(map(alive, processes)))
     assert shown(deployment, found["id"])["status"] == "running"
     await_that("it ends", lambda: shown(deployment, found["id"])["status"] == "done")
     assert numbers(came(deployment)) == list(range(letters))
     console.start()
     again, told = live(console, "ann", found["id"]), shown(deployment, found["id"])
+    # The command alone says what fails meanwhile, while it runs.
+    assert told.pop("new_failures") is None
     assert {name: again[name] for name in told} == told
     assert [step["status"] for step in again["ramp"]["steps"]] == ["passed"] * 7
     # A preview that a killed console had is known by what was started.

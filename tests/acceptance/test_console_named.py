@@ -74,23 +74,31 @@ def test_1_23_schedules_of_several_schedulers_are_searched_and_cancelled_where_t
     assert [each["id"] for each in theirs.ask(other, "/live/schedules")] == ["eu1"]
 
 
-def test_a_task_and_a_timer_are_cancelled_from_the_console(deploy: Deploy) -> None:
+def test_1_23_tasks_and_timers_are_cancelled_and_their_history_is_shown(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=2))
     worker = tasks.deployment.worker().start().await_ready()
     api = Api(tasks.deployment).start()
     tasks.define(("acme", "bill"), {"frequencyTimeUnit": "HOURS", "time": 1})
     timer = api.make("https://example.com/hook", after="1h")
+    tasks.define(("acme", "once"), None)
+    called = api.make("https://127.0.0.1:9/hook", after="0s")
     console = ConsoleProcess(tasks.deployment).start()
     with closing(console.person()) as person:
         await_that("the task is shown", lambda: "1 found" in person.get("/tasks").text)
         await_that("the timer is shown", lambda: timer in person.get("/timers").text)
         assert "bill" in person.get("/tasks").text
         cancelled(person, "/tasks", "task")
-        cancelled(person, "/timers", "timer")
+        cancelled(person, "/timers", "timer", **{"schedule-id": timer})
+        await_that("the call is shown", lambda: f">{called}<" in person.get("/timers/history").text)
+        assert "called again: attempt 1 took" in person.get("/timers/history", **{"schedule-id": called}).text
+        assert "0 found" in person.get("/timers/history", **{"epoch-from": "2999-01-01T00:00"}).text
+        await_that("it waits for its next call", lambda: called in person.get("/timers").text)
+        cancelled(person, "/timers", "timer", **{"schedule-id": called})
         await_that("no task waits", lambda: not tasks.waiting())
         for page in ("/tasks", "/timers"):
             await_that("the console knows", lambda page=page: "0 found" in person.get(page).text)
         assert api.ask("GET", f"/timers/{timer}")[0] == 404
+        await_that("the run is shown", lambda: f", in {tasks.outputs[0]}/0/0" in person.get("/tasks/history").text)
         audit = tasks.deployment.command("audit").stdout
-        assert audit.count("cancel by local") == 2
+        assert audit.count("cancel by local") == 3
     worker.terminate()

@@ -6,11 +6,13 @@ from contextlib import closing
 
 import pytest
 
+from tests.bench.machine import family
 from tests.conftest import Deploy
 from tests.support.console_process import ConsoleProcess
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import await_that
+from tests.unit.kafka.test_child_process import alive
 
 pytestmark = pytest.mark.check
 
@@ -74,7 +76,10 @@ def test_what_waits_and_is_parked_is_shown_explained_and_revealed(deploy: Deploy
         parked = person.get("/letters", q="state:parked").text.partition('data-name="')[2].partition('"')[0]
         assert "It rests in" in person.get(f"/letters/{parked}").text
         await_that("the audit has it", lambda: "reveal" in deployment.command("audit").stdout)
+        processes = family(console.process.pid)
         assert console.process.terminate() < 10
+        assert not any(map(alive, processes))
+        assert "Traceback" not in console.process.log()
 
 
 def test_what_is_held_is_told_with_its_reason_and_a_silent_worker_too_and_a_new_console_tells_the_same(deploy: Deploy) -> None:
@@ -92,10 +97,18 @@ def test_what_is_held_is_told_with_its_reason_and_a_silent_worker_too_and_a_new_
         await_that("the pause is told of", lambda: f"{LETTERS} wait, 1 group is new and payments is paused." in held())
         await_that("and why letters are overdue", lambda: "paused by team payments: bank is down (ann)" in held())
         worker.kill()
-        await_that("that no worker runs is seen", lambda: "No worker runs: none has been seen since" in held())
+        await_that("that no worker runs is seen", lambda: "No worker runs, and nothing is sent until one starts." in held())
+        heard = heard_of_last(held())
         console.process.kill()
     again = ConsoleProcess(deployment).start()
     with closing(again.person()) as person:
         assert f"{LETTERS} wait, 1 group is new and payments is paused." in person.get("/").text
+        await_that("that no worker runs is seen again", lambda: "No worker runs" in person.get("/").text)
+        assert heard_of_last(person.get("/").text) == heard, "since when is not forgotten"
         name = person.get("/letters").text.partition('data-name="')[2].partition('"')[0]
         assert "It may not go now: paused by team payments: bank is down (ann)." in person.get(f"/letters/{name}").text
+
+
+def heard_of_last(html: str) -> str:
+    """When a worker was heard of last, as a page says."""
+    return html.partition("Heard of last: ")[2].partition('datetime="')[2].partition('"')[0]

@@ -33,7 +33,7 @@ def newer(kind: str, topic: str) -> tuple[bytes, bytes]:
     """A changelog record of a version that does not exist yet."""
     key = entry_keys.key(wall_ms() - 1_000, entry_keys.key_stem(topic, 0), 1_000_000)
     fields = msgspec.msgpack.decode(envelopes.encode(Entry("nowhere", b"k", b"v", [], None, "testers")))
-    return (b"\x10hold/all/", b"{}") if kind == "control" else (key, msgspec.msgpack.encode([2, *fields[1:]]))
+    return (b"\x10hold/all/", b"{}") if kind == "control" else (key, msgspec.msgpack.encode([3, *fields[1:]]))
 
 
 def write(deployment: Deployment, topic: str, key: bytes | None, value: bytes | None) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from tests.acceptance.test_acted_letters import acted, came, numbers, waiting
+from tests.acceptance.test_acted_letters import WAITING, acted, came, numbers, waiting
 from tests.conftest import Deploy
+from tests.support import policies
 from tests.support.deployment import Deployment
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, QUIET, Tail
@@ -118,21 +119,37 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
     worker.terminate()
 
 
-def test_without_a_named_group_silence_counts_and_letters_without_headers_are_known(deploy: Deploy) -> None:
-    letters = 28
+def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the_ramp(deploy: Deploy) -> None:
+    letters = 58
     deployment, worker = waiting(deploy, letters)
+    # Of the first 28 letters of 58 hardly ever less than two fail, so that the breaker opens before the last step.
+    (topic,) = deployment.dead_letters
+    limits = f"{{{deployment.retry_of(topic)}: {{breaker: {{failures: 2, within: 1m, open_for: 2s}}}}}}"
+    team = {"testers": policies.team(policies.topic(deployment, topic))}
+    deployment.policy_file.write_text(policies.text(team, WAITING, limits))
+    worker.signal(signal.SIGHUP)
     consumer = Failing(deployment, f"nameless-{uuid.uuid4().hex[:8]}", keeps_headers=False)
-    asked = "retry", "state:waiting", "--ramp", "--keep", "0.01", "--silence", "6s"
+    asked = "retry", "state:waiting", "--ramp", "--keep", "0.01", "--silence", "4s"
     shown_first = deployment.command("act", *asked)
     retry_topic = deployment.retry_topics()[0]
-    assert f"no consumer group is named for {retry_topic}: their steps have passed after 6 s of silence" in shown_first.stdout
-    done = acted(deployment, *asked)
-    assert done["done"] == letters
-    told = shown(deployment, done["action"])
-    assert told["ramp"]["passed_in_silence"] == [retry_topic]
-    assert [step["status"] for step in told["ramp"]["steps"]] == ["passed"] * 4
-    assert sums(told) == {"put": 28, "sent": 28, "failed": len(consumer.failed), "passed": 28 - len(consumer.failed)}
-    assert len(consumer.failed) == len({n for n in range(letters) if n % 10 < 3})
+    assert f"no consumer group is named for {retry_topic}: their steps have passed after 4 s of silence" in shown_first.stdout
+    held = acted(deployment, *asked, code=4)
+    assert held["held"] == f"the breaker of {retry_topic} is open"
+    consumer.mended.set()
+
+    def has_ended() -> bool:
+        """Resumed as often as the breaker is found open."""
+        if (status := shown(deployment, held["action"])["status"]) == "held":
+            deployment.command("actions", "resume", held["action"])
+        return status == "done"
+
+    await_that("it ends", has_ended)
+    told = shown(deployment, held["action"])
+    assert (told["done"], told["ramp"]["passed_in_silence"]) == (letters, [retry_topic])
+    assert [step["status"] for step in told["ramp"]["steps"]] == ["passed"] * 5
+    failed = len(consumer.failed)
+    assert sums(told) == {"put": letters, "sent": letters, "failed": failed, "passed": letters - failed}
+    assert 2 <= failed == len(set(consumer.failed))
     consumer.close()
     worker.signal(signal.SIGTERM)
     worker.wait(60)

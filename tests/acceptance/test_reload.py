@@ -234,6 +234,9 @@ def test_letters_of_a_topic_that_is_removed_while_they_are_read_are_not_parked(d
         await_that("letters are taken in", lambda: worker.metric("retry_letters_consumed_total") > 0)
         await_that("it is ready", lambda: worker.get("/health/ready")[0] == 200)
         change(deployment, worker, policies.text({"stays": one[stays]}, SLOW))
+        # The file is used a moment before brokers have heard what is read from now on.
+        read_from_now_on = f"reading {stays}\n"
+        await_that("it gives the topic up", lambda: "intake gives up" in worker.log().partition(read_from_now_on)[2])
     finally:
         changed.set()
         thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,19 +146,57 @@ def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(de
 
 def test_a_parked_letter_is_patched_on_its_way_and_another_is_discarded_and_returned(deploy: Deploy) -> None:
     deployment, worker, _ = parking(deploy, 2, shards=1)
-    patched = acted(deployment, "patch", "state:parked", "key:1", "--merge-patch", '{"pad": null}', "--set-header", "mended=yes")
+    patch = ("patch", "state:parked", "key:1", "--merge-patch", '{"pad": null}', "--set-header", "mended=yes")
+    shown = deployment.command("act", *patch)
+    assert '-  "pad": "x"' in shown.stdout and "+mended: yes" in shown.stdout, shown.stderr + shown.stdout
+    patched = acted(deployment, *patch)
     assert patched["done"] == 1
     (record,) = back(deployment, 1)
     assert (json.loads(record.value or b""), record.header("mended")) == ({"n": 1}, "yes")
-    refused(deployment, "cannot be parked or edited there", "act", "park", "state:parked", "key:0", "--yes")
+    refused(deployment, "cannot be parked there", "act", "park", "state:parked", "key:0", "--yes")
     discarded = acted(deployment, "discard", "state:parked", "key:0")
     Tail(deployment.bootstrap_servers, [deployment.names.discarded]).await_seen(1)
     (letter,) = (row["letter"] for row in results(deployment, discarded["action"]))
     assert explained(deployment, letter)["state"] == "discarded"
-    refused(deployment, "already discarded", "actions", "undo", discarded["action"])
+    late = deployment.command("actions", "undo", discarded["action"])
+    assert (late.returncode, "1 of 1 letters: already discarded" in late.stderr) == (3, True), late.stderr
     assert verified(deployment)["findings"] == {}
-    assert acted(deployment, "retry", "state:discarded")["done"] == 1
+    # The command that it offers.
+    assert acted(deployment, *late.stderr.partition(": retry act ")[2].split())["done"] == 1
     assert numbers(back(deployment, 2)) == [0, 1]
     assert explained(deployment, letter)["state"] == "retried"
+    assert verified(deployment)["findings"] == {}
+    worker.terminate()
+
+
+def test_parked_and_discarded_letters_are_edited_on_their_way_and_kept_as_they_were(deploy: Deploy, tmp_path: Path) -> None:
+    deployment, worker, _ = parking(deploy, 3, shards=1)
+    assert acted(deployment, "discard", "state:parked", "key:1")["done"] == 1
+    Tail(deployment.bootstrap_servers, [deployment.names.discarded]).await_seen(1)
+    value = tmp_path / "value.json"
+    value.write_text("no json")
+    edit = ("--value-file", str(value), "--header", "mended=yes")
+    refused(deployment, "its value is JSON", "act", "edit", "state:parked", "key:0", *edit)
+    refused(deployment, "2 letters are like this", "act", "edit", "state:parked", *edit)
+    for key, state in ((0, "parked"), (1, "discarded")):
+        value.write_bytes(b'{"n": %d, "pad": "y"}' % key)
+        shown = deployment.command("act", "edit", f"state:{state}", f"key:{key}", *edit)
+        assert '-  "pad": "x"' in shown.stdout and '+  "pad": "y"' in shown.stdout, shown.stderr + shown.stdout
+        assert acted(deployment, "edit", f"state:{state}", f"key:{key}", *edit)["done"] == 1
+    records = back(deployment, 2)
+    assert {record.key: json.loads(record.value or b"")["pad"] for record in records} == {b"0": "y", b"1": "y"}
+    assert {(record.header("mended"), record.header("tenant")) for record in records} == {("yes", "even"), ("yes", "odd")}
+    former = [r for r in came(deployment, deployment.names.discarded) if r.header("retry-action-before") == "superseded"]
+    assert sorted((r.key, json.loads(r.value or b"")["pad"]) for r in former) == [(b"0", "x"), (b"1", "x")]
+
+    # Another operator returns it in between.
+    worker.terminate()
+    for kind in (["retry"], ["edit", "--header", "late=1"]):
+        asked = deployment.command("act", kind[0], "state:parked", "key:2", *kind[1:], "--yes", "--wait", "1ms")
+        assert asked.returncode == 1, asked.stderr
+    worker.start().await_ready()
+    late, before = (json.loads(line) for line in _actions(deployment, 5, "done")[:2])
+    assert (late["kind"], late["done"], late["refused"], before["done"]) == ("edit", 0, {"changed": 1}, 1)
+    assert numbers(back(deployment, 3)) == [0, 1, 2]
     assert verified(deployment)["findings"] == {}
     worker.terminate()

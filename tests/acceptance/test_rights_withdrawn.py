@@ -8,8 +8,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from retry import clock
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import Action
 from retry.kafka.authorization import Right as Needed
+from retry.operations.control_requests import ShardNumbers
 from retry.policies.policy_file import load
+from retry.settings import Settings
 from retry.worker import acls
 from tests.support.process import WORKER, WorkerProcess, await_that
 from tests.support.protected import Protected
@@ -32,6 +37,7 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("notes", "describe"): ("topics", "check"),
     ("lineage", "describe-configs"): ("erase", "--key", "k"),
     ("audit", "read"): ("audit",),
+    ("audit", "write"): ("actions", "hold", "{action}"),
     ("audit", "describe-configs"): ("erase", "--key", "k"),
     ("discarded", "read"): ("topics", "check"),
     ("task definitions", "write"): ("tasks", "samples", "--output-topic", "{runs}", "--send", "{definitions}"),
@@ -101,7 +107,11 @@ def test_a_process_says_which_right_it_lacks(
 
 
 def test_a_command_says_which_right_it_lacks(protected: Protected, secured: SecuredBroker) -> None:
-    fill = {"runs": protected.runs, "definitions": protected.definitions}
+    # Its letters were never written, so no worker does anything for it.
+    shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protected.app_id))
+    action = action_records.new_id()
+    shards.ask(action_records.head_key(action), action_records.encode(Action("retry", "ann", clock.wall_ms(), [1, 0], 1)))
+    fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex()}
     # What is empty need not be read, and no right to that is missed.
     for order in ("pause", "resume"):
         protected.run("commands", order, "--all")

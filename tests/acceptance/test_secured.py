@@ -15,16 +15,18 @@ from urllib.parse import quote, urlencode
 import pytest
 from confluent_kafka import Producer
 
+from retry.delay_queue.entry_keys import NAMED, PLAIN
+from retry.kafka import topics
 from retry.scheduling import client
-from tests.support.asked_console import AskedConsole
+from tests.support.asked_console import COMMAND, AskedConsole
 from tests.support.console_process import Person
 from tests.support.hosts import Host
-from tests.support.process import WorkerProcess, await_that
-from tests.support.protected import CANARY, PARTS, Protected
+from tests.support.process import WORKER, WorkerProcess, await_that
+from tests.support.protected import CANARY, PARTS, PAYLOAD, Protected
 from tests.support.reading import COMMITTED, QUIET, read
 from tests.support.scheduler import Scheduling
 from tests.support.secured import SecuredBroker
-from tests.support.timers import Api
+from tests.support.timers import API, Api
 
 _SPARK_S = 600.0
 pytestmark = pytest.mark.check
@@ -57,7 +59,7 @@ def _use(protected: Protected) -> None:
     _timers(api)
     _schedules(protected, scheduler)
     _commands(protected)
-    console = AskedConsole(d, {"ann": "*:admin reveal:*"}, **protected.environ("console")).start()
+    protected.console = console = AskedConsole(d, {"ann": "*:admin reveal:*"}, **protected.environ("console")).start()
     _console(protected, console)
     for process in (worker, api.process, scheduler, console.process):
         protected.look_at(process.pid)
@@ -69,8 +71,8 @@ def _letters_and_tasks(protected: Protected) -> None:
     d = protected.deployment
     producer = Producer({"bootstrap.servers": d.bootstrap_servers, "logger": QUIET})
     for n in range(10):
-        producer.produce(protected.orders, b"order %d" % n, b"%d" % n, n % 2)
-    producer.produce(protected.more, b"more", b"more")
+        producer.produce(protected.orders, PAYLOAD + b" order %d" % n, PAYLOAD + b" %d" % n, n % 2, headers=[("who", PAYLOAD)])
+    producer.produce(protected.more, PAYLOAD, b"more")
     assert producer.flush(30.0) == 0
     protected.run("commands", "tasks", "samples", "--output-topic", protected.runs, "--send", protected.definitions)
     servers = d.bootstrap_servers
@@ -88,15 +90,17 @@ def _positions(protected: Protected) -> list[bytes]:
 
 def _timers(api: Api) -> None:
     with Host() as host:
-        timer = api.make(host.url, after="0s", body="at once")
+        told = PAYLOAD.decode()
+        timer = api.make(f"{host.url}?{told}", after="2s", body=told, headers={"X-Secret": told})
         await_that("the timer is called", lambda: host.calls)
+        assert host.calls[0].body == PAYLOAD
         await_that("the API tells of it", lambda: api.state(timer).get("state") not in ("waiting", None))
 
 
 def _schedules(protected: Protected, scheduler: WorkerProcess) -> None:
     servers = protected.deployment.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "logger": QUIET})
-    record = client.schedule(topic=protected.target, key=b"k", value=b"v", at=time.time() + 1, schedule_id="one",
+    record = client.schedule(topic=protected.target, key=b"k", value=PAYLOAD, at=time.time() + 1, schedule_id="one",
                              schedules_topic=protected.schedules)  # fmt: skip
     producer.produce(**record)
     assert producer.flush(30.0) == 0
@@ -129,13 +133,13 @@ def _console(protected: Protected, console: AskedConsole) -> None:
     asked("POST", "/api/pauses", {"scope": "team", "name": "testers", "reason": "a test"})
     await_that("the pause is shown", lambda: asked("GET", "/api/pauses")["pauses"])
     producer = Producer({"bootstrap.servers": protected.deployment.bootstrap_servers, "logger": QUIET})
-    producer.produce(protected.orders, b"to be discarded", b"last")
+    producer.produce(protected.orders, PAYLOAD + b" to be discarded", b"last")
     assert producer.flush(30.0) == 0
     mine = f"state:waiting topic:{protected.orders}"
     await_that("the letter waits", lambda: asked("GET", f"/api/letters?{urlencode({'q': mine})}")["count"] == 1)
     (row,) = asked("GET", f"/api/letters?{urlencode({'q': mine})}")["letters"]
     shown = json.dumps(asked("GET", f"/api/letters/{quote(row['name'])}?reveal=1"))
-    assert base64.b64encode(b"to be discarded").decode() in shown
+    assert base64.b64encode(PAYLOAD + b" to be discarded").decode() in shown
     found = asked("POST", "/api/actions", {"kind": "discard", "filter": mine, "reason": "a test"})
     assert (found["state"], found["letters"]) == ("ready", 1)
     asked("POST", f"/api/actions/{found['id']}/start", {"expect": 1})
@@ -152,6 +156,15 @@ def _console(protected: Protected, console: AskedConsole) -> None:
             assert person.get(page).status_code == HTTPStatus.OK, page
 
 
+def _pause(console: AskedConsole) -> None:
+    """What a console writes, and reads again."""
+    asked = partial(console.asked, "ann")
+    asked("POST", "/api/pauses", {"scope": "team", "name": "testers", "reason": "a test"})
+    await_that("the pause is shown", lambda: asked("GET", "/api/pauses")["pauses"])
+    asked("DELETE", f"/api/pauses?{urlencode({'scope': 'team', 'name': 'testers'})}")
+    await_that("the pause is over", lambda: not asked("GET", "/api/pauses")["pauses"])
+
+
 def _spark(protected: Protected) -> None:
     # What Spark writes down of a job for whoever asks later: plans, properties, the environment.
     conf, events, data = (protected.folder / name for name in ("spark-conf", "spark-events", "events"))
@@ -161,15 +174,16 @@ def _spark(protected: Protected) -> None:
     (conf / "spark-defaults.conf").write_text(told)
     protected.deployment.environ["SPARK_CONF_DIR"] = str(conf)
     counted = json.loads(protected.run("analytics", "analytics", "ingest", str(data), timeout_s=_SPARK_S).splitlines()[-1])
-    assert (counted["letters"], counted["retries"], counted["aside"]) == (11, 11, 0)
+    # Of the letter that was discarded two outcomes are told: how it came, and what became of it.
+    assert (counted["letters"], counted["retries"], counted["aside"]) == (13, 11, 0)
     assert counted["positions"] >= 1
     assert "testers" in protected.run("analytics", "analytics", "report", "--text", timeout_s=_SPARK_S)
     policies, of_data = str(protected.deployment.policy_file), ("--data", str(data), "--json")
     report = json.loads(protected.run("analytics", "analytics", "report", "--json", timeout_s=_SPARK_S))
-    assert report["totals"]["letters"] == 11
+    assert report["totals"]["letters"] == 12
     assert json.loads(protected.run("analytics", "analytics", "advise", *of_data, "--file", policies, timeout_s=_SPARK_S))
     what_if = ("what-if", policies, *of_data, "--file", policies)
-    assert json.loads(protected.run("analytics", "analytics", *what_if, timeout_s=_SPARK_S))["now"]["letters"] == 11
+    assert json.loads(protected.run("analytics", "analytics", *what_if, timeout_s=_SPARK_S))["now"]["letters"] == 12
 
 
 def test_every_part_works_with_the_rights_that_acls_lists_and_says_of_none_that_it_is_missing(used: Protected) -> None:
@@ -201,6 +215,25 @@ def test_the_password_is_in_no_output_log_metric_health_page_argv_or_file(used: 
     _written(used, ".log", "/tables/")
 
 
+def test_no_payload_is_in_the_changelog_or_in_a_table_on_the_disks_of_brokers_and_workers(used: Protected) -> None:
+    servers, scheduling = used.deployment.bootstrap_servers, used.deployment.environ["GROUP_ID"]
+    for changelog in (used.deployment.names.changelog, topics.names(scheduling).changelog):
+        records = read(servers, [changelog], COMMITTED)
+        entries = [record.value for record in records if record.value and (record.key or b"")[0] in (PLAIN, NAMED)]
+        assert any(value[1:2] == b"\x02" for value in entries)
+        assert not [record for record in records if PAYLOAD in (record.key or b"") + (record.value or b"")]
+    logs = [file for file in (used.broker.inner.data_dir / "kafka").rglob("*.log") if file.stat().st_size]
+    written = [file for file in logs if "-changelog-" in file.parent.name]
+    assert written
+    tables = [file for file in used.folder.rglob("*") if "/tables/" in file.as_posix() and file.is_file()]
+    assert tables
+    assert not [file for file in (*written, *tables) if PAYLOAD in _content(file)]
+    # Where it is not encrypted it is found, so this looks in the right way.
+    assert any(PAYLOAD in _content(file) for file in logs if ".retry-" in file.parent.name)
+    listed = [json.loads(line) for line in used.run("commands", "keys", "list", "--json").splitlines()]
+    assert [(of["key"], of["seals"], of["in_file"]) for of in listed if of["key"]] == [("new", True, True), ("old", False, True)]
+
+
 @pytest.mark.slow
 def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_plan_argv_or_file(used: Protected) -> None:
     _spark(used)
@@ -208,3 +241,39 @@ def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_pla
     assert CANARY not in used.output and not [argv for argv in used.argv if CANARY in argv]
     plans = "".join(file.read_text() for file in _written(used, "/spark-events/", ".parquet", "/_checkpoints/")["/spark-events/"])
     assert "SparkListenerSQLExecutionStart" in plans and "SparkListenerEnvironmentUpdate" in plans
+
+
+@pytest.mark.parametrize("way", ["certificates", "tokens", "another password"])
+def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(used: Protected, way: str) -> None:
+    d, broker = used.deployment, used.broker
+    worker, api, console = (d.workers[name] for name in ("a", "api", "console"))
+    came_back = len(read(d.bootstrap_servers, d.retry_topics(), COMMITTED))
+    if way == "another password":
+        # From here on nobody comes in with the one before, and who is in already stays so.
+        used.connects = lambda user, password: broker.environ(user, f"{password} anew")
+        for part, user in used.users.items():
+            broker.add_user(user, f"{CANARY}-{part.split()[0]} anew")
+    else:
+        used.connects = {"certificates": broker.mutual_environ, "tokens": broker.token_environ}[way]
+    for process, program in ((worker, WORKER), (api, API), (console, COMMAND)):
+        process.terminate()
+        process.start(*program, **used.environ({"a": "worker"}.get(process.name, process.name)))
+    producer = Producer({"bootstrap.servers": d.bootstrap_servers, "logger": QUIET})
+    producer.produce(used.orders, PAYLOAD + way.encode(), PAYLOAD)
+    assert producer.flush(30.0) == 0
+    for process in (worker, api, console):
+        process.await_ready()
+    await_that("a letter comes back", lambda: len(read(d.bootstrap_servers, d.retry_topics(), COMMITTED)) == came_back + 1)
+    with Host() as host:
+        Api(d, "api").make(host.url, after="1s")
+        await_that("a timer is called", lambda: host.calls)
+    _pause(used.console)
+    assert f"{used.orders}/0/0" in used.run("commands", "explain", f"{used.orders}/0/0")
+    if way == "tokens":
+        issued, name = broker.provider.issued, used.users["worker"]
+        before = issued[name]
+        assert before
+        await_that("tokens are renewed while it runs", lambda: issued[name] >= 2 * before)
+        assert worker.ready()
+    for process in (worker, api, console):
+        assert not [told for told in (CANARY, PAYLOAD.decode(), "eyJ", "Traceback") if told in process.log()], process.tail()

@@ -1,9 +1,14 @@
-"""Workers of the commit before and of this one share the work: one after another is replaced, and replaced again."""
+"""Workers of an earlier commit and of this one share the work: one after another is replaced, and replaced again.
+
+Beside the commit before, these are the last commits before two changes of what workers share: in 159dc70 they know no actions, in
+91608df each shard is swept in transactions of its own. No release lies between those and this one, so all may run together.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import count, takewhile
 from pathlib import Path
 from threading import Event, Thread
@@ -12,27 +17,33 @@ import pytest
 
 from tests.conftest import Deploy
 from tests.support.checker import check
+from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import Tail
-from tests.support.revisions import previous
+from tests.support.revisions import of_history, previous
 
 pytestmark = pytest.mark.check
 
 PART, PART_S = 400, 2.0
 DELAY_MS = 3_000
-# So many are delivered by each of two workers side by side before the next step.
+# So many are delivered by each of three workers side by side before the next step.
 TOGETHER = 300
+OLDER = {"commit before": None, "before actions": "159dc70", "before joint sweeps": "91608df"}
 
 
 @pytest.mark.slow
-def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_back_once(deploy: Deploy, tmp_path: Path) -> None:
-    old = previous(tmp_path / "previous")
+@pytest.mark.fault("rolling upgrade and rollback of three workers")
+@pytest.mark.parametrize("revision", OLDER.values(), ids=OLDER)
+def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_back_once(
+    deploy: Deploy, tmp_path: Path, runs: Runs, revision: str | None
+) -> None:
+    old = of_history(revision or previous(), tmp_path / "previous")
     assert (imported(old), imported(ROOT)) == (old, ROOT)
     deployment = deploy({"one": 1, "six": 6}, shards=6, defaults="{backoff: {kind: constant, delay: 3s}, jitter: full}")
-    a, b = deployment.worker("a"), deployment.worker("b")
-    for worker in (a, b):
+    a, b, c = workers = [deployment.worker(name) for name in "abc"]
+    for worker in workers:
         start(worker, old)
     sender = Sender(deployment.bootstrap_servers)
     enough = Event()
@@ -44,12 +55,15 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
     load = Thread(target=keep_sending)
     load.start()
     try:
-        both_deliver(a, b)
-        # Up: one is killed, the other told to end. Down: the other way round. And up again.
-        for worker, root, killed in ((a, ROOT, True), (b, ROOT, False), (a, old, False), (b, old, True), (a, ROOT, True)):
+        all_deliver(workers)
+        # Up: some are killed, others told to end. Down: the other way round. And up again.
+        up = ((a, ROOT, True), (b, ROOT, False), (c, ROOT, True))
+        down = ((a, old, False), (b, old, True))
+        for worker, root, killed in (*up, *down, (a, ROOT, True), (b, ROOT, False)):
             worker.kill() if killed else worker.terminate()
             start(worker, root)
-            both_deliver(a, b)
+            all_deliver(workers)
+            runs.add()
     finally:
         enough.set()
         load.join()
@@ -57,9 +71,9 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(len(sent))
     tail.close()
-    assert len(sent) >= 7 * TOGETHER
-    assert (a.root, b.root) == (ROOT, old)
-    for worker in (a, b):
+    assert len(sent) >= 8 * TOGETHER
+    assert {worker.root for worker in workers} == {ROOT}
+    for worker in workers:
         worker.terminate()
     found = check(deployment, sent)
     assert found.wrong() == {}
@@ -71,7 +85,7 @@ def start(worker: WorkerProcess, root: Path) -> None:
     worker.start().await_ready()
 
 
-def both_deliver(*workers: WorkerProcess) -> None:
+def all_deliver(workers: Sequence[WorkerProcess]) -> None:
     """Each owns shards, and has delivered something of them since it was started."""
     for worker in workers:
         await_that(f"{worker.name} delivers", lambda worker=worker: worker.metric("retry_entries_sent_total") >= TOGETHER)  # type: ignore[misc]

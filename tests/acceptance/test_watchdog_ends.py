@@ -14,11 +14,10 @@ from retry.clock import Deadline
 from retry.kafka.local_broker import LocalBroker
 from tests.acceptance.stalling_worker import POINTS
 from tests.conftest import Deploy
-from tests.support.checker import check
+from tests.support.afterwards import nothing_is_wrong
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
-from tests.support.reading import Tail
 
 pytestmark = pytest.mark.check
 
@@ -60,12 +59,7 @@ def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Dep
     assert "stalling_worker.py" in log, "the threads' stacks tell where it hangs"
 
     worker.start().await_ready()
-    sent = sender.finish()
-    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(len(sent))
-    tail.close()
-    worker.terminate()
-    assert check(deployment, sent).wrong() == {}
+    nothing_is_wrong(deployment, sender)
 
 
 def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, tmp_path: Path) -> None:
@@ -86,12 +80,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
             os.kill(own.pid, signal.SIGCONT)
         worker.await_ready()
         _send(sender, deployment, 1_000)
-        sent = sender.finish()
-        tail = Tail(own.bootstrap_servers, deployment.retry_topics())
-        tail.await_seen(len(sent))
-        tail.close()
-        worker.terminate()
-        assert check(deployment, sent).wrong() == {}
+        nothing_is_wrong(deployment, sender)
 
 
 def _send(sender: Sender, deployment: Deployment, count: int) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from retry.clock import wall_ms
 from retry.intake import attempts
 from tests.conftest import Deploy
-from tests.support.checker import check
+from tests.support.afterwards import nothing_is_wrong
 from tests.support.deployment import Deployment
 from tests.support.letters import Headers, Sender
 from tests.support.load import Load
@@ -114,12 +114,7 @@ def test_sigterm_under_load_hands_over_in_time_and_loses_nothing(deploy: Deploy)
         worker.terminate()
         worker.start()
         await_that("entries are sent again", lambda: worker.metric("retry_entries_sent_total") > 1_000)
-    sent = load.sender.finish()
-    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    tail.await_seen(len(sent))
-    tail.close()
-    worker.terminate()
-    assert check(deployment, sent).wrong() == {}
+    nothing_is_wrong(deployment, load.sender)
 
 
 @pytest.mark.essential

@@ -31,6 +31,9 @@ POLICIES = (
 )
 
 
+_COSTS = ("--cost-per-retry", "0.5", "--time-per-retry", "800ms")
+
+
 @pytest.fixture(scope="module")
 def truth() -> Events:
     return events(LETTERS, seed=3)
@@ -48,7 +51,7 @@ def folder(truth: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict:
-    return json.loads(_run("analytics", "report", "--data", str(folder), "--cost-per-retry", "0.5", "--json").stdout)
+    return json.loads(_run("analytics", "report", "--data", str(folder), *_COSTS, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,7 @@ def test_curves_cards_and_tables_agree(report: dict) -> None:
     assert sum(row["failures"] for row in report["fingerprints_over_time"]) == failures
     totals, cost = report["totals"], report["cost"]
     assert (cost["retries"], cost["wasted"]) == (totals["retries"] / 2, totals["wasted"] / 2)
+    assert report["consumer_ms"] == {"per_retry": 800, "retries": totals["retries"] * 800, "wasted": totals["wasted"] * 800}
 
 
 def test_of_each_frequent_failure_there_are_letters_to_look_at_and_the_command_that_does(report: dict, truth: Events) -> None:
@@ -150,12 +154,14 @@ def test_advice_of_the_older_letters_is_tried_on_the_newer_ones(folder: Path, tr
 
 
 def test_actions_are_the_largest_of_the_advice_with_their_cost(report: dict, folder: Path) -> None:
-    changing = [row["saved"] for row in report["worth"] if row["changes"] and row["saved"] > 0]
+    changing = [
+        row["saved"] for row in report["worth"] if row["changes"] and row["saved"] >= max(1, 10 * row["recoveries_at_risk"])
+    ]
     assert [row["retries"] for row in report["actions"]] == sorted(changing, reverse=True)[:5]
     assert report["actions"]
     for row in report["actions"]:
-        assert row["cost"] == pytest.approx(row["retries"] / 2)
-        assert row["rule"] and 0 <= row["recoveries_at_risk"] <= 0.01 * max(row["recoveries"], 1)
+        assert (row["cost"], row["consumer_ms"]) == (pytest.approx(row["retries"] / 2), pytest.approx(row["retries"] * 800))
+        assert row["rule"] and 0 <= row["recoveries_at_risk"] <= 0.01 * (row["recoveries"] or row["letters"])
     assert report["about"] | {"version": ""} == {"app": "retry", "source": str(folder), "settle_ms": 600_000, "version": ""}
 
 

@@ -26,7 +26,7 @@ class Audited:
     def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture, audit: int) -> None:
         self._caplog = caplog
         self.token, line = make_token("billing")
-        self.ended, ended_line = make_token("billing", clock.wall_ms() - 1)
+        self.ended, ended_line = make_token("billing", until_ms=clock.wall_ms() - 1)
         (folder / "tokens").write_text(f"{line}\n{ended_line}\n")
         self.id, self.ended_id = (each.split()[1][:8] for each in (line, ended_line))
         log = MemoryLog()

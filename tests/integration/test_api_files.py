@@ -38,7 +38,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
 
 def _team(tokens: Tokens, token: str) -> str | None:
     found = tokens.find(token)
-    return found and found.team
+    return found and found.name
 
 
 def test_tokens_rotate(tmp_path: Path, later: Later) -> None:
@@ -64,7 +64,7 @@ def test_tokens_rotate(tmp_path: Path, later: Later) -> None:
 def test_a_token_may_end_and_says_so_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     now_ms, day_ms = clock.wall_ms(), 86_400_000
     ends = {"soon": now_ms + 3 * day_ms, "later": now_ms + 30 * day_ms, "never": None}
-    made = {team: make_token(team, until_ms) for team, until_ms in ends.items()}
+    made = {team: make_token(team, until_ms=until_ms) for team, until_ms in ends.items()}
     file = tmp_path / "tokens"
     file.write_text("".join(f"{line}\n" for _, line in made.values()))
     tokens = Tokens(file)
@@ -72,11 +72,11 @@ def test_a_token_may_end_and_says_so_before(tmp_path: Path, caplog: pytest.LogCa
         found = {team: tokens.find(token) for team, (token, _) in made.items()}
     for team, token in found.items():
         assert token is not None
-        assert (token.team, token.until_ms) == (team, ends[team])
+        assert (token.name, token.until_ms) == (team, ends[team])
         assert not token.has_ended(now_ms + 2 * day_ms)
         assert token.has_ended(now_ms + 4 * day_ms) == (team == "soon")
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "of team soon, which is in use, ends at" in line
+    assert "of soon, which is in use, ends at" in line
     assert not any(token in line for token, _ in made.values())
 
 

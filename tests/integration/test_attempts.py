@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from retry.analytics import attempts
+from retry.analytics.questions import acted, incidence
 from retry.analytics.questions.histories import histories
 from retry.analytics.schemas import ATTEMPT, LETTER, POSITION, SENT
 from tests.support import attempts as model
@@ -33,7 +34,7 @@ def test_a_decision_that_was_written_twice_counts_once(spark: SparkSession) -> N
 def test_what_came_back_is_the_next_attempt_of_the_lineage(spark: SparkSession) -> None:
     letters = [_letter("a", 1, taken_ms=10), _letter("a", 2, taken_ms=20), _park("a", 3, taken_ms=30)]
     letters.append(_letter("b", 2, taken_ms=25))
-    found = attempts.with_next_failure(_frame(spark, letters, LETTER))
+    found = attempts.with_next_failure(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "id", "attempt", "back_ms", "back_as") == [
         ("a", 1, 20, "retry"), ("a", 2, 30, "park"), ("b", 2, None, None),
     ]  # fmt: skip
@@ -41,7 +42,7 @@ def test_what_came_back_is_the_next_attempt_of_the_lineage(spark: SparkSession) 
 
 def test_of_two_letters_with_one_name_as_many_fail_as_come_back(spark: SparkSession) -> None:
     letters = [_letter("a", 1, taken_ms=10), _letter("a", 1, taken_ms=11, source="twin"), _letter("a", 2, taken_ms=20)]
-    found = attempts.with_next_failure(_frame(spark, letters, LETTER))
+    found = attempts.with_next_failure(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "source", "back_ms") == [("a/1", 20), ("a/2", None), ("twin", None)]
 
 
@@ -66,8 +67,9 @@ def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark:
 
 def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
     lying = _frame(spark, [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)], LETTER)
-    found = attempts.with_assumed(lying, _frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
+    found = attempts.with_assumed(lying, attempts.sampled(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION)))
     assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
+    assert _values(attempts.with_assumed(lying, ()), "assumed") == [(True,)] * 3
 
 
 # Where it lies, when it was sent, passed and came back, and whether the group is unknown → fate and end.
@@ -91,7 +93,8 @@ def test_the_fate_of_an_attempt(spark: SparkSession) -> None:
     columns = "attempt long, sent_offset long, sent_ms long, passed_ms long, back_ms long, assumed boolean"
     seen = spark.createDataFrame([(n, *seen) for n, (seen, _) in enumerate(FATES)], columns)
     lying = _frame(spark, [_letter("a", n) for n in range(len(FATES))], LETTER).join(seen, on="attempt")
-    found = attempts.fates(lying.selectExpr("*", "'retry' back_as", "1L bytes"), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    more = ("'retry' back_as", "1L bytes", "policy first_policy")
+    found = attempts.fates(lying.selectExpr("*", *more), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
     assert found.columns == ATTEMPT.names
     assert [tuple(row) for row in found.orderBy("attempt").select("fate", "ended_ms").collect()] == [fate for _, fate in FATES]
 
@@ -118,6 +121,60 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
     assert _values(histories(made, attempts.parked(frame)), "id", "fate") == [
         ("given up", "parked"), ("once", "recovered"), ("too old", "expired"), ("twice", "waiting"),
     ]  # fmt: skip
+
+
+def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSession) -> None:
+    moved, sent_elsewhere, dropped, twice = (_letter(id_, 1) for id_ in ("moved", "elsewhere", "dropped", "twice"))
+    letters = [
+        moved, _acted(moved, "retry", "retry"), sent_elsewhere, _acted(sent_elsewhere, "redirect", "retry", target="slow"),
+        dropped, _acted(dropped, "discard", "discard", target="app-discarded"),
+        twice, _acted(twice, "discard", "discard"), _acted(twice, "undo", "retry", taken_ms=80, action="0b", due_ms=100),
+    ]  # fmt: skip
+    frame = _frame(spark, letters, LETTER)
+    sent = [_sent("moved", 1, 0, due_ms=110), _sent("elsewhere", 1, 0, topic="slow", due_ms=110), _sent("twice", 1, 1)]
+    made = attempts.attempts(
+        frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+    )
+    assert _values(made, "id", "target", "due_ms", "fate", "exception", "action_kind", "returned") == [
+        ("elsewhere", "slow", 110, "pending", "Gateway", "redirect", False),
+        ("moved", "orders.retry", 110, "recovered", "Gateway", "retry", False),
+        ("twice", "orders.retry", 100, "recovered", "Gateway", "undo", False),
+    ]
+    parked = attempts.parked(frame)
+    assert _values(parked, "id", "decision", "stands", "exception") == [("dropped", "discard", True, "Gateway")]
+    assert _values(histories(made, parked), "id", "fate") == [
+        ("dropped", "discarded"), ("elsewhere", "pending"), ("moved", "recovered"), ("twice", "recovered"),
+    ]  # fmt: skip
+
+
+def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_without_it(spark: SparkSession) -> None:
+    lives = [[_letter(id_, 1), _park(id_, 2, failed_ms=20)] for id_ in ("mended", "broken", "rests")]
+    letters = [letter for life in lives for letter in life]
+    letters += [_acted(_park(id_, 2, failed_ms=20), "retry", "return", target="orders.retry") for id_ in ("mended", "broken")]
+    # It fails once more and parks at once, as a letter of its own.
+    letters.append(_park("broken", 3, failed_ms=140, taken_ms=145))
+    frame = _frame(spark, letters, LETTER)
+    sent = [_sent(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
+    sent += [_sent("mended", 2, 3, due_ms=110), _sent("broken", 2, 4, due_ms=110)]
+    made = attempts.attempts(
+        frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+    ).persist()
+    parked = attempts.parked(frame)
+    assert _values(made.where("returned"), "id", "attempt", "fate") == [("broken", 2, "failed"), ("mended", 2, "recovered")]
+    # The first retry of each failed, whatever became of its letter then.
+    assert _values(made.where("not returned"), "id", "fate") == [("broken", "failed"), ("mended", "failed"), ("rests", "failed")]
+    assert _values(parked, "id", "attempt", "stands", "by_policy") == [
+        ("broken", 2, False, True), ("broken", 3, True, False), ("mended", 2, False, True), ("rests", 2, True, True),
+    ]  # fmt: skip
+    assert _values(histories(made, parked), "id", "fate", "retries") == [
+        ("broken", "parked", 2), ("mended", "recovered", 2), ("rests", "parked", 1),
+    ]  # fmt: skip
+    assert _values(acted.by_kind(made, parked), "action_kind", "letters", "recovered", "failed", "parked") == [
+        ("retry", 2, 1, 1, 0)
+    ]  # fmt: skip
+    by_attempt = incidence.by_attempt(made, parked, UNTIL_MS, "team")
+    # Three begin, all fail once, and are parked: what operators did then no policy has decided.
+    assert _values(by_attempt, "attempt", "at_risk", "recovered", "parked") == [(0, 3, 0, 0), (1, 3, 0, 3)]
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.check), pytest.param(2, marks=pytest.mark.check)])
@@ -158,6 +215,10 @@ def _muddle(chance: random.Random, count: int) -> tuple[list[Row], list[Row], li
         letter = {**make(id_, attempt), **more, "target": chance.choice(["orders.retry", "slow.retry"])}
         if letter["decision"] == "retry":
             letter |= {"due_ms": taken_ms + chance.randrange(500), "delay_ms": chance.choice([None, 5])}
+        if chance.random() < 0.15:
+            kind, decision = chance.choice([("retry", "retry"), ("retry", "return"), ("park", "park"), ("discard", "discard")])
+            due_ms = taken_ms + 5 if decision in ("retry", "return") else None
+            letter = _acted(letter, kind, decision, taken_ms=taken_ms, due_ms=due_ms)
         letters.append(letter)
         if chance.random() < 0.7:
             sent_ms = chance.choice([None, taken_ms + chance.randrange(1_000)])
@@ -175,8 +236,17 @@ def _letter(id_: str, attempt: int, **other: object) -> Row:
         "v": 2, "id": id_, "source": f"{id_}/{attempt}", "team": "shop", "topic": "orders.DLT", "policy": "shop/orders",
         "attempt": attempt, "exception": "Gateway", "first_failed_ms": 0, "failed_ms": 10, "taken_ms": attempt,
         "decision": "retry", "reason": None, "due_ms": 100, "target": "orders.retry", "cause": "Timeout", "fingerprint": "f" * 16,
-        "group": "g", "delay_ms": None, "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0, **other,
+        "group": "g", "delay_ms": None, "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0, "action": None,
+        "action_kind": None, **other,
     }  # fmt: skip
+
+
+def _acted(of: Row, kind: str, decision: str, **other: object) -> Row:
+    """What an action has decided of a letter, a while after it was taken in."""
+    unknown = dict.fromkeys(("exception", "cause", "fingerprint", "group"))
+    due_ms = None if decision in ("park", "discard", "erase") else 110
+    given = {"action": "0a", "action_kind": kind, "decision": decision, "reason": None, "due_ms": due_ms, "taken_ms": 70}
+    return {**of, **unknown, **given, **other}
 
 
 def _park(id_: str, attempt: int, **other: object) -> Row:

@@ -215,8 +215,8 @@ def test_five_hundred_topics_take_seconds(own: LocalBroker, capsys: pytest.Captu
     assert set(told) == set(dead)
     assert all(row["sampled"] == 60 and row["letters"] == 90 and row["attached"] for row in told.values())
     assert {row["team"] for row in told.values()} == {f"team{n}" for n in range(7)}
-    # 30 s is what is aimed at; a starved machine gets more.
-    assert took_s < 120
+    # It takes two or three.
+    assert took_s < 30
     assert state(own.bootstrap_servers) == before
 
 

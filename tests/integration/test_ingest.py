@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import orjson
@@ -27,7 +28,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import attempts, datasets, decode, spark_kafka_options
+from retry.analytics import attempts, datasets, decode, horizon, spark_kafka_options
 from retry.analytics.ingest import Ingest
 from retry.analytics.schemas import ATTEMPT, LETTER, OUTCOME
 from retry.jars import jars
@@ -42,7 +43,7 @@ SAMPLE = value(EVENTS.positions[0])
 
 
 def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
-    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 4}))
+    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 5}))
     first, second = decode.letters(records).orderBy("kafka_offset").collect()
     assert decode.letters(records).columns == LETTER.names
     assert first.asDict() == {
@@ -62,6 +63,20 @@ def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -
     assert [{name: row[name] for name in OUTCOME.names} for row in found] == expected
     assert decode.aside(records, "app-outcomes").count() == 0
     assert len(told) == 2
+
+
+def test_what_an_action_has_decided_is_read_with_the_action(spark: SparkSession) -> None:
+    shared = SharedFields("shop", "orders.DLT", 3, "shop/orders", 1, None, "retry", None, "slow.retry", None, None, None)
+    by = outcomes.ActionOutcome("0a0b", "redirect")
+    decided = [(shared, 90), *((shared._replace(decision=each), None) for each in ("park", "discard", "erase")),
+               (shared._replace(decision="return", attempt=4), 95)]  # fmt: skip
+    letters = defaultdict(list, {alike: [(b"ff", n, 5, 7, due_ms)] for n, (alike, due_ms) in enumerate(decided)})
+    (value,) = outcomes.records(letters, 1_500, by)
+    found = [row.asDict() for row in decode.letters(_records(spark, ("0a0b", value))).orderBy("source").collect()]
+    assert [{name: row[name] for name in OUTCOME.names} for row in found] == outcomes.read(value)
+    # One that is to be sent is due at some time.
+    (undue,) = outcomes.records(defaultdict(list, {shared: [(b"ff", 1, 5, 7, None)]}), 1_500, by)
+    assert [row["why"] for row in decode.aside(_records(spark, (None, undue)), "app-outcomes").collect()] == ["unreadable"]
 
 
 def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole(spark: SparkSession) -> None:
@@ -101,13 +116,13 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -
     wrong: list[tuple[str | None, object]] = [
         ("k", b"{"), ("k", b""), ("k", None), (None, b"\xff\xfe"), ("k", b"[1]"), ("k", {**LETTER_2, "attempt": "one"}),
         ("k", {"v": 1, "id": "half"}), ("k", {**LETTER_2, "due_ms": None}), ("k", {**LETTER_2, "decision": "forget"}),
-        ("k", {**LETTER_2, "v": 4}), ("k", {"v": 5}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
+        ("k", {**LETTER_2, "v": 5}), ("k", {"v": 6}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
         ("position", {**SAMPLE, "v": 9}),
     ]  # fmt: skip
     records = _records(spark, ("k", LETTER_1), *wrong, ("position", SAMPLE))
     found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [row["kafka_offset"] for row in found] == list(range(1, len(wrong) + 1))
-    newer = {10: "version 4", 11: "version 5", 14: "version 9"}
+    newer = {10: "version 5", 11: "version 6", 14: "version 9"}
     assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
     assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
     assert decode.letters(records).count() + decode.positions(records).count() + len(found) == records.count()
@@ -145,10 +160,8 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     wanted = {"letters": len(first.letters), "retries": len(first.sent), "positions": len(first.positions), "aside": 0}
     assert job.run() == wanted
     assert job.run() == nothing
-    # As if the last pass that wrote letters had been killed before it noted where their retries went.
-    horizon = str(ingesting.data / "horizon")
-    noted_before = spark.sql("select 1L until_ms, -1L letters_batch, cast(array() as array<string>) targets")
-    noted_before.write.mode("overwrite").parquet(horizon)
+    # As if the last pass that wrote letters had been killed before it noted where their retries went, and which groups there are.
+    horizon.write(spark, str(ingesting.data), horizon.Horizon(1, -1, -1, [], {}))
     ingesting.create(f"{own}7.retry")
     produce(ingesting.producer, ingesting.outcomes, later)
     twice = first.letters[0]
@@ -156,9 +169,10 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert job.run() == {
         "letters": len(later.letters) + 1, "retries": len(later.sent), "positions": len(later.positions), "aside": 1,
     }  # fmt: skip
-    noted = spark.read.parquet(horizon).first()
-    assert noted is not None
-    assert sorted(noted["targets"]) == sorted({retry["topic"] for retry in (*first.sent, *later.sent)})
+    noted, samples = horizon.read(spark, str(ingesting.data)), (*first.positions, *later.positions)
+    assert noted.targets == sorted({retry["topic"] for retry in (*first.sent, *later.sent)})
+    assert noted.groups == {group: min(_day(x["at_ms"]) for x in samples if x["group"] == group) for group in _groups(samples)}
+    assert (noted.letters_batch, noted.positions_batch) == (1, 1)
     found = datasets.from_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
     told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
@@ -168,10 +182,19 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
     there = datasets.from_kafka(spark, spark_kafka_options.options(ingesting.servers, {}), ingesting.outcomes)
     assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
+    assert there.groups == found.groups == noted.groups
     of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run() == nothing
     assert datasets.read_set(spark, str(ingesting.data), datasets.LETTERS).count() == len(whole[0]) + 1 - of_day
+
+
+def _groups(samples: Iterable[Row]) -> set[str]:
+    return {sample["group"] for sample in samples}
+
+
+def _day(moment_ms: int) -> date:
+    return datetime.fromtimestamp(moment_ms / 1_000, UTC).date()
 
 
 # What no folder could be named after, what Spark would take for something else, and what some file systems take for the same.

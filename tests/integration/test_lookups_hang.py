@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from retry.clock import wall_ms
+from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Call
 from retry.delivery.webhooks.delivery import step
 from retry.delivery.webhooks.dns_lookups import Lookups
@@ -67,7 +68,8 @@ class World:
 
     def put(self, team: str, timer_id: str, origin: str) -> None:
         call = Call(f"{origin}/{timer_id}", "POST", timer_id, 1, "", int(LONG_S * 1_000))
-        self.bench.write([source.row(timer_id, team, origin, wall_ms(), 1, b"", [], call, b"mark")])
+        key, entry = source.row(timer_id, team, origin, wall_ms(), 1, b"", [], call, b"mark")
+        self.bench.write([(key, envelopes.encode(entry))])
 
     def ended(self) -> list[Called]:
         """What came of calls so far; those that are due and may be are begun."""

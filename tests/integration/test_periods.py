@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import datasets
-from retry.analytics.decisions import decisions
+from retry.analytics import datasets, horizon
+from retry.analytics.decisions import FOR_FEW_ROWS, configured_to_ask, decisions
 from retry.analytics.findings import findings
 from retry.analytics.questions import policies
 from retry.analytics.questions.histories import histories
@@ -30,7 +34,7 @@ pytestmark = pytest.mark.check
 DAY_MS = 86_400_000
 # Read are the days from the one before it.
 SINCE_MS = START_MS + 4 * DAY_MS
-JOBS_MAX = 30
+JOBS_MAX = 20
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +52,12 @@ def data(spark_sessions: Callable[[], SparkSession], lived: Events, tmp_path_fac
 def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_of_all_days(
     spark: SparkSession, lived: Events, data: Path
 ) -> None:
-    of_all = _fates(decisions(datasets.from_parquet(spark, str(data)), settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
+    of_all = _fates(decisions(datasets.from_parquet(spark, str(data)).of(), settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
     for name in ("letters", "retries"):
         _spoil(data / name, SINCE_MS - DAY_MS)
     with pytest.raises((PySparkException, Py4JError)):
         datasets.from_parquet(spark, str(data)).letters.select("id").collect()
-    found = datasets.from_parquet(spark, str(data), since_ms=SINCE_MS)
+    found = datasets.from_parquet(spark, str(data)).of(SINCE_MS)
     assert _fates(decisions(found, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts) == of_all
     assert {each[0] for each in of_all} == {x["id"] for x in lived.sent if _first_ms(lived)[x["id"]] >= SINCE_MS}
     # A group that has committed nothing since is watched all the same.
@@ -69,7 +73,7 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
     until_ms = 1 + next(x["taken_ms"] for x in lived.letters if x["attempt"] == 4 and x["taken_ms"] > START_MS + 2 * DAY_MS)
     for name in ("letters", "retries", "positions"):
         _spoil(tmp_path / name, START_MS + 4 * DAY_MS, later=True)
-    found = datasets.from_parquet(spark, str(tmp_path), until_ms=until_ms)
+    found = datasets.from_parquet(spark, str(tmp_path)).of(until_ms=until_ms)
     assert found.until_ms == until_ms
     known = [
         [row for row in rows if row[when] < until_ms]
@@ -81,12 +85,73 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
     assert {"pending", "waiting"} & {row[2] for row in wanted}
 
 
-def test_a_report_is_a_few_jobs_and_not_one_for_each_number(spark: SparkSession, lived: Events, tmp_path: Path) -> None:
+def test_a_report_is_a_few_jobs_and_reads_letters_retries_and_samples_once(
+    spark: SparkSession, lived: Events, tmp_path: Path
+) -> None:
     sets.write(spark, lived, tmp_path)
-    before = _jobs(spark)
-    answers = findings(spark, decisions(datasets.from_parquet(spark, str(tmp_path)), settle_ms=SETTLE_MS))
+    jobs, plans = _jobs(spark), len(_plans(spark))
+    answers = findings(spark, decisions(datasets.from_parquet(spark, str(tmp_path)).of(), settle_ms=SETTLE_MS))
     assert answers["totals"]["letters"] == 210
-    assert 0 < _jobs(spark) - before <= JOBS_MAX
+    assert 0 < _jobs(spark) - jobs <= JOBS_MAX
+    assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 1, "retries": 1, "positions": 1}
+
+
+def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
+    spark: SparkSession, lived: Events, tmp_path: Path
+) -> None:
+    sets.write(spark, lived, tmp_path)
+    recorded, plans = datasets.from_parquet(spark, str(tmp_path)), len(_plans(spark))
+    before = decisions(recorded.of(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
+    now = decisions(recorded.of(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
+    answers = findings(spark, now, before=before)
+    assert sum(row["letters"] for row in answers["changed"]) == answers["totals"]["letters"]
+    assert sum(row["letters_before"] for row in answers["changed"]) == before.histories.count()
+    assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 2, "retries": 2, "positions": 2}
+
+
+def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_noted_them_or_not(
+    spark: SparkSession, lived: Events, tmp_path: Path
+) -> None:
+    late_ms = START_MS + 3 * DAY_MS + DAY_MS // 2
+    sampled = [row | {"group": "late", "at_ms": late_ms} for row in lived.positions[:1]]
+    sets.write(spark, replace(lived, positions=[*lived.positions, *sampled]), tmp_path)
+    noted = horizon.read(spark, str(tmp_path)).groups
+    usual = frozenset(row["group"] for row in lived.positions)
+    for groups in (noted, None):
+        horizon.write(spark, str(tmp_path), horizon.Horizon(lived.until_ms, groups=groups))
+        recorded = datasets.from_parquet(spark, str(tmp_path))
+        assert recorded.groups == groups
+        assert recorded.of(late_ms + DAY_MS).groups == usual | {"late"}
+        assert recorded.of(until_ms=late_ms).groups == usual
+        assert recorded.of(until_ms=late_ms + 1).groups == recorded.of(until_ms=late_ms + DAY_MS).groups == usual | {"late"}
+
+
+@pytest.mark.parametrize("sizes", [("few", "more", "many"), ("many", "few", "more")])
+def test_how_spark_is_set_for_some_letters_is_not_left_for_others(
+    spark: SparkSession, data: Path, sizes: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"few": (1 << 40, 1 << 41), "more": (0, 1 << 41), "many": (0, 0)}
+    usual, seen = _settings(spark), {}
+
+    def settings_of(*frames: DataFrame) -> DataFrame:
+        seen[size] = _settings(spark)
+        return histories(*frames)
+
+    monkeypatch.setattr("retry.analytics.decisions.histories", settings_of)
+    made = {}
+    for size in sizes:
+        monkeypatch.setattr("retry.analytics.decisions._FEW_BYTES", limits[size][0])
+        monkeypatch.setattr("retry.analytics.decisions._MORE_BYTES", limits[size][1])
+        made[size] = decisions(datasets.from_parquet(spark, str(data)).of(SINCE_MS), settle_ms=SETTLE_MS)
+        assert _settings(spark) == usual
+    assert seen["many"] == usual
+    assert seen["few"] == usual | FOR_FEW_ROWS
+    assert (seen["more"][_ADAPTIVE], seen["more"][_CODEGEN]) == ("false", usual[_CODEGEN])
+    assert len({tuple(_fates(each.attempts)) for each in made.values()}) == 1
+    for asked, wanted in ((("few", "more"), usual | FOR_FEW_ROWS), (("few", "many"), usual)):
+        with configured_to_ask(*(made[size] for size in asked)):
+            assert _settings(spark) == wanted
+        assert _settings(spark) == usual
 
 
 def test_sums_of_all_teams_policies_and_kinds_are_those_of_each_and_the_largest_are_given(spark: SparkSession) -> None:
@@ -130,6 +195,27 @@ def _spoil(folder: Path, moment_ms: int, *, later: bool = False) -> None:
     for file in spoilt:
         file.write_bytes(b"PAR1" + b"\x00" * 64 + b"PAR1")
         (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+_ADAPTIVE, _CODEGEN = "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"
+
+
+def _settings(spark: SparkSession) -> dict[str, str | None]:
+    names = (_ADAPTIVE, _CODEGEN, "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
+    return {name: spark.conf.get(name) for name in names}
+
+
+def _plans(spark: SparkSession) -> list[str]:
+    """What Spark has done so far, as it tells its own page."""
+    done: Any = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [str(done.apply(n).physicalPlanDescription()) for n in range(done.size())]
+
+
+def _scans(plans: Sequence[str], data: Path) -> Counter[str]:
+    """How often columns of each set were read."""
+    scans = [block for plan in plans for block in plan.split("\n\n") if re.search(r"^\(\d+\) Scan parquet", block, re.MULTILINE)]
+    read = [block for block in scans if "ReadSchema: struct<>" not in block]
+    return Counter(name for block in read for name in ("letters", "retries", "positions") if f"{data}/{name}" in block)
 
 
 def _jobs(spark: SparkSession) -> int:

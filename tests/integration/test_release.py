@@ -106,8 +106,11 @@ def _lists_every_pin(components: Path) -> None:
     told = json.loads(components.read_text())
     assert (told["bomFormat"], told["metadata"]["component"]["version"]) == ("CycloneDX", VERSION)
     packages = {each["purl"].partition("?")[0] for each in told["components"] if "purl" in each}
-    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    assert packages == {f"pkg:pypi/{name}@{version}" for name, version in pins}
+    of_workers, of_images = (_purls((ROOT / "release" / f"{name}.lock").read_text()) for name in ("retry", "analytics"))
+    assert packages == of_images
+    scoped = {scope: {each["purl"].partition("?")[0] for each in told["components"] if "purl" in each and each["scope"] == scope}
+              for scope in ("required", "optional", "excluded")}  # fmt: skip
+    assert scoped == {"required": of_workers, "optional": of_images - of_workers, "excluded": set()}
     hashes = {each["hashes"][0]["content"]: each for each in told["components"] if "purl" not in each}
     locked = {line.split()[1] for line in (ROOT / "retry" / "jars.lock").read_text().splitlines()}
     assert hashes.keys() == locked
@@ -118,7 +121,11 @@ def _lists_every_pin(components: Path) -> None:
     checked = subprocess.run([release_tool("python"), "-c", valid, str(components)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert told["metadata"]["timestamp"].startswith("2026-11-24T01:02:03")
-    assert ("kafka_2.13", "4.1.0") in {(each["name"], each["version"]) for each in hashes.values()}
+    assert ("kafka_2.13", "4.1.0", "excluded") in {(each["name"], each["version"], each["scope"]) for each in hashes.values()}
+
+
+def _purls(lock: str) -> set[str]:
+    return {f"pkg:pypi/{name}@{version}" for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", lock, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("file", "old", "new", "said"), [

@@ -1,8 +1,8 @@
 """The audit: who did what to which letters.
 
-Workers write a record for each slice of an action, with the effect. What people do in the console that is no action (they are
-shown payloads, they pause what is sent) the console writes before it takes effect, in the same form: without the id of an action,
-with -1 for the shard, under the key `console`.
+Workers write a record for each slice of an action, with the effect. One of an order (hold, resume, cancel) is written with the
+order, in the same form and with -1 for the shard. What people do in the console that is no action (they are shown payloads, they
+pause what is sent) the console writes before it takes effect, like that and without the id of an action, under the key `console`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class AuditLetter(msgspec.Struct, frozen=True):
       due_ms: when it was due; None where it rested.
       parked: the same of the record that rested; None where it waited.
       target, new_due_ms, new_target: where it was to go; when it is due since then, and where it goes.
+      before, after: of an edit or a patch, digests of what came with the letter; see `retry.delivery.act_audit`.
     """
 
     result: str
@@ -42,10 +43,12 @@ class AuditLetter(msgspec.Struct, frozen=True):
     target: str | None = None
     new_due_ms: int | None = None
     new_target: str | None = None
+    before: str | None = None
+    after: str | None = None
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """What one transaction did for an action; or what a person did, where `shard` is -1 and `action` is empty.
+    """What one transaction did for an action; or what a person did, where `shard` is -1: an order, or something in the console.
 
     Attributes:
       teams: whose letters these are; empty where that was not written down.
@@ -87,14 +90,17 @@ class Audit(NamedTuple):
                     yield found
 
 
-def by_person(kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str]) -> bytes:
-    """The value of a record of what a person does in the console.
+def by_person(
+    kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str], action: str = ""
+) -> bytes:
+    """The value of a record of what a person does in the console, or orders of an action.
 
     Args:
       letters: names, as `retry letters` prints them.
       teams: whom it concerns.
+      action: which action an order is about, in hexadecimal.
     """
-    record = AuditRecord("", kind, by, at_ms, NO_SHARD, [_named(name) for name in letters], reason, sorted(teams))
+    record = AuditRecord(action, kind, by, at_ms, NO_SHARD, [_named(name) for name in letters], reason, sorted(teams))
     return msgspec.json.encode({"v": 1, **msgspec.to_builtins(record)})
 
 

@@ -5,15 +5,15 @@ What is chosen is what is done: letters that come later are not among the member
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
-from retry.delay_queue.entry_keys import UNDELIVERED
-from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions, Refusal
 from retry.errors import ActionRefused
 from retry.operations import waiting_entries
@@ -24,10 +24,14 @@ from retry.settings import Settings
 EXAMPLES_MAX = 20
 # Their keys are held in memory, at some hundred bytes each.
 MEMBERS_MAX = 2_000_000
+# Of which it is told how many letters each has.
+ORDERS_MAX = 1_000
 GROUPED_BY = ("team", "topic", "target", "exception", "reason", "age")
 # Since the first failure, in milliseconds: whoever looks wants to know whether these are of now, of today or of last month.
 _AGES = ((3_600_000, "under 1h"), (86_400_000, "1h to 1d"), (604_800_000, "1d to 7d"), (2_592_000_000, "7d to 30d"))
 _ORDERED = bytes([entry_keys.ORDERED])
+# What is held is seen, and refused.
+_UNSEEN = UNDELIVERED - HELD_LANES
 Meant = Callable[[FoundLetter], bool]
 
 
@@ -41,11 +45,6 @@ class Example(NamedTuple):
     key: bytes
     envelope: bytes
 
-    @property
-    def entry(self) -> Entry:
-        """What waits."""
-        return envelopes.decode(self.envelope)
-
 
 class Chosen:
     """Members of an action, and what they have in common.
@@ -53,16 +52,20 @@ class Chosen:
     Attributes:
       keys: of the members that wait, by shard.
       resting: places of the members that rest, and `parking` the names of their topics, by the hash of their ids.
+      sources: of these, numbers for where they failed: equal ones for letters with the same coordinates.
       refused: letters that are meant and are no members, by why.
       groups: by team, topic, target, exception, reason and age, how many members there are of each.
       examples: the first members.
       ordered: members of topics whose policy keeps the letters of one key in order.
+      orders: of these, how many have which record key of which topic; None stands for keys beyond `ORDERS_MAX`, and unknown ones.
     """
 
     def __init__(self, now_ms: int = 0) -> None:
         self.ordered, self._now_ms = 0, now_ms
+        self.orders: Counter[tuple[str, bytes | None]] = Counter()
         self.keys: list[list[bytes]] = []
         self.resting: list[bytes] = []
+        self.sources = array("q")
         self.parking: dict[str, str] = {}
         self.refused: Counter[str] = Counter()
         self.groups: dict[str, Counter[str]] = {name: Counter() for name in GROUPED_BY}
@@ -86,7 +89,10 @@ class Chosen:
         Args:
           key: of its entry; of a letter that rests, of the entry that it would be; empty where only a worker can tell.
         """
-        self.ordered += key[:1] == _ORDERED
+        if key[:1] == _ORDERED:
+            self.ordered += 1
+            order = letter.topic or "", letter.key
+            self.orders[order if order in self.orders or len(self.orders) < ORDERS_MAX else (order[0], None)] += 1
         age = _age(letter.first_failed_ms, self._now_ms)
         names = letter.team, letter.topic, letter.target, letter.failure.exception, letter.reason, age
         for groups, name in zip(self.groups.values(), names, strict=True):
@@ -112,15 +118,15 @@ def choose(
       TopicsInvalid: the changelog cannot be read.
       ActionRefused: they are too many for one action.
     """
-    chosen = Chosen(now_ms)
+    chosen, codec = Chosen(now_ms), actions.judge.packer.codec
     for _, table in waiting_entries.shards(settings):
         chosen.keys.append([])
         if not waits:
             continue
         for key, envelope in waiting_entries.rows(table):
-            if entry_keys.lane_of(key) in UNDELIVERED:
+            if entry_keys.lane_of(key) in _UNSEEN:
                 continue
-            letter = waiting(entry_keys.source(key), envelopes.decode_as(key, envelope), registry, "")
+            letter = waiting(entry_keys.source(key), codec.shown(key, envelope), registry, "")
             if not meant(letter):
                 continue
             result = actions.acted(state, Member(key, now_ms), envelope, now_ms)

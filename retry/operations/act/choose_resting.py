@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from retry.delay_queue import action_records
 from retry.delay_queue.action_state import ActionState
 from retry.delivery import returned_letter
@@ -18,17 +20,25 @@ from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, refuse_too_
 from retry.operations.letters.found_letter import FoundLetter
 from retry.operations.letters.listing import Cursor, Listing
 from retry.operations.letters.returned_records import ReturnedRecords
+from retry.record import Record
 
 RETURNED = "returned"
-# What can be done with a letter that rests.
-KINDS = (action_records.RETRY, action_records.REDIRECT, action_records.DISCARD, action_records.PATCH)
 
 
 class RestingExample(NamedTuple):
-    """One of the members: where it rests, and what becomes of it; None where only a worker can tell, which fetches it whole."""
+    """One of the members.
+
+    Attributes:
+      name: where it rests.
+      record: what lies there.
+      returned: what becomes of it; None where only a worker can tell, which fetches it whole.
+      unpatched: of a patch, what would become of it without.
+    """
 
     name: str
+    record: Record
     returned: ReturnedLetter | None
+    unpatched: ReturnedLetter | None
 
 
 def choose_resting(
@@ -49,11 +59,20 @@ def choose_resting(
             chosen.refused[result.reason] += 1
             continue
         chosen.resting.append(place.encode())
+        chosen.sources.append(hash(letter.source or letter.place))
         chosen.count_in(letter, b"" if result is None else result.key)
         refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
-            examples.append(RestingExample(letter.name, result))
+            examples.append(RestingExample(letter.name, letter.record, result, _unpatched(letter, returns, state, now_ms)))
     return examples
+
+
+def _unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ReturnedLetter | None:
+    if state.action.kind != action_records.PATCH:
+        return None
+    as_it_is = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
+    result = _result(letter, returns, as_it_is, now_ms)
+    return None if isinstance(result, Refusal) else result
 
 
 def _resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:

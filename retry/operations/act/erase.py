@@ -38,14 +38,17 @@ class Erasing:
 
     Attributes:
       resting: by topic and partition, records with this key on parking topics and among the discarded.
+      sealed: letters that wait and may have this key, since what they hold cannot be read here.
     """
 
     def __init__(self, key: bytes, topic: str | None = None) -> None:
         self.key, self.topic = key, topic
         self.resting: dict[PartitionId, RestingRecords] = {}
+        self.sealed = 0
 
     def meant(self, letter: FoundLetter) -> bool:
         """Whether a letter is to be erased; records that rest are counted."""
+        self.sealed += letter.sealed is not None and self.topic in (None, letter.topic)
         if letter.key != self.key or self.topic not in (None, letter.topic):
             return False
         if letter.entry is None:

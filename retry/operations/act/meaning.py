@@ -9,8 +9,8 @@ from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.act.choose import Meant
 from retry.operations.explain.search import place
 from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.predicate import InGroup, predicate, states
 from retry.operations.letter_filter.predicate import names as names_state
-from retry.operations.letter_filter.predicate import predicate, states
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter
 
@@ -50,18 +50,21 @@ class Meaning(NamedTuple):
         return self._replace(fits=theirs)
 
 
-def meaning(words: str, names: Collection[str], now_ms: int) -> Meaning:
+def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup | None = None) -> Meaning:
     """What a filter, and names of letters as `retry letters` prints them, come to; letters have to be in both.
+
+    Args:
+      in_group: tells which letters a group has, where filters may ask for that.
 
     Raises:
       FilterInvalid: it is no filter.
       ValueError: a name is none; it is the argument.
     """
-    meant = parse(words)
+    meant = parse(words, groups=in_group is not None)
     for each in names:
         _demand_name(each)
     # Whoever names a letter means it wherever it rests.
-    fits, named, of = predicate(meant, now_ms), frozenset(names), states(meant, discarded=bool(names))
+    fits, named, of = predicate(meant, now_ms, in_group), frozenset(names), states(meant, discarded=bool(names))
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"

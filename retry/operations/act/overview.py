@@ -13,6 +13,7 @@ from retry.delay_queue.ramp_records import Step
 from retry.delivery import ramp
 from retry.delivery.ramp import StepCounts
 from retry.errors import ActionRefused
+from retry.operations.act.audit import by_person
 from retry.operations.act.follow import summed
 from retry.operations.control_requests import ShardNumbers
 
@@ -33,6 +34,7 @@ class ActionOverview(NamedTuple):
       left: shards that are not done yet.
       step: how far a ramp has come.
       steps: what all shards together have done of each of its steps; no letter that failed again is counted.
+      policies: SHA-256 of the policy file that an order to go on has accepted; empty where none has.
       ended_hold_ms: when the last hold was made that an order to go on has ended, in whichever shard; 0 where none was.
     """
 
@@ -43,6 +45,7 @@ class ActionOverview(NamedTuple):
     tally: Tally
     left: list[int]
     ended_hold_ms: int
+    policies: str = ""
     step: Step = Step()
     steps: Sequence[StepCounts] = ()
 
@@ -88,16 +91,17 @@ def find(overviews: Sequence[ActionOverview], text: str) -> ActionOverview:
 
 
 def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
-    """Have it wait.
+    """Have it wait; the audit has this and the other orders, in the transaction that gives them.
 
     Raises:
       ActionRefused: nothing of it is left to be done.
       TransactionFailed: it is not known whether it waits; asking again does no harm.
+      RightMissing: this user may not write to the changelog, or to the audit.
     """
     _demand_left(about)
     # By the brokers' time it may not be later than a hold of a worker's that was ended.
     at_ms = max(shards.now_ms(), about.ended_hold_ms + 1)
-    shards.ask(action_records.held_key(about.id), action_records.encode(Order(by, at_ms, reason)))
+    _order(shards, about, "hold", action_records.held_key(about.id), Order(by, at_ms, reason))
 
 
 def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
@@ -105,14 +109,23 @@ def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) ->
     _demand_left(about)
     if about.held is None:
         raise ActionRefused("it is not held")
-    order = Order(by, shards.now_ms(), reason, about.held.at_ms)
-    shards.ask(action_records.resumed_key(about.id), action_records.encode(order))
+    order = Order(by, shards.now_ms(), reason, about.held.at_ms, about.held.policies or about.policies)
+    _order(shards, about, "resume", action_records.resumed_key(about.id), order)
 
 
 def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
     """Leave alone what is not done yet; raises as `hold`."""
     _demand_left(about)
-    shards.ask(action_records.cancelled_key(about.id), action_records.encode(Order(by, shards.now_ms(), reason)))
+    _order(shards, about, "cancel", action_records.cancelled_key(about.id), Order(by, shards.now_ms(), reason))
+
+
+ORDERS = {"hold": hold, "resume": resume, "cancel": cancel}
+
+
+def _order(shards: ShardNumbers, about: ActionOverview, what: str, key: bytes, order: Order) -> None:
+    action_id = about.id.hex()
+    told = by_person(what, order.by, order.reason, order.at_ms, [], about.action.teams, action_id)
+    shards.ask(key, action_records.encode(order), (action_id.encode(), told))
 
 
 def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
@@ -141,6 +154,7 @@ def _overview(states: dict[int, ActionState]) -> ActionOverview:
         summed(state.tally for state in states.values()),
         sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
         max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
+        next((state.resumed.policies for state in states.values() if state.resumed is not None), ""),
         states[ramp_records.HOME].step if ramp_records.HOME in states else Step(),
         _steps(some.action, states),
     )  # fmt: skip

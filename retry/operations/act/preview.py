@@ -9,6 +9,7 @@ import msgspec
 
 from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
 from retry.delivery.returned_letter import LetterReturns
@@ -19,7 +20,8 @@ from retry.operations.act import choose_resting
 from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, choose
 from retry.operations.act.choose_resting import RestingExample
 from retry.operations.act.differences import differences
-from retry.operations.act.request import Request
+from retry.operations.act.edit_resting import EditedResting, edit_resting
+from retry.operations.act.request import Edit, Request
 from retry.operations.control_requests import ShardNumbers
 from retry.operations.letters.listing import Listing
 from retry.policies.registry import Registry
@@ -34,7 +36,8 @@ _WORDS = {
     "unchanged": "they would stay as they are",
     "too_large": "they would be too large for their topic",
     "returned": "they were returned before",
-    "parked": "they are parked, and cannot be parked or edited there",
+    "parked": "they are parked, and cannot be parked there",
+    "reference": "only a reference to them was parked: patch them, or return them and edit them while they wait",
     "erased": "they were erased, and nothing is left of them",
     "superseded": "they are former versions of letters that were changed",
     "not_a_letter": "they are parked schedules, tasks or timers",
@@ -44,6 +47,7 @@ _WORDS = {
     "source_gone": "the whole of them is gone from where they failed, and only a reference was parked",
     "source_unreadable": "their records could not be read: the right to read them is missing, or no broker answered",
     "null_value": "they are nulls, which cancel other letters",
+    "sealed": "they are sealed under a key that is not here: see RETRY_ENCRYPTION_KEYS",
     "gone": "they do not wait there any more: they were sent, moved or parked",
 }
 
@@ -70,6 +74,8 @@ class Preview(NamedTuple):
     Attributes:
       at_ms: when the members were chosen.
       silent: of a ramp, the targets for which the policy file names no consumer group.
+      codec: reads and writes envelopes.
+      edited: of an edit of a letter that rests, the member.
     """
 
     request: Request
@@ -77,6 +83,8 @@ class Preview(NamedTuple):
     at_ms: int
     examples: list[ExampleChange]
     silent: Sequence[str] = ()
+    codec: EnvelopeCodec = PLAIN
+    edited: Member | None = None
 
     def ramped(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
         """The same, in steps.
@@ -91,14 +99,16 @@ class Preview(NamedTuple):
 
     def resting(self) -> Iterator[Member]:
         """Members that are parked or discarded."""
-        return self.request.resting(self.chosen.resting, self.at_ms)
+        if self.edited is not None:
+            return iter([self.edited])
+        return self.request.resting(self.chosen.resting, self.chosen.sources, self.at_ms)
 
     def members(self) -> list[Iterator[Member]]:
         """By shard."""
-        if self.request.edit is None:
+        if self.request.edit is None or self.edited is not None:
             return self.request.members(self.chosen.keys, self.at_ms)
         (edited,) = self.chosen.examples
-        member = self.request.member(edited.key, edited.envelope, self.at_ms)
+        member = self.request.member(edited.key, edited.envelope, self.at_ms, self.codec)
         return [iter([member] if keys else []) for keys in self.chosen.keys]
 
 
@@ -123,18 +133,30 @@ def preview(
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
     chosen = choose(settings, registry, meant, actions, state, now_ms, waits=waits)
-    examples: list[ExampleChange] = []
-    if resting is not None and request.edit is None:
+    examples, edited = list[ExampleChange](), None
+    at_rest: list[RestingExample] = []
+    if resting is not None:
         listing, shards = resting
         returns = LetterReturns(judge.registry, judge.packer, shards.count, actions.discarded)
         at_rest = choose_resting.choose_resting(listing, meant, returns, state, now_ms, chosen)
-        examples = [_returned(request, each, now_ms) for each in at_rest]
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
+    if request.edit is not None and at_rest:
+        made = edit_resting(request, request.edit, chosen.resting[0], at_rest[0], returns, now_ms)
+        if isinstance(made, Refusal):
+            raise ActionRefused(f"nothing can be done for this letter: {told(made.reason)}")
+        edited, examples = made.member, [_edited(request.edit, at_rest[0].name, made)]
+    else:
+        examples = [_returned(request, each, now_ms) for each in at_rest]
     examples = [*(_change(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
     teams = sorted(chosen.groups["team"])
     request = request._replace(action=msgspec.structs.replace(request.action, teams=teams))
-    return Preview(request, chosen, now_ms, examples)
+    return Preview(request, chosen, now_ms, examples, codec=judge.packer.codec, edited=edited)
+
+
+def _edited(edit: Edit, name: str, made: EditedResting) -> ExampleChange:
+    diff = differences(made.before.entry, made.after.entry, edit.framing.shown if edit.framing else None)
+    return ExampleChange(name, made.member.due_at_ms, made.after.destination, diff)
 
 
 def _returned(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
@@ -143,11 +165,15 @@ def _returned(request: Request, example: RestingExample, now_ms: int) -> Example
     due_at_ms = entry_keys.due_at_ms(example.returned.key)
     if request.due.at_ms is not None:
         due_at_ms = request.due.at_ms
-    return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.destination, [])
+    diff: list[str] = []
+    if example.unpatched is not None:
+        diff = differences(example.unpatched.entry, example.returned.entry)
+    return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.destination, diff)
 
 
 def _change(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:
-    acted = actions.acted(request.state(), request.member(key, envelope, now_ms), envelope, now_ms)
+    member = request.member(key, envelope, now_ms, actions.judge.packer.codec)
+    acted = actions.acted(request.state(), member, envelope, now_ms)
     if isinstance(acted, Refusal):
         raise ActionRefused(f"nothing can be done for these letters: {told(acted.reason)}")
     packed = acted.move.packed

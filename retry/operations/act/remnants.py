@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from retry.delay_queue import action_records, action_state, envelopes
+from retry.delay_queue import action_records, action_state
 from retry.delay_queue.action_records import SLICE, Action
+from retry.delay_queue.envelope_codec import EnvelopeCodec, configured
 from retry.delivery.act import ENDED_MS
-from retry.errors import EntryUnreadable
+from retry.errors import EntryUnreadable, SealUnopened
 from retry.kafka import topics
 from retry.kafka.topics import Described
 from retry.operations.act.audit import Audit
@@ -50,7 +51,7 @@ def remnants(settings: Settings, shards: ShardNumbers, erasing: Erasing, now_ms:
         *_resting(erasing, described),
         _changelog(described[own.changelog], own.changelog, now_ms),
         Remnant(own.lineage, "hashes of topic, key and value", None, _kept(described[own.lineage], now_ms)),
-        *_actions(shards, erasing),
+        *_actions(shards, erasing, configured(settings)),
         *_audited(Audit(settings, shards.admin), described[own.audit], erasing),
     ]
 
@@ -80,13 +81,13 @@ def _kept(about: Described, written_ms: int) -> int | None:
     return written_ms + kept_ms if kept_ms >= 0 and "delete" in about.config.get("cleanup.policy", "") else None
 
 
-def _actions(shards: ShardNumbers, erasing: Erasing) -> Iterator[Remnant]:
+def _actions(shards: ShardNumbers, erasing: Erasing, codec: EnvelopeCodec) -> Iterator[Remnant]:
     """Actions that name the key in what was asked for, and edits of such letters that nobody has made yet."""
     named, edits = dict[str, int](), set[str]()
     for rows in shards.standing(SLICE, _ACTIONS):
         for key, value in rows.items():
             members = action_records.decode_slice(value).members if key.startswith(SLICE) else []
-            if any(_is_edit(erasing, member) for member in members):
+            if any(_is_edit(erasing, member, codec) for member in members):
                 edits.add(action_records.action_of(key).hex())
         for state in action_state.states(rows):
             if erasing.names(_said(state.action)):
@@ -97,11 +98,14 @@ def _actions(shards: ShardNumbers, erasing: Erasing) -> Iterator[Remnant]:
         yield Remnant(f"action {action}", "its filter, patch or reason names the key", asked_at_ms, asked_at_ms + ENDED_MS)
 
 
-def _is_edit(erasing: Erasing, member: action_records.Member) -> bool:
+def _is_edit(erasing: Erasing, member: action_records.Member, codec: EnvelopeCodec) -> bool:
+    """Whether it is one of a letter with this key, or may be: where that is sealed, and its key is not given."""
     if not member.envelope:
         return False
     try:
-        return envelopes.decode(member.envelope).key == erasing.key
+        return codec.decode(member.key, member.envelope).key == erasing.key
+    except SealUnopened:
+        return True
     except EntryUnreadable:
         # An operator's mistake, which workers refuse; who knows what it holds.
         return erasing.key in member.envelope

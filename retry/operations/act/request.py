@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
 import orjson
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Action, Member, Tally
 from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import digest
 from retry.errors import ActionRefused
@@ -104,24 +106,30 @@ class Request(NamedTuple):
         """What a worker would be asked to do."""
         return ActionState(self.id, self.action, None, None, Tally())
 
-    def member(self, key: bytes, envelope: bytes, now_ms: int) -> Member:
+    def member(self, key: bytes, envelope: bytes, now_ms: int, codec: EnvelopeCodec = PLAIN) -> Member:
         """A letter, as the action will name it.
 
         Raises:
           ActionRefused: it cannot be edited like this.
+          SealUnopened: it cannot be opened here.
         """
         if self.edit is None:
             return Member(key, self.due.of(key, now_ms))
-        edited = envelopes.encode(self.edit.applied(envelopes.decode(envelope)))
+        edited = codec.encode(key, self.edit.applied(codec.decode(key, envelope)))
         return Member(key, entry_keys.due_at_ms(key) + 1, digest(envelope), edited)
 
-    def resting(self, places: list[bytes], now_ms: int) -> Iterator[Member]:
-        """Members that rest, in random order where they are spread."""
-        count = len(places)
+    def resting(self, places: Sequence[bytes], sources: Sequence[int], now_ms: int) -> Iterator[Member]:
+        """Members that rest, in random order where they are spread; those with the same coordinates at different times.
+
+        Args:
+          sources: equal numbers for letters that failed at the same coordinates, as they may where a topic was made anew.
+        """
+        count, alike, taken = len(places), _alike(sources), dict[tuple[int, int], int]()
         order = random.sample(range(count), count) if self.due.spread_ms else range(count)
-        for place, n in zip(places, order, strict=True):
+        for place, source, n in zip(places, sources, order, strict=True):
             at_ms = now_ms + n * self.due.spread_ms // count + self.due.postpone_ms
-            yield Member(place, at_ms if self.due.at_ms is None else self.due.at_ms)
+            at_ms = at_ms if self.due.at_ms is None else self.due.at_ms
+            yield Member(place, _later(taken, source, at_ms) if source in alike else at_ms)
 
     def members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
         """The members by shard; of an edit see `member`."""
@@ -136,6 +144,20 @@ class Request(NamedTuple):
 def new(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
     """Another action, with an id of its own."""
     return Request(action_records.new_id(), action, due, edit)
+
+
+def _alike(sources: Sequence[int]) -> set[int]:
+    """Those that are there more than once; of a million nearly always none."""
+    return {one for one, following in pairwise(sorted(sources)) if one == following}
+
+
+def _later(taken: dict[tuple[int, int], int], source: int, at_ms: int) -> int:
+    """The next time that no other letter of this source has; `taken` says of each time where to look on."""
+    asked_ms = at_ms
+    while following_ms := taken.get((source, at_ms)):
+        at_ms = following_ms
+    taken[source, asked_ms] = taken[source, at_ms] = at_ms + 1
+    return at_ms
 
 
 def _checked(former: bytes | None, value: bytes, framing: Framing | None) -> bytes:

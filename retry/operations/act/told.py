@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from retry.clock import iso
 from retry.delay_queue.action_records import Order, Tally
 from retry.delay_queue.ramp_records import Step
 from retry.delivery.ramp import recovering, upper_bound
+from retry.operations.act.choose import Chosen
 from retry.operations.act.members import MemberResult
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview
 
 WAITS, OPEN, PASSED = "waits", "open", "passed"
+_ORDER = {
+    "retry": "the policy keeps the letters of one key in order: those that were sent meanwhile these follow, and do not overtake",
+    "patch": "the policy keeps the letters of one key in order: they keep it",
+    "edit": "the policy keeps the letters of one key in order: it keeps it",
+}
+_OVERTAKEN = "the policy keeps the letters of one key in order: later ones of the same key go without these from then on"
 # Of each kind of group; the rest is told together.
 GROUPS_SHOWN = 10
-MEMBER_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due", "new_target")
+MEMBER_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due", "new_target", "before", "after")
 
 
 def preview_object(found: Preview) -> dict[str, Any]:
@@ -29,7 +37,23 @@ def preview_object(found: Preview) -> dict[str, Any]:
     return {
         "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "examples": examples,
         "steps": None if action.ramp is None else action.ramp.steps, "silent": list(found.silent) if action.ramp else None,
+        "ordered": chosen.ordered, "orders": order_objects(chosen),
     }  # fmt: skip
+
+
+def order_told(kind: str) -> str:
+    """What an action of this kind does to the order of letters of one key, where the policy keeps that."""
+    return _ORDER.get(kind, _OVERTAKEN)
+
+
+def order_objects(chosen: Chosen) -> list[dict[str, Any]]:
+    """Whose order it is about: record keys with most letters, then how many letters of each topic have further keys."""
+    named = Counter({order: n for order, n in chosen.orders.items() if order[1] is not None}).most_common(GROUPS_SHOWN)
+    shown = [{"topic": topic, "key": (key or b"").decode(errors="replace"), "letters": n} for (topic, key), n in named]
+    further: Counter[str] = Counter()
+    for (topic, _), n in (chosen.orders - Counter(dict(named))).items():
+        further[topic] += n
+    return shown + [{"topic": topic, "key": None, "letters": n} for topic, n in further.most_common(GROUPS_SHOWN)]
 
 
 def action_object(about: ActionOverview) -> dict[str, Any]:
@@ -63,7 +87,7 @@ def member_row(member: MemberResult) -> dict[str, Any]:
     told = member.told
     row = (
         told.letter or told.parked, told.result, _iso(member.at_ms), member.shard, _iso(told.due_ms), told.target,
-        _iso(told.new_due_ms), told.new_target,
+        _iso(told.new_due_ms), told.new_target, told.before, told.after,
     )  # fmt: skip
     return dict(zip(MEMBER_COLUMNS, row, strict=True))
 

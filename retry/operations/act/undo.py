@@ -8,6 +8,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action
 from retry.delivery.act_audit import DONE
+from retry.delivery.acted_entry import DISCARDED
 from retry.errors import ActionRefused
 from retry.kafka import topics
 from retry.operations.act.audit import Audit
@@ -38,6 +39,19 @@ class Undoing(NamedTuple):
     request: Request
     letters: frozenset[str]
     meant: Meant
+
+    def too_late(self, undone: int) -> str:
+        """What is said of the letters for which it comes too late, and how they are returned; empty where there are none.
+
+        Args:
+          undone: how many it brings back.
+        """
+        if not (late := len(self.letters) - undone):
+            return ""
+        told = f"{late:,} of {len(self.letters):,} letters: already discarded, or acted on since"
+        # What is discarded says by which action, and is kept for longer than the window lasts.
+        filter_ = f"state:{DISCARDED} header.{names.ACTION}:{self.request.action.undoes}"
+        return f"{told}. To return those that are discarded: retry act retry {filter_}"
 
 
 def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoing:

@@ -12,7 +12,7 @@ import msgspec
 
 from retry.dead_letters.dead_letter import POINTING
 from retry.operations.discover import topic_words
-from retry.operations.discover.found_topic import FoundTopic
+from retry.operations.discover.found_topic import FoundTopic, Known
 from retry.policies.target import ORIGIN
 from retry.policies.tasks import TEAM
 from retry.policies.topic_patterns import topic_fault
@@ -44,24 +44,23 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
     questions: list[str]
 
 
-def proposed(topics: Iterable[FoundTopic], there: Collection[str], internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
+def proposed(topics: Iterable[FoundTopic], known: Known, internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
     """By team, what the file would say of its topics.
 
     Args:
-      there: topics of the cluster.
-      internal: the service's own.
+      internal: topics of the service's own.
     """
     attached = [topic for topic in topics if topic.attached]
     sources = {topic.topic for topic in attached}
     taken = {*sources, *internal, ORIGIN}
-    usable = {name for name in there if name not in taken and not name.endswith(_OF_STREAMS) and topic_fault(name) is None}
+    usable = {name for name in known.topics if name not in taken and not name.endswith(_OF_STREAMS) and topic_fault(name) is None}
     subjects = {topic.topic: _subject(topic, usable) for topic in attached}
     first = topic_words.first_words(set(subjects.values())) if subjects else {}
     teams: dict[str, list[ProposedTopic]] = {}
     for topic in attached:
         team = first[subjects[topic.topic]]
         of_team = teams.setdefault(f"{team}-team" if team == TEAM else team, [])
-        of_team.append(_proposed(topic, subjects[topic.topic], usable, there))
+        of_team.append(_proposed(topic, subjects[topic.topic], usable, known))
     return {team: teams[team] for team in sorted(teams)}
 
 
@@ -72,7 +71,7 @@ def _subject(topic: FoundTopic, usable: Collection[str]) -> str:
     return origins[0] if len(origins) == 1 else named
 
 
-def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], there: Collection[str]) -> ProposedTopic:
+def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], known: Known) -> ProposedTopic:
     origins = [origin for origin in topic.origins if origin in usable]
     questions = list(topic.questions)
     if strange := [origin for origin in topic.origins if origin not in usable and topic_fault(origin) is None]:
@@ -81,18 +80,27 @@ def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], there: C
     existing = next((name for base in dict.fromkeys((subject, topic_words.subject(topic.topic))) for end in _RETRY_ENDS
                      if (name := base + end) in usable), None)  # fmt: skip
     if existing:
-        questions.append(f"{existing} is there: do its consumers read it, with isolation.level=read_committed?")
+        of_retries = sorted(known.readers.get(existing, ()))
+        readers = {existing: of_retries} if of_retries else readers
+        questions.append(_of_existing(existing, of_retries))
         retry_to, allowed = existing, []
     elif origins and all(len(groups) <= 1 for groups in readers.values()):
         retry_to, allowed = ORIGIN, origins
         questions += [f"no group has committed anything in {each}: who reads it?" for each, of in readers.items() if not of]
     else:
-        retry_to, allowed = _new_name(subject, there), []
+        retry_to, allowed = _new_name(subject, known.topics), []
         questions += _why_new(origins, readers, retry_to)
     return ProposedTopic(
         found=topic, retry_to=retry_to, allowed_targets=allowed, origins=_to_fetch_from(topic, origins, allowed),
-        group=_group(topic, readers), create=not allowed and retry_to not in there, questions=questions,
+        group=_group(topic, readers), create=not allowed and retry_to not in known.topics, questions=questions,
     )  # fmt: skip
+
+
+def _of_existing(retry_to: str, groups: list[str]) -> str:
+    if not groups:
+        return f"{retry_to} is there, and no group has committed in it: who reads it, with isolation.level=read_committed?"
+    several = " All of them will see a retry." if len(groups) > 1 else ""
+    return f"{retry_to} is read by {', '.join(groups[:5])}: with isolation.level=read_committed?{several}"
 
 
 def _why_new(origins: list[str], readers: Mapping[str, list[str]], retry_to: str) -> list[str]:

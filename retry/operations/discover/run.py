@@ -44,7 +44,7 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
         letters[topic] += span.stop - span.start
     judged = [found(sample, letters[name], known) for name, sample in view.samples.items()]
     topics = _timed(cluster, view, [topic for topic in judged if topic], now_ms)
-    teams = proposed(topics, view.topics.keys(), own_topics.internal(cluster.settings.app_id))
+    teams = proposed(topics, known, own_topics.internal(cluster.settings.app_id))
     others = [topic for topic in topics if not topic.attached]
     text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
     return Discovery(topics, teams, text, view.unreadable, now_ms)

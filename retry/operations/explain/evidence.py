@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.envelope_codec import configured
+from retry.delay_queue.envelopes import Unopened
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
 from retry.kafka import consumer_groups
@@ -14,6 +18,7 @@ from retry.operations import blocked_lanes, waiting_entries
 from retry.operations.cluster import Cluster
 from retry.operations.explain import letter_record, search
 from retry.operations.explain.deliveries import DeliverySearch
+from retry.operations.explain.former_versions import FormerVersion, former_versions
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.letters.returned_records import ReturnedRecords
 from retry.operations.waiting_entries import WaitingEntry
@@ -34,6 +39,7 @@ class LetterEvidence(NamedTuple):
       workers: members of the group that shares the shards; None where that is not known.
       decision: as the outcome or the entry says.
       delivery: the record that it became.
+      former: what it was before operators changed it.
     """
 
     location: LetterLocation
@@ -47,10 +53,12 @@ class LetterEvidence(NamedTuple):
     workers: int | None
     decision: DecisionRecord | None
     delivery: Delivery | None
+    former: Sequence[FormerVersion] = ()
 
 
 def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry | None) -> LetterEvidence:
-    """Look everywhere. Takes seconds, and no longer than 10 s for each of outcomes and target beyond reading the changelog.
+    """Look everywhere. Takes seconds, and no longer than 10 s for each of outcomes, target and discarded letters beyond reading
+    the changelog.
 
     Args:
       registry: of the policy file, where there is one.
@@ -62,9 +70,9 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     # Before the changelog is read: what was taken in by then is in it.
     position = consumer_groups.position(cluster.admin, cluster.names.intake_group, location.topic, location.partition)
     with waiting_entries.folded(cluster.settings) as table:
-        waiting = waiting_entries.of_source(table, *location)
+        waiting = waiting_entries.of_source(table, *location, configured(cluster.settings))
         blocked = _blocked(cluster, registry, table, waiting, location.topic) if waiting else None
-        if record is None and waiting:
+        if record is None and waiting and not isinstance(waiting.entry, Unopened):
             record = letter_record.from_entry(location, waiting.entry)
         letter = None if record is None else read(record, registry.route(location.topic).aliases if registry else None)
         taken_in = waiting is not None or (position is not None and position > location.offset)
@@ -75,8 +83,11 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
             decision, delivery = wanted.find(decision, registry)
     forbidden = _forbidden(cluster, waiting.entry.destination) if waiting and not blocked else None
     workers = consumer_groups.members(cluster.admin, cluster.names.table_group)
+    former = []
+    if names.ACTION in dict(waiting.entry.headers) if waiting else delivery and delivery.action:
+        former = former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
     return LetterEvidence(
-        location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery
+        location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery, former
     )  # fmt: skip
 
 
@@ -100,7 +111,7 @@ def _decision(
     """What was decided when it was taken in."""
     if waiting is not None and waiting.key[0] == NAMED:
         return None  # Of what came in by another entry source there are no outcomes.
-    of_entry = search.of_entry(waiting.entry) if waiting else None
+    of_entry = None if waiting is None or isinstance(waiting.entry, Unopened) else search.of_entry(waiting.entry)
     outcome = search.outcome(cluster, location, letter)
     if outcome is None:
         return of_entry

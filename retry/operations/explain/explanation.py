@@ -18,9 +18,10 @@ from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.decide import DecidedLetter, decide
 from retry.operations.explain import sentences
 from retry.operations.explain.evidence import LetterEvidence
-from retry.operations.explain.search import DISCARD, RETURNED, DecisionRecord
+from retry.operations.explain.search import RETURNED, DecisionRecord
 from retry.operations.explain.state import Forecast, LetterState, Seen
 from retry.policies.registry import Registry
+from retry.telemetry.outcomes import DISCARD, ERASE, PARK
 
 # Reasons that no policy file changes, or that lie in what only the letter itself tells.
 _OF_THE_LETTER = ("too_large", "unreadable_headers", "bad_attempt", "bad_due")
@@ -70,7 +71,9 @@ def _state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> 
         return LetterState.UNREAD if registry is not None and not registry.reads(evidence.location.topic) else LetterState.UNSEEN
     if evidence.decision is None:
         return LetterState.LEFT
-    ended = {"park": LetterState.PARKED, DISCARD: LetterState.DISCARDED, RETURNED: LetterState.LEFT}
+    ended = {
+        PARK: LetterState.PARKED, DISCARD: LetterState.DISCARDED, ERASE: LetterState.DISCARDED, RETURNED: LetterState.LEFT,
+    }  # fmt: skip
     return ended.get(evidence.decision.decision, LetterState.RETRIED)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retry import clock, format_versions
@@ -15,13 +15,11 @@ from retry.operations.cluster import Cluster
 from retry.telemetry import outcomes
 from retry.telemetry.outcomes import Outcome
 
-_SEARCH_S = 10.0
+SEARCH_S = 10.0
 # Clocks of whoever wrote the letter and of whoever took it in may differ.
-_SKEW_MS = 60_000
-# In the place of what was decided, where an operator decided otherwise.
-DISCARD = "discard"
-# The same of a letter that was returned from where it rested, and nobody tells where to.
-RETURNED = "return"
+SKEW_MS = 60_000
+# In the place of what was decided, of a letter that was returned from where it rested, and nobody tells where to.
+RETURNED = "returned"
 # One more than any offset has.
 _DIGITS_MAX = 20
 
@@ -57,6 +55,7 @@ class DecisionRecord(NamedTuple):
 
     Attributes:
       attempt: number of the retry that the decision is about.
+      action: by which operators have decided.
     """
 
     id: str
@@ -70,6 +69,7 @@ class DecisionRecord(NamedTuple):
     reason: str | None
     due_ms: int | None
     target: str
+    action: str | None = None
 
 
 class Delivery(NamedTuple):
@@ -91,19 +91,32 @@ class Delivery(NamedTuple):
 
 
 def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
-    """The outcome of a letter, if it is found in time.
+    """The outcome of a letter at intake, if it is found in time.
 
     Raises:
       OutcomeNewer: it may mean something else.
     """
+    since_ms = letter.timestamp_ms or 0 if letter else 0
+    return next((told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is None), None)
+
+
+def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outcome | None:
+    """What operators decided last of a letter, as far as that is found in time; None where they decided nothing.
+
+    Raises:
+      OutcomeNewer: it may mean something else.
+    """
+    acted = (told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is not None)
+    return max(acted, key=lambda told: told["taken_ms"], default=None)
+
+
+def _outcomes(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Iterator[Outcome]:
     topic = cluster.names.outcomes
-    since_ms = (letter.timestamp_ms or 0) - _SKEW_MS if letter else 0
-    wanted_spans = offset_ranges.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms)
-    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+    wanted_spans = offset_ranges.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms - SKEW_MS)
+    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
             if (told := read_outcome(message.value() or b"", wanted)) is not None:
-                return told
-    return None
+                yield told
 
 
 def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
@@ -157,11 +170,11 @@ def sent(
     # Otherwise a record there has the letter's own timestamp.
     own_ms = letter.timestamp_ms if letter else 0
     since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
-    wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - _SKEW_MS)
+    wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - SKEW_MS)
     source, returned = str(wanted).encode(), None
-    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(_SEARCH_S)):
+    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
-            ours = _headers(message)
+            ours = own_headers(message)
             if ours.get(names.SOURCE) != source or ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
                 continue
             place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
@@ -179,7 +192,8 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def _headers(message: Any) -> Mapping[str, bytes | None]:
+def own_headers(message: Any) -> Mapping[str, bytes | None]:
+    """The headers of a record by name, the service's own among them; none where they cannot be read."""
     try:
         return dict(message.headers() or ())
     except SystemError:

@@ -8,8 +8,8 @@ from backoff import duration_text
 from retry.clock import iso
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import UNKNOWN, Failure
-from retry.delay_queue.entry_keys import due_at_ms, source, version_of
-from retry.delay_queue.envelopes import HEADERS_MAX, Named
+from retry.delay_queue.entry_keys import NAMED, due_at_ms, is_held, source, version_of
+from retry.delay_queue.envelopes import HEADERS_MAX, Named, Unopened
 from retry.intake.decide import draw
 from retry.operations.explain import due_time as due_steps
 from retry.operations.explain.search import DecisionRecord
@@ -18,6 +18,7 @@ from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.explain import delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
 from retry.policies.route import MatchInput
+from retry.telemetry.outcomes import ERASE
 
 _MESSAGE_CHARS_MAX = 200
 
@@ -102,7 +103,9 @@ def due(seen: Seen) -> Iterator[str]:
     failed_ms = present.failed_at_ms if decided.failed_ms is None and present else decided.failed_ms
     if failed_ms is not None:
         yield f"It failed at {iso(failed_ms)}{f', and was taken in at {iso(decided.taken_ms)}' if decided.taken_ms else ''}."
-    if present is not None and present.reason is None and failed_ms is not None:
+    if decided.action is not None:
+        yield f"An operator has set its due time, with the action {decided.action}."
+    elif present is not None and present.reason is None and failed_ms is not None:
         found = list(due_steps.steps(
             present.plan.policy, attempt=present.attempt, failed_at_ms=failed_ms, now_ms=decided.taken_ms or seen.now_ms,
             draw=draw(present.letter.source), retry_at_ms=present.letter.retry_at_ms,
@@ -113,7 +116,10 @@ def due(seen: Seen) -> Iterator[str]:
             yield "How its due time came about cannot be told from the present policy file."
     yield f"So it would be due at {iso(decided.due_ms)}." if seen.foreseen else f"So its due time is {iso(decided.due_ms)}."
     if evidence.waiting and (at_ms := due_at_ms(evidence.waiting.key)) != decided.due_ms:
-        yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
+        if names.ACTION in dict(evidence.waiting.entry.headers):
+            yield f"An operator has it due at {iso(at_ms)} since."
+        else:
+            yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
 
 
 def now(seen: Seen) -> Iterator[str]:
@@ -129,10 +135,11 @@ def now(seen: Seen) -> Iterator[str]:
     elif decided is None:
         yield "It was taken in and has left the service; its outcome is gone, or was not found within 10 s."
     elif seen.state is LetterState.LEFT:
-        yield f"An operator returned it from {decided.target}, and the audit does not tell where to."
+        yield f"An operator returned it from {decided.target}, and no outcome that is found tells where to."
     else:
         done = {
-            LetterState.PARKED: f"It was parked because of {decided.reason}", LetterState.DISCARDED: "It was discarded",
+            LetterState.PARKED: f"It was parked because of {decided.reason}",
+            LetterState.DISCARDED: "It was erased" if decided.decision == ERASE else "It was discarded",
         }.get(seen.state, f"It was retried as retry {decided.attempt}")  # fmt: skip
         if evidence.delivery is None:
             yield f"{done}: it was sent to {decided.target}, where its record is gone or was not found within 10 s."
@@ -140,6 +147,8 @@ def now(seen: Seen) -> Iterator[str]:
             at_ms = evidence.delivery.at_ms
             yield f"{done}{f' at {iso(at_ms)}' if at_ms is not None else ''}: it is {evidence.delivery.place}."
             yield from _acted_on(evidence.delivery.action)
+    for former in evidence.former:
+        yield f"As it was before the action {former.action} changed it, it is kept at {former.place}: superseded, never returned."
 
 
 def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
@@ -158,15 +167,25 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield from _acted_on(action.decode("utf-8", "replace"))
         if names.ACTION_BEFORE in ours:
             yield "That discarded it: until it goes there, it can be undone."
+    yield from _sealed(waiting)
     if evidence.blocked:
         yield f"It may not go now: {evidence.blocked}."
     if evidence.workers == 0:
         yield "No worker runs."
     elif seen.state is LetterState.OVERDUE and evidence.forbidden:
         yield f"The user that asks may not send it there, nor may a worker that is the same user: {evidence.forbidden}."
-    elif seen.state is LetterState.OVERDUE and not evidence.blocked:
+    elif seen.state is LetterState.OVERDUE and not evidence.blocked and not is_held(waiting.key):
         yield "Nothing forbids it: a limit is used up, a breaker is open, or more is due than was sent so far."
         yield "/health/ready of the workers says which."
+
+
+def _sealed(waiting: WaitingEntry) -> Iterator[str]:
+    """Whether workers, or whoever asks, lack its key."""
+    entry = waiting.entry
+    if is_held(waiting.key):
+        yield "It is held: workers could not open it, and send nothing of it. It goes within a minute once they can."
+    if isinstance(entry, Unopened):
+        yield f"What it holds cannot be read here: {entry.why}."
 
 
 def _acted_on(action: str | None) -> Iterator[str]:
@@ -177,7 +196,7 @@ def _acted_on(action: str | None) -> Iterator[str]:
 
 
 def _of_name(waiting: WaitingEntry) -> Iterator[str]:
-    if not isinstance(waiting.entry, Named):
+    if waiting.key[0] != NAMED or not isinstance(waiting.entry, Named):
         return
     yield f"It has a name, of which it is version {version_of(waiting.key)}: what comes later under that name replaces it."
     plan = waiting.entry.plan

@@ -30,8 +30,11 @@ EXAMPLES = {
     "age": "age:>2h",
     "due": "due:<10m",
     "fingerprint": "fingerprint:51a0c3de77b1f00d",
+    "group": "group:51a0c3de77b1f00d",
     "value": "value.$.order.id=4711",
 }
+# What operators have merged and split of kinds of failures; see `retry.console.replica.regrouping`.
+GROUP = "group"
 NAMED = frozenset({"header", "value"})
 # An object's member, or an element of a list.
 PATH = re.compile(r"\$(\.[^.]+)+")

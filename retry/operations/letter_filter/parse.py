@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NoReturn
 
 from retry.errors import FilterInvalid
-from retry.operations.letter_filter.fields import EXAMPLES, NAMED, PATH, RANGES, STATES, read_range
+from retry.operations.letter_filter.fields import EXAMPLES, GROUP, NAMED, PATH, RANGES, STATES, read_range
 from retry.operations.letter_filter.glob import Glob, glob
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Range, Term, all_of, any_of, negated
 from retry.policies.yaml_document import meant
@@ -21,14 +22,20 @@ _OR = re.compile(r"or(?=[\s()]|$)", re.IGNORECASE)
 _FIELD = re.compile(r'[^\s()":=]*')
 _BARE = re.compile(r'[^\s()"]*')
 _BLANK = re.compile(r"\s*")
+_NO_GROUPS = (
+    "what operators merged and split is known in the console alone; ask there, or write fingerprint: and the number of each kind"
+)
 _WORDS = {
     "and": "terms side by side must all hold anyway; leave it out",
     "not": "write - before the term, as -team:payments",
 }
 
 
-def parse(text: str) -> Filter:
+def parse(text: str, *, groups: bool = False) -> Filter:
     """The filter that a text means; every letter's, where there is nothing in it.
+
+    Args:
+      groups: whether it may ask for groups, which the console alone knows.
 
     Raises:
       FilterInvalid: it is none; names the column, and what to write instead.
@@ -38,14 +45,15 @@ def parse(text: str) -> Filter:
         used += len(char.encode("utf-8", "surrogatepass"))
         if used > BYTES_MAX:
             raise FilterInvalid(column, f"a filter has at most {BYTES_MAX:,} bytes; write a shorter one, as with * in names")
-    return EVERYTHING if text.isspace() or not text else _Parser(text).whole()
+    return EVERYTHING if text.isspace() or not text else _Parser(text, groups).whole()
 
 
 class _Parser:
     """Reads a text from left to right, without going back."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+    def __init__(self, text: str, groups: bool) -> None:
+        self._text, self._at, self._groups = text, 0, groups
+        self._known = [field for field in EXAMPLES if groups or field != GROUP]
 
     def whole(self) -> Filter:
         """All of it."""
@@ -94,11 +102,14 @@ class _Parser:
         mark = self._text[self._at : self._at + 1]
         if mark not in (":", "="):
             self._at = start
-            self._refuse(_alone(word))
+            self._refuse(_alone(word, self._known))
         field, dot, name = word.partition(".")
         example = EXAMPLES.get(field)
         if example is None or (dot and field not in NAMED):
-            raise FilterInvalid(start + 1, f"there is no field {word!r:.40}{meant(field, EXAMPLES) or '; write ' + _either()}")
+            instead = meant(field, self._known) or f"; write {_either(self._known)}"
+            raise FilterInvalid(start + 1, f"there is no field {word!r:.40}{instead}")
+        if field == GROUP and not self._groups:
+            raise FilterInvalid(start + 1, _NO_GROUPS)
         if (field == "header" and not name) or (field == "value" and not PATH.fullmatch(name)):
             raise FilterInvalid(start + 1, f"{field} needs {'a path' if field == 'value' else 'a name'}; write {example}")
         if (mark == "=") != (field == "value"):
@@ -120,6 +131,8 @@ class _Parser:
         if field == "state" and text not in STATES:
             known = " or ".join(f"state:{each}" for each in STATES)
             raise FilterInvalid(start + 1, f"there is no state {text!r:.40}; write {known}")
+        if field == GROUP and len(value.parts) > 1:
+            raise FilterInvalid(start + 1, f"a group is named whole, without *; write {example}")
         return value
 
     def _quoted(self) -> Glob:
@@ -160,15 +173,15 @@ class _Parser:
         raise FilterInvalid(self._at + 1, reason)
 
 
-def _alone(word: str) -> str:
+def _alone(word: str, known: Sequence[str]) -> str:
     """What to write in place of a word that is no term."""
     if reason := _WORDS.get(word.lower()):
         return reason
     if word in EXAMPLES:
         return f"{word} has no value; write {EXAMPLES[word]}"
     shown = f"message:{word:.40}" if word else 'message:"card declined"'
-    return f"text needs a field; write {shown} to look for it in messages, or {_either()}"
+    return f"text needs a field; write {shown} to look for it in messages, or {_either(known)}"
 
 
-def _either() -> str:
-    return f"{EXAMPLES['team']}, or another of {', '.join(EXAMPLES)}"
+def _either(known: Sequence[str]) -> str:
+    return f"{EXAMPLES['team']}, or another of {', '.join(known)}"

@@ -7,7 +7,8 @@ from math import inf
 from typing import Protocol
 
 from retry.dead_letters.failure import Failure
-from retry.operations.letter_filter.fields import DISCARDED, STATES
+from retry.errors import FilterInvalid
+from retry.operations.letter_filter.fields import DISCARDED, GROUP, STATES
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.json_path import text_at
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Moment, Not, Range, Span, Term
@@ -49,17 +50,28 @@ class LetterFacts(Protocol):
 
 
 Predicate = Callable[[LetterFacts], bool]
+# The letters of a group; see `Replica.in_group` of the console.
+InGroup = Callable[[str], Predicate]
 _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
-def predicate(meant: Filter, now_ms: int) -> Predicate:
-    """Whether a letter is meant, as of this moment."""
+def predicate(meant: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
+    """Whether a letter is meant, as of this moment.
+
+    Args:
+      in_group: tells which letters a group has; None where nobody does.
+
+    Raises:
+      FilterInvalid: it asks for a group, and nobody tells.
+    """
     if isinstance(meant, Term):
+        if meant.field == GROUP:
+            return _of_group(meant, in_group)
         return _ranges(meant.field, meant.value, now_ms) if isinstance(meant.value, Range) else _globs(meant, meant.value)
     if isinstance(meant, Not):
-        holds = predicate(meant.of, now_ms)
+        holds = predicate(meant.of, now_ms, in_group)
         return lambda letter: not holds(letter)
-    parts = [predicate(each, now_ms) for each in sorted(meant.of, key=_cost)]
+    parts = [predicate(each, now_ms, in_group) for each in sorted(meant.of, key=_cost)]
     if isinstance(meant, AllOf):
         return lambda letter: all(part(letter) for part in parts)
     return lambda letter: any(part(letter) for part in parts)
@@ -105,6 +117,12 @@ def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
     parts = [_possible(each, state) for each in meant.of]
     holds, fails = [may for may, _ in parts], [may_not for _, may_not in parts]
     return (all(holds), any(fails)) if isinstance(meant, AllOf) else (any(holds), all(fails))
+
+
+def _of_group(term: Term, in_group: InGroup | None) -> Predicate:
+    if in_group is None or not isinstance(term.value, Glob):
+        raise FilterInvalid(1, f"{term} asks for what operators merged and split, which only the console knows")
+    return in_group(term.value.parts[0])
 
 
 def _globs(term: Term, value: Glob) -> Predicate:
@@ -167,4 +185,4 @@ def _cost(meant: Filter) -> int:
         return max(map(_cost, meant.of), default=0)
     if meant.field == "value":
         return _VALUE_COST
-    return _FAILURE_COST if meant.field in ("exception", "cause", "message", "consumer-group", "fingerprint") else 0
+    return _FAILURE_COST if meant.field in ("exception", "cause", "message", "consumer-group", "fingerprint", GROUP) else 0

@@ -9,7 +9,7 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
 from retry.dead_letters.failure import Failure
 from retry.delay_queue.entry_keys import Source
-from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.envelopes import Entry, Unopened
 from retry.operations.explain.search import LetterLocation, place
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.policies.registry import Registry
@@ -50,6 +50,11 @@ class FoundLetter:
         self.key, self.value, self.headers = record.key(), record.value(), record.headers()
         self.state = "waiting" if entry is not None else "discarded" if discarded else "parked"
         self._record, self._registry = record, registry
+
+    @property
+    def sealed(self) -> str | None:
+        """Why neither payload nor headers are known of it; None where they are."""
+        return self.entry.why if isinstance(self.entry, Unopened) else None
 
     @property
     def record(self) -> Record:
@@ -111,6 +116,18 @@ class FoundLetter:
     def reason(self) -> str | None:
         """Why it parks, or is parked."""
         return _text(self.ours.get(names.PARKED_REASON))
+
+    @property
+    def action(self) -> str | None:
+        """The action that was the last to do something to it, without the step of a ramp."""
+        told = _text(self.ours.get(names.ACTION))
+        return None if told is None else told.partition("/")[0]
+
+    @property
+    def mark(self) -> str | None:
+        """Why it lies among the discarded and is never returned: `superseded`, a former version, or `erased`."""
+        mark = self.ours.get(names.ACTION_BEFORE)
+        return _text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
 
     @property
     def lineage(self) -> str | None:

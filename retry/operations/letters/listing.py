@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.envelope_codec import configured
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges, topics
 from retry.kafka.offset_ranges import Span
@@ -76,7 +77,7 @@ class Listing(NamedTuple):
 
     def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.folded(self.cluster.settings) as table:
-            for place_in_order, where, entry in waiting_entries.following(table, after):
+            for place_in_order, where, entry in waiting_entries.following(table, after, configured(self.cluster.settings)):
                 if where.due_at_ms > latest_due_ms:
                     return
                 yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
@@ -115,7 +116,7 @@ class Listing(NamedTuple):
     def waiting_at(self, where: Source) -> FoundLetter | None:
         """The letter that waits there; None where it waits no more."""
         with waiting_entries.folded(self.cluster.settings) as table:
-            entry = waiting_entries.find(table, where)
+            entry = waiting_entries.find(table, where, configured(self.cluster.settings))
         return None if entry is None else waiting(where, entry, self.registry, "")
 
     def parked_at(self, where: LetterLocation) -> FoundLetter | None:

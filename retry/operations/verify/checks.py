@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from retry.clock import iso
 from retry.operations.verify.context import VerifyContext
-from retry.operations.verify.findings import TABLE, UNCHECKED, Finding
+from retry.operations.verify.findings import HELD, TABLE, UNCHECKED, Finding
 from retry.operations.verify.letter_history import RecordedLetter
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTable, Returned, RowKind
 
@@ -126,7 +126,9 @@ def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
     if not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
     lane = context.names.lane_of(row)
-    if lane and (why := context.blocked(lane)):
+    if context.names.is_held(row):
+        yield UNCHECKED, HELD
+    elif lane and (why := context.blocked(lane)):
         yield UNCHECKED, f"due, and blocked: {why}"
     else:
         yield "stuck", f"{context.names.letter(row)}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"

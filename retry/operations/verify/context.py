@@ -92,5 +92,6 @@ class VerifyContext(NamedTuple):
 
     def lane(self, letter: RecordedLetter) -> Lane | None:
         """Where its last entry was; None where no record says. What is not in scope may belong to a later delivery."""
-        last = next((row for row in reversed(letter.changes) if row.in_scope), None)
-        return self.names.lane_of(last or letter.changes[-1]) if letter.changes else None
+        changes = [row for row in letter.changes if not self.names.is_held(row)] or letter.changes
+        last = next((row for row in reversed(changes) if row.in_scope), None)
+        return self.names.lane_of(last or changes[-1]) if changes else None

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
 UNCHECKED, TABLE = "unchecked", "table"
+# What is unchecked of an entry that was due.
+HELD = "due, and held: it is sealed under a key that workers did not have, or was changed since"
 
 # A kind, or UNCHECKED or TABLE, and a sentence.
 Finding = tuple[str, str]

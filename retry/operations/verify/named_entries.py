@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from retry.clock import iso
 from retry.delay_queue.entry_keys import CANCEL
 from retry.operations.verify.context import VerifyContext
-from retry.operations.verify.findings import TABLE, UNCHECKED, Finding
+from retry.operations.verify.findings import HELD, TABLE, UNCHECKED, Finding
 from retry.operations.verify.letter_history import RecordedLetter
 from retry.operations.verify.rows import NAMES, EntryRow, RowKind
 
@@ -51,7 +51,9 @@ def _stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     if row is None or not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
     lane = context.names.lane_of(row)
-    if lane is not None and (why := context.named_blocked(lane)):
+    if context.names.is_held(row):
+        yield UNCHECKED, HELD
+    elif lane is not None and (why := context.named_blocked(lane)):
         yield UNCHECKED, f"due, and blocked: {why}"
     else:
         yield "stuck", f"{context.names.record(row)}: entry with a name, due at {iso(row.due_ms)}, still waits"

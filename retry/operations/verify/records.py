@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import END_KEY
+from retry.delay_queue.entry_keys import END_KEY, HELD_LANES
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
@@ -42,6 +42,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     decision: str
     due_ms: int | None
     target: str
+    action: str | None = None
 
 
 def _outcomes(value: bytes) -> list[OutcomeRecord]:
@@ -107,6 +108,11 @@ class RecordReader:
 
     def _outcome_of_letter(self, outcome: OutcomeRecord, in_scope: bool, record: tuple[int, int, int]) -> None:
         letter, parked = place(outcome.source), outcome.decision == "park"
+        self._note_lane(outcome)
+        self.outcome_first_ms.setdefault(record[1], outcome.taken_ms)
+        if outcome.action is not None:
+            # Of a letter that was taken in before; what was done with it is told by its entries.
+            return
         self.spill.add(
             OutcomeRow(
                 RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope, *record,
@@ -117,8 +123,6 @@ class RecordReader:
                 target=self.names.topic(outcome.target),
             )
         )  # fmt: skip
-        self._note_lane(outcome)
-        self.outcome_first_ms.setdefault(record[1], outcome.taken_ms)
         source = letter.topic, letter.partition
         self.letter_stop[source] = max(self.letter_stop.get(source, 0), letter.offset + 1)
 
@@ -179,8 +183,11 @@ class RecordReader:
         return self.names.topic(NAMES), 0, hash_of(entry_keys.name_of(key))
 
     def _read_lane(self, lane: bytes, topic: str, envelope: bytes) -> None:
+        if lane in HELD_LANES:
+            # Of several teams, topics and destinations.
+            return
         try:
-            entry = envelopes.decode(envelope)
+            entry = envelopes.routing(envelope)
         except EntryUnreadable:
             return
         self.names.lane_parts[lane] = Lane(entry.team, topic, entry.destination)

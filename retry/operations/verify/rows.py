@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from retry.delay_queue.entry_keys import HELD_LANES
 from retry.delay_queue.lane import Lane
 
 UNKNOWN = -1
@@ -184,6 +185,10 @@ class NameTable:
     def lane_of(self, row: EntryRow) -> Lane | None:
         """Team, topic and destination of an entry; None where no record says."""
         return self.lane_parts.get(self.lanes[row.lane])
+
+    def is_held(self, row: EntryRow) -> bool:
+        """Whether it lies where entries do that workers could not open."""
+        return self.lanes[row.lane] in HELD_LANES
 
     def letter(self, row: Row) -> str:
         """The letter, as `retry-source` names it."""

@@ -50,9 +50,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
         log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
     admin = client_config.admin(worker)
     create(admin, settings)
-    permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
-    since = since_s(now_ms // 1_000, settings.since_delta)
-    rules = Rules(permitted, settings.grace_s, since, frozenset(topics.internal(worker.app_id)))
+    rules = rules_of(settings, now_ms)
 
     def make_sources(_registry: Registry, place: QueueLimits) -> Sequence[EntrySource]:
         return [SchedulesSource(settings.topics, rules, settings.history, names.parked, place), TimersSource()]
@@ -61,6 +59,13 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     backlog = StartupBacklog(admin, lambda topic: reads(settings, topic), member, names.changelog)
     metrics = SchedulerMetrics(now_ms, names.parked)
     return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)
+
+
+def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
+    """What is a schedule to a scheduler that starts now."""
+    permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
+    since = since_s(now_ms // 1_000, settings.since_delta)
+    return Rules(permitted, settings.grace_s, since, frozenset(topics.internal(settings.worker.app_id)))
 
 
 def reads(settings: SchedulerSettings, topic: str) -> bool:

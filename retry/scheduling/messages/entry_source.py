@@ -44,7 +44,7 @@ class SchedulesSource:
 
     def __init__(self, topics: Sequence[str], rules: Rules, history: str, parked: str, place: QueueLimits) -> None:
         self.topics, self._rules, self._history, self._parked = topics, rules, history, parked
-        self._shards, self._bytes_max = place
+        self._shards, self._bytes_max, self._codec = place
 
     def reads(self, topic: str) -> bool:
         """Whether it is a schedules topic."""
@@ -70,14 +70,14 @@ class SchedulesSource:
 
     def _put(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
         also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
-        envelope = envelopes.encode(
-            Named(put.target, put.target_key, message.value(), put.headers, None, TEAM, None, also)
-        )
+        entry, name = Named(put.target, put.target_key, message.value(), put.headers, None, TEAM, None, also), _name(message)
+        key = _key(message, name, put.due_at_ms, put.target)
+        envelope = self._codec.encode(key, entry)
         if not self._fits(message, envelope, len(put.headers) + len(put.history)):
             self._park(message, Invalid(RefusedBecause.TOO_LARGE, False), now_ms, into)
             return
         into.decided[TEAM, PLANNED] += 1
-        self._add(message, _name(message), put.due_at_ms, put.target, envelope, into)
+        self._write(name, key, envelope, into)
 
     def _cancel(self, message: Any, into: BatchResult) -> None:
         name = _name(message)
@@ -92,20 +92,16 @@ class SchedulesSource:
         also = (_tombstone(message),) if invalid.ends else ()
         kept = [] if invalid.reason is RefusedBecause.UNREADABLE_HEADERS else message.headers() or []
         parked = Named(self._parked, message.key(), message.value(), kept + own, None, TEAM, None, also)
-        envelope = envelopes.encode(parked)
+        name = _name(message) if invalid.ends else entry_keys.name(f"{TEAM} parked", message.topic(), _source(message))
+        entry_key = _key(message, name, now_ms, self._parked)
+        envelope = self._codec.encode(entry_key, parked)
         if not self._fits(message, envelope, len(parked.headers)):
             # By reference: the headers say where the whole record lies.
             key = message.key() if len(message.key() or b"") <= _REFERENCE_KEY_BYTES_MAX else None
-            envelope = envelopes.encode(Named(self._parked, key, None, own, None, TEAM, None, also))
+            envelope = self._codec.encode(entry_key, Named(self._parked, key, None, own, None, TEAM, None, also))
         if message.key() is not None and not invalid.ends and invalid.reason is not RefusedBecause.NO_KEY:
             self._cancel(message, into)
-        name = _name(message) if invalid.ends else entry_keys.name(f"{TEAM} parked", message.topic(), _source(message))
-        self._add(message, name, now_ms, self._parked, envelope, into)
-
-    def _add(self, message: Any, name: bytes, due_at_ms: int, destination: str, envelope: bytes, into: BatchResult) -> None:
-        topic, offset, stem = message.topic(), message.offset(), _stem(message)
-        lane = entry_keys.named_lane(TEAM, topic, destination)
-        self._write(name, entry_keys.named_key(due_at_ms, name, offset, stem, offset, lane), envelope, into)
+        self._write(name, entry_key, envelope, into)
 
     def _write(self, name: bytes, key: bytes, envelope: bytes, into: BatchResult) -> None:
         into.entries[entry_keys.shard_of(name, self._shards)].append({"key": key, "value": envelope})
@@ -113,6 +109,11 @@ class SchedulesSource:
 
 def _name(message: Any) -> bytes:
     return entry_keys.name(TEAM, message.topic(), message.partition().to_bytes(4, "big") + message.key())
+
+
+def _key(message: Any, name: bytes, due_at_ms: int, destination: str) -> bytes:
+    topic, offset, stem = message.topic(), message.offset(), _stem(message)
+    return entry_keys.named_key(due_at_ms, name, offset, stem, offset, entry_keys.named_lane(TEAM, topic, destination))
 
 
 def _stem(message: Any) -> bytes:

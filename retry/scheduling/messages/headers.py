@@ -1,4 +1,4 @@
-"""Header names of scheduled messages, as the Go kafka-message-scheduler has them, and two of ours."""
+"""Header names of scheduled messages, as the Go kafka-message-scheduler has them, and three of ours."""
 
 from __future__ import annotations
 
@@ -15,5 +15,7 @@ TOPIC = "scheduler-topic"
 
 # On our own tombstones: the offset of the schedule that they end. Read back, such a one says nothing of later schedules.
 DONE = "scheduler-done"
+# On the tombstones of `retry migrate`: the offset of the schedule that was moved. To a scheduler it cancels, as any null does.
+MIGRATED = "scheduler-migrated"
 # Of a message that was parked, where it lies: `retry-source` is of letters alone.
 SOURCE = "scheduler-source"

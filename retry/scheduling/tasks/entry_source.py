@@ -97,7 +97,7 @@ class TasksSource:
                 due_at_ms, plan = run[0], msgspec.structs.replace(plan, run=run[1])
                 lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
                 entry_key = entry_keys.named_key(due_at_ms, name, record.offset, stem, record.offset, lane)
-                return shard, {"key": entry_key, "value": self._envelope(record, task, plan, due_at_ms)}, "schedule"
+                return shard, {"key": entry_key, "value": self._envelope(entry_key, record, task, plan, due_at_ms)}, "schedule"
         entry_key, envelope = envelopes.cancel(name, record.offset, stem, record.offset)
         return shard, {"key": entry_key, "value": envelope}, "cancel"
 
@@ -125,9 +125,10 @@ class TasksSource:
             catch_up_max=task.catch_up_max or defaults.catch_up_max,
         )
 
-    def _envelope(self, record: Letter, task: Definition, plan: Recurrence, due_at_ms: int) -> bytes:
+    def _envelope(self, entry_key: bytes, record: Letter, task: Definition, plan: Recurrence, due_at_ms: int) -> bytes:
         headers = headers_of_run(record.original_headers, due_at_ms, plan.run)
-        envelope = envelopes.encode(Named(task.output_topic, record.key, record.value, headers, None, TEAM, plan=plan))
+        entry = Named(task.output_topic, record.key, record.value, headers, None, TEAM, plan=plan)
+        envelope = self._place.codec.encode(entry_key, entry)
         if len(envelope) > self._place.bytes_max - _ROOM:
             raise TaskInvalid("too_large", f"{len(envelope)} bytes do not fit the changelog")
         if len(headers) > HEADERS_MAX:
@@ -142,15 +143,16 @@ class TasksSource:
             (names.PARKED_FAULT, fault[:_FAULT_CHARS_MAX].encode(errors="replace")),
         ]
         kept = record.original_headers if record.copyable() else []
-        parked = Entry(self._park_to, record.key, record.value, kept + own, record.timestamp_ms, TEAM, now_ms)
-        envelope = envelopes.encode(parked)
-        if len(envelope) > self._place.bytes_max - _ROOM or len(parked.headers) > HEADERS_MAX:
-            key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
-            envelope = envelopes.encode(Entry(self._park_to, key, None, own, record.timestamp_ms, TEAM, now_ms))
         # A name that nothing else has: it is no letter, and nobody shall look for one.
         name = entry_keys.name(f"{TEAM} parked", record.topic, record.source)
         stem, lane = entry_keys.key_stem(record.topic, record.partition), entry_keys.named_lane(TEAM, record.topic, self._park_to)
         entry_key = entry_keys.named_key(now_ms, name, record.offset, stem, record.offset, lane)
+        parked = Entry(self._park_to, record.key, record.value, kept + own, record.timestamp_ms, TEAM, now_ms)
+        envelope = self._place.codec.encode(entry_key, parked)
+        if len(envelope) > self._place.bytes_max - _ROOM or len(parked.headers) > HEADERS_MAX:
+            key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
+            reference = Entry(self._park_to, key, None, own, record.timestamp_ms, TEAM, now_ms)
+            envelope = self._place.codec.encode(entry_key, reference)
         return entry_keys.shard_of(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
 
 

@@ -96,11 +96,11 @@ def shards(settings: Settings) -> int:
 def last_runs(settings: Settings, task: Task) -> list[SentRun]:
     """The last runs that were sent, the newest first; only the newest records of the output topic are searched."""
     records = newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
-    runs = (_sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
+    runs = (sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
     return nlargest(_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)
 
 
-def _sent_run(message: Message, headers: Headers) -> SentRun | None:
+def sent_run(message: Message, headers: Headers) -> SentRun | None:
     """What the headers of a record say; None where it is no run."""
     by_name = dict(headers)
     number, due_ms = (by_name.get(name) or b"" for name in (recurrence.RUN, recurrence.DUE_MS))

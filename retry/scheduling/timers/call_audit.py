@@ -55,7 +55,7 @@ class CallAudit:
             self._left_out += 1
             return
         line: dict[str, object] = {
-            "at": clock.iso(clock.wall_ms()), "team": who.team if who else "", "token": who.id if who else "",
+            "at": clock.iso(clock.wall_ms()), "team": who.name if who else "", "token": who.id if who else "",
             "from": request.client.host if request.client else "", "method": request.method,
             "path": request.url.path[:_PATH_CHARACTERS_MAX], "status": int(status),
         }  # fmt: skip

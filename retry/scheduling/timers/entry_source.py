@@ -39,16 +39,16 @@ def name(timer_id: str) -> bytes:
 
 def row(
     timer_id: str, team: str, host: str, due_at_ms: int, version: int, body: bytes, headers: Headers, call: Call, mark: bytes
-) -> tuple[bytes, bytes]:
-    """Key and envelope of a timer.
+) -> tuple[bytes, Named]:
+    """Key and entry of a timer.
 
     Args:
       host: as `host_of` gives it.
       mark: fingerprint of the request, to tell it from others under the same id.
     """
     of, lane = name(timer_id), entry_keys.named_lane(team, TOPIC, host)
-    envelope = envelopes.encode(Named(host, mark, body, headers, None, team, None, (), None, call))
-    return entry_keys.named_key(due_at_ms, of, version, *_place(of), lane), envelope
+    entry = Named(host, mark, body, headers, None, team, None, (), None, call)
+    return entry_keys.named_key(due_at_ms, of, version, *_place(of), lane), entry
 
 
 def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:

@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.entry_keys import LANE_BYTES, NAMED
+from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, NAMED
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.rocksdb_table import RocksTable
@@ -39,7 +40,11 @@ _READS_MAX = 10
 
 
 class WaitingTimer(NamedTuple):
-    """A timer that is due some day, or just being called."""
+    """A timer that is due some day, or just being called.
+
+    Attributes:
+      entry: an `Unopened` where this process does not have its key.
+    """
 
     key: bytes
     entry: Named
@@ -75,13 +80,14 @@ class View:
       changelog, calls: the topics.
       bounds: of the changelog's partitions.
       recent: offsets in the topic of calls from which on it is read.
+      codec: reads envelopes.
     """
 
     def __init__(
         self, follower: KafkaPartitionReader, tables: RocksTables, changelog: str, calls: str, bounds: dict[int, OffsetBounds],
-        recent: dict[int, int],
-    ) -> None:
-        self._follower, self._changelog, self._calls = follower, changelog, calls
+        recent: dict[int, int], codec: EnvelopeCodec = PLAIN,
+    ) -> None:  # fmt: skip
+        self._follower, self._changelog, self._calls, self._codec = follower, changelog, calls, codec
         self._lock = threading.Lock()
         self._finished: OrderedDict[str, Called] = OrderedDict()
         self._unread_writes: dict[bytes, _UnreadWrite] = {}
@@ -114,7 +120,7 @@ class View:
         count = 0
         for table in self._tables.values():
             for lane in table.lanes():
-                if lane[0] == NAMED and count < timers_max and _team_of(table, lane) == team:
+                if lane[0] == NAMED and lane not in HELD_LANES and count < timers_max and _team_of(table, lane) == team:
                     count += table.count(lane, timers_max - count)
         return count
 
@@ -138,7 +144,7 @@ class View:
             if row is None or (key := named_entries.waits(row)) is None:
                 return None
             if (envelope := table.get(key)) is not None:
-                return WaitingTimer(key, envelopes.decode_named(envelope))
+                return self._shown(key, envelope)
         return None
 
     def last_call(self, timer_id: str) -> Called | None:
@@ -155,8 +161,11 @@ class View:
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
-        timers = (WaitingTimer(key, envelopes.decode_named(envelope)) for key, envelope in in_due_order)
-        return list(islice((each for each in timers if each.entry.team == team and each.entry.call is not None), rows_max))
+        timers = (self._shown(key, envelope) for key, envelope in in_due_order if _team(envelope) == team)
+        return list(islice(timers, rows_max))
+
+    def _shown(self, key: bytes, envelope: bytes) -> WaitingTimer:
+        return WaitingTimer(key, cast(Named, self._codec.shown(key, envelope)))
 
     def _run(self) -> None:
         while not self._closing:
@@ -235,9 +244,14 @@ def _team_of(table: RocksTable, lane: bytes) -> str | None:
     """The team whose timers a lane has: that of the first one, since no two teams share a lane."""
     for key, envelope in table.page(lane, 1):
         if key.startswith(lane):
-            entry = envelopes.decode_named(envelope)
-            return entry.team if entry.call is not None else None
+            return _team(envelope)
     return None
+
+
+def _team(envelope: bytes) -> str | None:
+    """The team whose timer it is; None of what is no timer: those alone go to a host."""
+    of = envelopes.routing(envelope)
+    return of.team if "://" in of.destination else None
 
 
 def _opened(tables: RocksTables, partition: int, bounds: OffsetBounds) -> RocksTable:

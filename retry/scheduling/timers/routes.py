@@ -35,7 +35,7 @@ from retry.telemetry import prometheus
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 512 << 10
-_LOOPBACK = Token("timers")
+_LOOPBACK = Token("timers", None)
 _PAGE = 100
 _END_OF_TIME_MS = 253_402_300_800_000
 # Where no token is asked for, a page of another site must not get in by a name that it has given this address.
@@ -95,8 +95,8 @@ class Web:
         who, response = None, None
         try:
             who = self._who(request)
-            self._quotas.request(who.team)
-            response = await handler(request, who.team)
+            self._quotas.request(who.name)
+            response = await handler(request, who.name)
         except Problem as problem:
             response = _problem(problem)
         finally:
@@ -118,8 +118,7 @@ class Web:
             raise Problem(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer and a token; retry api token makes one", headers)
         if who.has_ended(clock.wall_ms()):
             headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
-            detail = f"this token has ended at {clock.iso(who.until_ms or 0)}; retry api token makes another"
-            raise Problem(HTTPStatus.UNAUTHORIZED, detail, headers)
+            raise Problem(HTTPStatus.UNAUTHORIZED, self._tokens.why_ended(who), headers)
         return who
 
     async def _timers_at(self, request: Request, team: str) -> Response:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
@@ -25,7 +26,7 @@ from retry.scheduling.timers.read_model import FINISHED_MAX, View
 from retry.scheduling.timers.routes import Web
 from retry.scheduling.timers.timers import Timers
 from retry.settings import Settings
-from retry.worker import acls, insecure_settings
+from retry.worker import acls, encryption, insecure_settings
 
 # Connections are what this process is for; a worker needs most of its files for tables and calls.
 _SHARE_OF_FILES = 4
@@ -52,11 +53,12 @@ def run(settings: Settings) -> None:
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
-    guard, view = SsrfGuard(listed(settings.webhook_allow)), _view(settings, admin, own)
+    codec = encryption.codec(settings, admin)
+    guard, view = SsrfGuard(listed(settings.webhook_allow)), _view(settings, admin, own, codec)
     record_bytes_max = topics.record_bytes_max(own[changelog])
     records = Records(client_config.records_config(settings, record_bytes_max))
     try:
-        timers = Timers(view, records, guard, changelog, record_bytes_max)
+        timers = Timers(view, records, guard, changelog, record_bytes_max, codec)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
         web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
@@ -67,7 +69,7 @@ def run(settings: Settings) -> None:
         view.close()
 
 
-def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described]) -> View:
+def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described], codec: EnvelopeCodec) -> View:
     names = topics.names(settings.app_id)
     changelog, calls = own[names.changelog], own[names.calls]
     tables = RocksTables(
@@ -76,8 +78,8 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described]) 
     )  # fmt: skip
     bounds = _bounds(admin, names.changelog, changelog.partitions)
     recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in _bounds(admin, names.calls, calls.partitions).items()}
-    follower = KafkaPartitionReader({**_READING, **client_config.reader_config(settings)})
-    return View(follower, tables, names.changelog, names.calls, bounds, recent)
+    follower = KafkaPartitionReader(client_config.reader_config(settings, preferred=_READING))
+    return View(follower, tables, names.changelog, names.calls, bounds, recent, codec)
 
 
 def _bounds(admin: AdminClient, topic: str, partitions: int) -> dict[int, OffsetBounds]:

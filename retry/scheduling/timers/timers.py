@@ -15,6 +15,8 @@ import msgspec
 
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelopes import Unopened
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard
 from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
 from retry.kafka.record_producer import Records
@@ -52,10 +54,14 @@ class Timers:
     Args:
       topic: the changelog.
       bytes_max: how large a record of it may be.
+      codec: writes envelopes.
     """
 
-    def __init__(self, view: View, records: Records, guard: SsrfGuard, topic: str, bytes_max: int) -> None:
+    def __init__(
+        self, view: View, records: Records, guard: SsrfGuard, topic: str, bytes_max: int, codec: EnvelopeCodec = PLAIN
+    ) -> None:
         self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
+        self._codec = codec
 
     async def make(self, team: str, request: TimerRequest, quotas: Quotas) -> Made:
         """Make a timer, or find the one that the same request made before.
@@ -70,12 +76,13 @@ class Timers:
         await self._vet(request.call.url, team)
         version = clock.wall_ms()
         call = msgspec.structs.replace(request.call, id=timer_id)
-        key, envelope = source.row(
+        key, entry = source.row(
             timer_id, team, request.host, request.due_at_ms, version, request.body, request.headers, call, request.mark
         )
+        envelope = self._codec.encode(key, entry)
         if len(key) + len(envelope) > self._bytes_max:
             raise too_large(self._bytes_max)
-        timer = WaitingTimer(key, envelopes.decode_named(envelope))
+        timer = WaitingTimer(key, entry)
         await self._write(timer_id, key, envelope, timer)
         return Made(_waiting_json(timer, None), new=True)
 
@@ -113,12 +120,16 @@ class Timers:
         except (binascii.Error, ValueError):
             raise bad("cursor: it is none of a page before") from None
         timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)
+        for timer in timers:
+            _demand_opened(timer)
         page = timers[:rows_max]
         more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
         return {"timers": [_waiting_json(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
 
     def _visible(self, team: str, timer_id: str) -> _Visible | None:
         timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
+        if timer is not None and timer.entry.team == team:
+            _demand_opened(timer)
         attempt = timer.entry.call.attempt if timer is not None and timer.entry.call is not None else 0
         if timer is not None and timer.entry.team == team and not (last and last.decision in _ENDED and last.attempt >= attempt
                                                                    and last.at_ms >= timer.version):  # fmt: skip
@@ -151,6 +162,13 @@ class Timers:
             detail = "it is not known whether this was taken in; ask again with the same idempotency key"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers) from None
         self._view.note_write(partition, offset, timer_id, timer)
+
+
+def _demand_opened(timer: WaitingTimer) -> None:
+    """Refuse to tell of a timer whose key is not here, rather than to say that there is none."""
+    if isinstance(timer.entry, Unopened):
+        detail = "it waits, and cannot be read here: the key is missing that it is sealed under"
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "60"})
 
 
 def _random() -> Iterator[str]:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from retry.__main__ import main
-from retry.cli import operator
+from retry.cli import act, operator
 from retry.cli.act import typed
 from retry.cli.act_options import ramp, request
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import ActionRefused
+from retry.operations import cluster, control_requests
+from retry.operations.act import preview, readiness
+from retry.operations.act.choose import Chosen
+from retry.operations.act.preview import Preview
+from retry.operations.act.request import Request
+from retry.operations.act.start import PREVIEW_MS_MAX
+from retry.policies.registry import Registry
+from tests.unit.operations.test_acting_requests import Shards, letter
 
 OPTIONS = {
     "at": None, "spread": None, "postpone": None, "to": None, "value_file": None, "set_headers": (), "removed": (),
@@ -50,9 +59,45 @@ OPTIONS = {
         ("retry team:a --expect many", 2, "many"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_in_words(typed: str, code: int, told: str) -> None:
-    done = CliRunner().invoke(main, ["act", *typed.split()])
+def test_what_cannot_be_asked_for_is_refused_in_words(typed: str, code: int, told: str, tmp_path: Path) -> None:
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("teams: {a: {topics: [{dead_letters: a.DLT, retry_to: a}]}}")
+    done = CliRunner().invoke(main, ["act", *typed.split()], env={"RETRY_POLICIES": str(policies)})
     assert (done.exit_code, told in re.sub(r"\s+", " ", done.output)) == (code, True), done.output
+
+
+@pytest.mark.parametrize("command", ["act retry team:a", "act park --letter a/0/1", "erase --key k"])
+def test_nothing_is_previewed_without_the_policies_of_the_workers(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RETRY_POLICIES", raising=False)
+    done = CliRunner().invoke(main, command.split())
+    assert (done.exit_code, "say which policy file the workers have" in done.output) == (3, True), done.output
+
+
+def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing:
+        def close(self) -> None:
+            pass
+
+    class Asked(Shards):
+        admin = None
+
+        def follower(self) -> tuple[Nothing, dict[int, int]]:
+            return Nothing(), {}
+
+    def previewed(_settings: Any, _registry: Any, asked: Request, _fits: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
+        chosen = Chosen(now_ms)
+        chosen.keys = [[letter(1)[0]]]
+        return Preview(asked, chosen, now_ms, [])
+
+    shards = Asked(1, PREVIEW_MS_MAX + 1)
+    monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: shards)
+    monkeypatch.setattr(cluster, "Cluster", lambda _: None)
+    monkeypatch.setattr(readiness, "demand", lambda *_: None)
+    monkeypatch.setattr(act, "registry_of", lambda _: Registry())
+    monkeypatch.setattr(preview, "preview", previewed)
+    done = CliRunner().invoke(main, ["act", "park", "team:a", "--yes", "--file", "policies.yaml"])
+    assert (done.exit_code, shards.log.read("changelog")) == (3, []), done.output
+    assert "the preview is older than 50 minutes, and what waits may have changed; ask again" in done.output
 
 
 def test_options_are_what_is_asked_for(tmp_path: Path) -> None:

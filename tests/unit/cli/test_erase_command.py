@@ -19,6 +19,7 @@ from retry.operations.act import readiness
 from retry.operations.act import remnants as told
 from retry.operations.act.choose import Chosen
 from retry.operations.act.remnants import Remnant
+from retry.policies.registry import Registry
 
 
 class Around:
@@ -32,6 +33,7 @@ class Around:
         monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: SimpleNamespace(admin=None))
         monkeypatch.setattr(readiness, "demand", lambda *_: None)
         monkeypatch.setattr(told, "remnants", lambda *_: remains)
+        monkeypatch.setattr(module, "registry_of", lambda _: Registry())
         monkeypatch.setattr(module, "_preview", self._preview)
         monkeypatch.setattr(module, "started", self._start)
         monkeypatch.setattr(operations, "compacted", lambda *_: list(compacted))
@@ -49,7 +51,7 @@ class Around:
         return self.code
 
     def run(self, *options: str, given: str = "") -> Result:
-        return CliRunner().invoke(main, ["erase", *options], input=given)
+        return CliRunner().invoke(main, ["erase", *options, "--file", "policies.yaml"], input=given)
 
 
 def test_without_yes_it_only_says_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,17 @@ def test_a_spread_is_even(sizes: list[int], spread_ms: int) -> None:
     assert {later - earlier for earlier, later in pairwise(due)} <= {step_ms, step_ms + 1}
 
 
+@pytest.mark.parametrize("due", [DueTimes(), DueTimes(at_ms=NOW_MS + 5), DueTimes(postpone_ms=5), DueTimes(spread_ms=3)])
+def test_letters_that_rest_and_failed_at_the_same_coordinates_get_different_times(due: DueTimes) -> None:
+    # Their topic was deleted and made anew, twice.
+    sources = [1, 2, 1, 3, 2, 1, 4]
+    found = list(request.new(ASKED, due).resting([b"%d" % n for n in range(7)], sources, NOW_MS))
+    assert [member.key for member in found] == [b"%d" % n for n in range(7)]
+    assert len({(source, member.due_at_ms) for source, member in zip(sources, found, strict=True)}) == 7
+    if not due.spread_ms:
+        assert [member.due_at_ms - found[0].due_at_ms for member in found] == [0, 0, 1, 0, 1, 2, 0]
+
+
 def test_a_spread_is_random() -> None:
     (members,) = request.new(ASKED, DueTimes(spread_ms=HOUR_MS)).members([[letter(n)[0] for n in range(100)]], NOW_MS)
     due = [member.due_at_ms for member in members]
@@ -272,6 +283,30 @@ def test_an_action_is_told_of_all_shards_together() -> None:
         overview.find([about], "1f")
     with pytest.raises(ActionRefused, match="2 actions have ids that begin with 0"):
         overview.find([about, about], "0")
+
+
+class Asking(Standing):
+    """The same, for whoever gives orders."""
+
+    def now_ms(self) -> int:
+        return NOW_MS + 9
+
+    def ask(self, key: bytes, value: bytes, *_: object) -> None:
+        for controls in self.controls:
+            controls[key] = value
+
+
+def test_to_resume_what_waits_for_its_policy_file_accepts_that_of_the_worker_from_then_on() -> None:
+    action_id, asked = bytes(8), msgspec.structs.replace(ASKED, slices=[1], policies="named")
+    held = Order("worker", NOW_MS, "it waits for the policy file", policies="another")
+    shards = Asking({action_records.head_key(action_id): action_records.encode(asked)})
+    shards.ask(action_records.held_key(action_id), action_records.encode(held))
+    for hold in (held, Order("ann", NOW_MS + 1)):
+        shards.ask(action_records.held_key(action_id), action_records.encode(hold))
+        (about,) = overview.overviews(shards)
+        overview.resume(shards, about, "ann", "seen")  # type: ignore[arg-type]
+        resumed = msgspec.json.decode(shards.controls[0][action_records.resumed_key(action_id)], type=Order)
+        assert resumed == Order("ann", NOW_MS + 9, "seen", hold.at_ms, "another")
 
 
 def test_members_of_a_group_tell_what_they_read() -> None:

@@ -12,9 +12,11 @@ import pytest
 from retry.cli.audit import _line
 from retry.console.acting import audit_trail
 from retry.console.acting.audit_trail import AuditTrail
-from retry.errors import RecordUnwritten
-from retry.operations.act import audit
+from retry.delay_queue.action_records import Action, Order, Tally
+from retry.errors import ActionRefused, RecordUnwritten
+from retry.operations.act import audit, overview
 from retry.operations.act.audit import AuditRecord, by_person
+from retry.operations.act.overview import ActionOverview
 from retry.settings import Settings
 
 AT_MS = 1_790_000_000_000
@@ -70,6 +72,44 @@ def test_what_an_earlier_version_wrote_or_reads_has_no_teams() -> None:
     earlier = msgspec.json.encode(Earlier("0a", "retry", "ann", AT_MS, 3, [], "why"))
     assert audit._read(earlier, "").teams == []
     assert _line(AuditRecord("0a", "retry", "ann", AT_MS, 3, [])).endswith("0a  retry by ann; shard 3: ")
+
+
+class Shards:
+    """Remembers what was asked of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def now_ms(self) -> int:
+        return AT_MS
+
+    def ask(self, *asked: Any) -> None:
+        self.asked.append(asked)
+
+
+@pytest.mark.parametrize("what", ["hold", "resume", "cancel"])
+def test_an_order_is_in_the_audit_in_the_transaction_that_gives_it(what: str) -> None:
+    action = Action("retry", "ann", AT_MS, [1], 3, teams=["shop"])
+    about = ActionOverview(b"\x0a" * 8, action, Order("worker", AT_MS - 1), None, Tally(), [0], 0)
+    shards = Shards()
+    overview.ORDERS[what](shards, about, "bob", "the bank is away")  # type: ignore[operator]
+    ((key, _, (audit_key, told)),) = shards.asked
+    assert (key.startswith(b"\x10action/" + audit_key), audit_key) == (True, b"0a" * 8)
+    record = audit._read(told, "")
+    assert (record.kind, record.by, record.reason, record.shard) == (what, "bob", "the bank is away", -1)
+    assert (record.action, record.teams, record.letters) == ("0a" * 8, ["shop"], [])
+    assert _line(record).endswith(f"0a0a  {what} by bob: the bank is away")
+
+
+def test_an_order_that_comes_too_late_is_none_and_the_audit_has_nothing_of_it() -> None:
+    about = ActionOverview(b"\x0a" * 8, Action("retry", "ann", AT_MS, [1], 3), None, None, Tally(), [], 0)
+    shards = Shards()
+    for order in overview.ORDERS.values():
+        with pytest.raises(ActionRefused, match="nothing of it is left"):
+            order(shards, about, "bob", "")  # type: ignore[arg-type]
+    with pytest.raises(ActionRefused, match="it is not held"):
+        overview.resume(shards, about._replace(left=[0]), "bob", "")  # type: ignore[arg-type]
+    assert shards.asked == []
 
 
 def test_it_is_written_before_anything_is_shown_or_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def seen(topic: str, *letters: Headers, known: Known = KNOWN, **of: bytes | None
 def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPICS) -> tuple[Registry, str]:
     """The file, read as `retry policies check` reads it."""
     there_all = [topic for topic in topics if topic]
-    teams = proposed(there_all, there.keys(), ["retry-changelog"])
+    teams = proposed(there_all, Known(there, READERS, KNOWN.groups), ["retry-changelog"])
     others = [topic for topic in there_all if not topic.attached]
     text = policy_text(teams, others, "cluster", NOW_MS, len(there))
     return parse(text, "found.yaml"), text
@@ -59,7 +59,7 @@ def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPI
 
 def one(topic: FoundTopic | None, there: Mapping[str, int] = TOPICS) -> ProposedTopic:
     assert topic is not None
-    ((only,),) = proposed([topic], there.keys(), []).values()
+    ((only,),) = proposed([topic], Known(there, READERS, KNOWN.groups), []).values()
     return only
 
 
@@ -95,6 +95,24 @@ def test_what_several_groups_read_gets_a_retry_topic_of_its_own_and_a_question()
     assert any("carts, reports" in question for question in topic.questions)
     # One that is there is taken instead.
     assert one(seen("shop.carts.DLT", letter), {**TOPICS, "shop.carts.retry": 1}).create is False
+
+
+def test_who_reads_a_retry_topic_that_is_there_is_said_and_else_asked() -> None:
+    letter: Headers = [("original-topic", b"shop.carts"), ("exception-class", b"com.acme.Refused")]
+    there = {**TOPICS, "shop.carts.retry": 1}
+
+    def of(*groups: str) -> ProposedTopic:
+        known = Known(there, {**READERS, "shop.carts.retry": set(groups)}, {*groups, "carts", "reports"})
+        topic = seen("shop.carts.DLT", letter, known=known)
+        assert topic is not None
+        ((only,),) = proposed([topic], known, []).values()
+        return only
+
+    assert of().questions[-1].startswith("shop.carts.retry is there, and no group has committed in it: who reads it")
+    assert of("carts").questions[-1] == "shop.carts.retry is read by carts: with isolation.level=read_committed?"
+    assert of("carts", "audit").questions[-1].endswith("All of them will see a retry.")
+    # Who has it alone knows which retries worked, though two read where the letters come from.
+    assert (of("carts").group, of().group, of("carts", "audit").group) == ("carts", None, None)
 
 
 def test_a_group_that_reads_the_dead_letters_is_asked_about() -> None:

@@ -13,6 +13,7 @@ from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
 from backoff.calendar import parsed
 from retry.cli.letters import _line, _whole
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table.interface import Identity, Table
@@ -22,6 +23,7 @@ from retry.operations import waiting_entries
 from retry.operations.explain import due_time, search
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explained
+from retry.operations.explain.former_versions import FormerVersion
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.explain.state import LetterState
 from retry.operations.letters import found_letter
@@ -190,6 +192,14 @@ def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_b
     assert "kept there for 30 days" in " ".join(explanation.sentences["next"])
 
 
+def test_former_versions_are_told_of_with_the_action_that_changed_them() -> None:
+    former = [FormerVersion(LetterLocation("app-discarded", 0, 3), "0a0b")]
+    sent = Delivery(LetterLocation("r", 1, 2), None, None, "0a0b")
+    explanation = explained(evidence(position=6, decision=DECIDED, delivery=sent, former=former), None, None, NOW_MS)
+    told = "As it was before the action 0a0b changed it, it is kept at app-discarded/0/3: superseded, never returned."
+    assert explanation.sentences["now"][-1] == told
+
+
 def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
     registry = parse("teams: {t: {topics: [{dead_letters: b.DLT, retry_to: b}]}}", "p.yaml")
     assert explained(evidence(), registry, None, NOW_MS).state is LetterState.UNREAD
@@ -212,7 +222,7 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
     assert waiting_entries.find(table, where) == entry
     letter = found_letter.waiting(where, entry, Registry(), "")
     assert _line(letter).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
-    whole = _whole(letter)
+    whole = _whole(letter, PLAIN)
     assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
     assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000
 

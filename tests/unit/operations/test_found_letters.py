@@ -227,6 +227,21 @@ def test_a_parked_letter_tells_what_its_headers_tell() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("before", "mark", "state"),
+    [(b"superseded", "superseded", "superseded"), (b"erased", "erased", "erased"), (b"1 0 shop.retry", None, "discarded")],
+)
+def test_what_lies_among_the_discarded_tells_why_and_by_which_action(before: bytes, mark: str | None, state: str) -> None:
+    headers = [*ours("orders.DLT/1/0"), ("retry-action", b"0a0b/2"), ("retry-action-before", before)]
+    record = Record(("app-discarded", 3, 7), b"k", b"v", headers, (CREATE_TIME, NOW_MS))
+    letter = found_letter.parked(record, Registry(), discarded=True)
+    row = _row(letter)
+    assert (row["state"], row["mark"], row["action"]) == ("discarded", mark, "0a0b")
+    line = _line(letter)
+    assert line.split()[0] == state
+    assert line.endswith("app-discarded/3/7  orders.DLT/1/0  attempt 2  (shop/orders.DLT#1, 1 bytes, action 0a0b)")
+
+
 def test_a_parked_record_that_says_little_is_a_letter_all_the_same() -> None:
     registry = policy_file("teams: {pay: {topics: [{dead_letters: pay.DLT, retry_to: pay}]}}", "p.yaml")
     small = Record(("app-parked", 0, 1), None, None, [(retry_headers.SOURCE, b"pay.DLT/0/5")], (0, -1))

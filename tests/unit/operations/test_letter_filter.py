@@ -204,7 +204,7 @@ def test_a_mistake_names_its_column_and_what_to_write_instead(text: str, column:
 
 @pytest.mark.parametrize("example", EXAMPLES.values())
 def test_what_a_mistake_proposes_is_a_filter(example: str) -> None:
-    assert isinstance(parse(example), Term)
+    assert isinstance(parse(example, groups=True), Term)
 
 
 def reference(parts: tuple[str, ...], text: str) -> bool:

@@ -115,6 +115,18 @@ def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
     assert (outcome.in_scope, outcome.attempt, outcome.due_ms) == (True, 2, NOW_MS)
 
 
+def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome_of_its_letter() -> None:
+    read = Read()
+    acted = {"v": 4, "action": "0a", "action_kind": "redirect", "target": "orders.slow", "taken_ms": NOW_MS + 9}
+    for value in (OUTCOME, {**OUTCOME, **acted}):
+        read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(value)))
+    assert [row.taken_ms for row in read.rows] == [NOW_MS]
+    assert read.reader.targets == {"orders.retry", "orders.slow"}
+    slow = Lane("team", "orders.DLT", "orders.slow")
+    assert read.names.lane_parts[entry_keys.lane(*slow)] == slow
+    assert read.findings.clean()
+
+
 def test_what_a_group_has_committed_is_no_outcome() -> None:
     read = Read()
     sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import QueueLimits
@@ -136,7 +136,7 @@ def test_without_a_key_nothing_is_replaced_and_it_parks() -> None:
     found = rows(prepare(record(key=None), record(key=None, offset=42), record(key=b"schedules/2/41", offset=43)))
     assert {row["key"][0] for row in found} == {entry_keys.NAMED}
     assert len({entry_keys.name_of(row["key"]) for row in found}) == 3
-    without = [envelopes.decode_as(row["key"], row["value"]) for row in found[:2]]
+    without = [envelope_codec.PLAIN.decode(row["key"], row["value"]) for row in found[:2]]
     assert {entry.destination for entry in without} >= {"parked"}
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.errors import SchemaUnavailable
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import QueueLimits
@@ -53,7 +53,7 @@ def one(message, **options):
     """Key, entry and shard of the only row."""
     into = result(message, **options)
     ((shard, (row,)),) = into.entries.items()
-    return row["key"], envelopes.decode_as(row["key"], row["value"]), shard
+    return row["key"], envelope_codec.PLAIN.decode(row["key"], row["value"]), shard
 
 
 def defined(frequency=None, configurations=None, output_topic="bills", key=KEY):

@@ -1,0 +1,182 @@
+"""`retry migrate`: what waits in another retry service moves here, once each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from retry.cli.migrate_schedules import scheduler
+from retry.cli.output import say, say_json
+from retry.cli.try_letters import tried_lines, tried_object
+
+if TYPE_CHECKING:
+    from retry.operations.cluster import Cluster
+    from retry.operations.migrate.letter_headers import LetterHeaders
+    from retry.operations.migrate.plan import Conversion, Plan
+    from retry.operations.migrate.waiting import Waiting
+
+_EXCEPTIONS_MAX = 20
+
+
+@click.group()
+def migrate() -> None:
+    """Move what waits in another retry service or scheduler here, once each.
+
+    Without --yes nothing is written: it says what waits, and what would become of it.
+    """
+
+
+migrate.add_command(scheduler)
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--yes", is_flag=True, help="Move it. Stop the consumers of the other service before."),
+        click.option(
+            "--others", type=click.Choice(["move", "leave"]),
+            help="What to do with records that the other service has not written: move them as they are, or pass over them. "
+            "By default nothing is moved where there are any.",
+        ),
+        click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file."),
+        click.option(
+            "--group", metavar="GROUP",
+            help="The consumer group of the other service, as a name or a glob. By default the only one that has read a topic.",
+        ),
+        click.option("--to", "target", metavar="TOPIC", required=True, help="The dead-letter topic that they move to."),
+        click.option(
+            "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'."
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@migrate.command("spring-retry-topics")
+@_options
+def spring_retry_topics(**options: Any) -> None:
+    """Move what waits in the retry topics of Spring Kafka (@RetryableTopic).
+
+    Each is due when Spring would have processed it, as far as its policy allows, and its retries are counted on.
+    """
+    from retry.operations.migrate.letter_headers import of_spring
+
+    _migrate(of_spring, **options)
+
+
+@migrate.command()
+@_options
+def cronsumer(**options: Any) -> None:
+    """Move what waits in the topic of kafka-cronsumer.
+
+    Its policy says when each is due, counted from when it was written; its retries are counted on.
+    """
+    from retry.operations.migrate.letter_headers import of_cronsumer
+
+    _migrate(of_cronsumer, **options)
+
+
+def _migrate(
+    convert: LetterHeaders, globs: tuple[str, ...], target: str, group: str | None, policies: str, others: str | None, *,
+    yes: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from retry import settings as environment
+    from retry.operations.cluster import Cluster
+    from retry.operations.migrate import waiting
+    from retry.operations.migrate.plan import Conversion, planned
+    from retry.policies.policy_file import load
+
+    registry, cluster = load(policies), Cluster(environment.from_environment())
+    waiting.demand_target(cluster, registry, target)
+    found = waiting.find(cluster, registry, globs, group, target)
+    conversion = Conversion(convert, target, others=others == "move")
+    plan = planned(cluster, registry, found, conversion)
+    told: dict[str, object] = {"before": _counts(found, plan), **_planned(plan)}
+    lines = list(_plan_lines(found, plan))
+    if not yes:
+        lines += _advice(cluster, found, plan, others, target)
+    if not as_json:
+        _print(lines)
+    if yes:
+        moved, left = _move(cluster, found, plan, conversion, others)
+        after = waiting.count(cluster, waiting.find(cluster, registry, globs, group, target))
+        told |= {"moved": moved, "left": left, "after": {topic: after[topic] for topic in plan.topics}}
+        if not as_json:
+            _print(_after(moved, left, after.total(), target))
+    if as_json:
+        say_json(orjson.dumps(told))
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+def _move(
+    cluster: Cluster, found: Sequence[Waiting], plan: Plan, conversion: Conversion, others: str | None
+) -> tuple[int, int]:
+    """Move it; how many records became letters, and how many were passed over."""
+    from retry.errors import MigrationStopped
+    from retry.operations.migrate.move import Move, await_empty
+
+    if (plan.others and others is None) or (plan.unreadable and others == "move"):
+        raise MigrationStopped(_others(plan, others) + "; nothing was moved")
+    for each in found:
+        await_empty(cluster, each.group, lambda line: say(line, err=True))
+    moves = [Move(cluster, each, conversion, leave=others == "leave") for each in found]
+    for move in moves:
+        move.run()
+    return sum(move.moved for move in moves), sum(move.left for move in moves)
+
+
+def _after(moved: int, left: int, waits: int, target: str) -> Iterator[str]:
+    yield f"moved {moved:,} to {target}, passed over {left:,}; {waits:,} wait now where they were"
+    if waits:
+        yield "what waits now came meanwhile: see that nobody writes there any more, then give the command again"
+
+
+def _counts(found: Sequence[Waiting], plan: Plan) -> dict[str, dict[str, object]]:
+    return {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
+
+
+def _planned(plan: Plan) -> dict[str, object]:
+    others = {"others": dict(plan.others), "places": plan.places}
+    return {"would": tried_object(plan.tried), "other_times": plan.other_times, **others}
+
+
+def _plan_lines(found: Sequence[Waiting], plan: Plan) -> Iterator[str]:
+    for each in found:
+        for topic in each.topics:
+            yield f"{topic}: {plan.topics[topic]:,} wait for the group {each.group}"
+    yield from tried_lines(plan.tried, _EXCEPTIONS_MAX)
+    if plan.other_times:
+        yield (
+            f"{plan.other_times:,} would be due at another time than they are now: their policy has a max_delay that is shorter, "
+            "honour_retry_at: false, or hours in which nothing is sent"
+        )
+
+
+def _advice(cluster: Cluster, found: Sequence[Waiting], plan: Plan, others: str | None, target: str) -> Iterator[str]:
+    from retry.operations.migrate.move import instance
+    from retry.operations.migrate.waiting import members
+
+    if plan.others:
+        yield _others(plan, others)
+    for each in found:
+        present = [name for name in members(cluster, each.group) if name != instance(cluster.settings.app_id)]
+        if present:
+            yield f"{len(present)} consumers are in the group {each.group}: stop them before you give --yes"
+    yield f"nothing was written; --yes moves them to {target}"
+
+
+def _others(plan: Plan, others: str | None) -> str:
+    count, places = plan.others.total(), ", ".join(plan.places[:5])
+    more = ", …" if count > len(plan.places[:5]) else ""
+    told = f"{count:,} records are not of the other service, or cannot be read: {places}{more}"
+    if others == "leave":
+        return f"{told}; they are passed over, and stay where they are"
+    unreadable = f", but not the {plan.unreadable:,} whose headers cannot be read" if plan.unreadable else ""
+    return f"{told}; --others move moves them as they are{unreadable}, --others leave passes over them"

@@ -1,0 +1,168 @@
+"""Moves what a group of another service has still to read: letters and the group's offsets in one transaction a batch.
+
+So every record is at any moment before that group, or a letter, and never both, whatever is killed: where the group goes on is
+all that is remembered, and a second run begins there. Who moves is a member of the group itself: brokers refuse what it has read
+where a consumer of the other service has joined meanwhile. Of two runs for one group the later one takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from retry.clock import Deadline, pause, wall_ms
+from retry.delay_queue.envelopes import Entry
+from retry.errors import CommitInDoubt, InstanceNameInUse, MigrationStopped, ProducerFenced, TransactionFailed
+from retry.kafka import client_config
+from retry.kafka.group_member import KafkaGroupMember
+from retry.kafka.interface import KafkaError, KafkaException, Partition
+from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.topic_ids import TopicIds
+from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
+from retry.kafka.unassigned_partitions import UnassignedPartitions
+from retry.operations.cluster import Cluster
+from retry.operations.migrate.plan import Conversion
+from retry.operations.migrate.waiting import Waiting, members
+from retry.record import stamp_ms
+
+_BATCH, _WAIT_S = 2_000, 0.2
+_OPEN_S, _SILENCE_S = 30.0, 30.0
+# A run that was killed is a member for as long as its session lasts.
+_EMPTY_S, _LOOK_S = 15.0, 0.5
+_JOINED = "another consumer has joined the group"
+# Of a batch that was read by a member that the group has gone on without.
+_STALE = (KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID)
+Say = Callable[[str], None]
+
+
+def await_empty(cluster: Cluster, group: str, say: Say) -> None:
+    """Wait a moment until nobody is in a group any more.
+
+    Raises:
+      MigrationStopped: somebody stays.
+    """
+    deadline, told = Deadline(_EMPTY_S), False
+    while present := members(cluster, group):
+        if deadline.passed():
+            raise MigrationStopped(
+                f"{len(present)} consumers are in the group {group} ({', '.join(sorted(present)[:3])}), and would process what "
+                "is moved, too; stop them, then give the command again"
+            )
+        if not told:
+            say(f"waiting until {len(present)} members have left the group {group}")
+            told = True
+        pause(_LOOK_S)
+
+
+class Move:
+    """Moves what waits for one group.
+
+    Args:
+      leave: whether records that become no letter are passed over; else they end the move before their batch.
+    """
+
+    def __init__(self, cluster: Cluster, waiting: Waiting, conversion: Conversion, *, leave: bool) -> None:
+        self._cluster, self._waiting, self._conversion = cluster, waiting, conversion
+        self._leave, self._lost = leave, False
+        self._open: dict[Partition, int] = {(s.topic, s.partition): s.stop for s in waiting.spans if s.start < s.stop}
+        self.moved = self.left = 0
+
+    def run(self) -> None:
+        """Move it.
+
+        Raises:
+          MigrationStopped: it ended early; what was moved stays moved.
+        """
+        if not self._open:
+            return
+        settings, group = self._cluster.settings, self._waiting.group
+        config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{group}")
+        producer = KafkaTransactionalProducer(config)
+        try:
+            # First: it ends what a run that was killed left open, and the group's offsets are known again.
+            producer.open(_OPEN_S)
+            member = self._member()
+            try:
+                self._read(member, producer)
+            finally:
+                member.close()
+            await_visible(config, _OPEN_S)
+        except (TransactionFailed, InstanceNameInUse) as failed:
+            raise self._stopped(failed) from failed
+        finally:
+            producer.close()
+
+    def _member(self) -> KafkaGroupMember:
+        settings, admin = self._cluster.settings, self._cluster.admin
+        # Where the group has read nothing, everything waits. A member that is killed is forgotten soon.
+        config = {
+            **client_config.consumer_config(settings, self._waiting.group, instance(settings.app_id)),
+            "auto.offset.reset": "earliest", "session.timeout.ms": client_config.SESSION_TIMEOUT_MS,
+        }  # fmt: skip
+        topics = sorted({topic for topic, _ in self._open})
+        orphans = UnassignedPartitions(admin, config, topics)
+        refused = RefusedHeaders(self._cluster.reader)
+        return KafkaGroupMember(config, topics, orphans, _nothing, self._given_up, TopicIds(admin), refused)
+
+    def _given_up(self, partitions: list[Partition]) -> None:
+        self._lost = bool(self._open.keys() & set(partitions))
+
+    def _read(self, member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
+        silence = Deadline(_SILENCE_S)
+        while self._open:
+            batch = member.mark_unreadable(member.read(_BATCH, _WAIT_S))
+            if self._lost:
+                raise self._stopped(_JOINED)
+            if batch:
+                self._transfer(batch, member, producer)
+                silence = Deadline(_SILENCE_S)
+            elif silence.passed():
+                count = len(members(self._cluster, self._waiting.group))
+                raise self._stopped(f"nothing came for {_SILENCE_S:.0f} s, and {count} consumers are in the group, this one too")
+            reached = {**member.ended, **{(m.topic(), m.partition()): m.offset() + 1 for m in batch}}
+            self._open = {place: stop for place, stop in self._open.items() if reached.get(place, 0) < stop}
+
+    def _transfer(self, batch: list[Any], member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
+        letters, left = [], 0
+        for message in batch:
+            place, letter, _ = self._conversion.letter(message)
+            if letter is not None:
+                letters.append(Entry(letter.topic(), letter.key(), letter.value(), letter.headers(), stamp_ms(letter), ""))
+            elif self._leave:
+                left += 1
+            else:
+                raise self._stopped(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
+        # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
+        producer.begin()
+        producer.publish(letters, wall_ms())
+        producer.read_to(member.positions(), member.metadata())
+        producer.commit()
+        self.moved += len(letters)
+        self.left += left
+
+    def _stopped(self, why: TransactionFailed | InstanceNameInUse | str) -> MigrationStopped:
+        told = str(why)
+        if isinstance(why, (ProducerFenced, InstanceNameInUse)):
+            told = f"another run has taken over ({why})"
+        elif _left_behind(why):
+            told = _JOINED
+        elif isinstance(why, CommitInDoubt):
+            told = f"it is not known whether the last batch was moved, and the brokers will ({why})"
+        return MigrationStopped(
+            f"{self._waiting.group}: {told}; {self.moved:,} records were moved before that and stay moved. Give the command "
+            "again, once its reason is gone: it goes on where this ended"
+        )
+
+
+def instance(app_id: str) -> str:
+    """What who moves is called in a group."""
+    return f"{app_id}-migrate"
+
+
+def _left_behind(why: object) -> bool:
+    cause = why.__cause__ if isinstance(why, TransactionFailed) else None
+    return isinstance(cause, KafkaException) and cause.args[0].code() in _STALE
+
+
+def _nothing(_partitions: list[Partition]) -> None:
+    pass

@@ -1,0 +1,162 @@
+"""What waits in the topics of another service: all that its consumer group has still to read there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from retry.errors import MigrationStopped, TopicsInvalid
+from retry.kafka import consumer_groups, offset_ranges
+from retry.kafka.interface import Partition
+from retry.kafka.offset_ranges import OffsetSpec, Span
+from retry.operations.cluster import Cluster
+from retry.policies.registry import Registry
+from retry.policies.topic_patterns import is_of_kafka
+
+_ASK_S, _GROUPS_S = 20.0, 30.0
+_PATTERN = frozenset("*?[")
+
+
+class Waiting(NamedTuple):
+    """What one group has still to read.
+
+    Attributes:
+      spans: of each partition, from where the group goes on to the end of what is committed now.
+    """
+
+    group: str
+    spans: list[Span]
+
+    @property
+    def topics(self) -> list[str]:
+        """Where it lies."""
+        return sorted({span.topic for span in self.spans})
+
+
+def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
+    """Make sure that what is written to a topic is taken in.
+
+    Raises:
+      MigrationStopped: the policy file has nothing on it.
+      TopicsInvalid: there is no such topic.
+    """
+    if not registry.reads(target):
+        raise MigrationStopped(
+            f"the policy file has nothing on {target}, so nobody would retry what is moved there; add it as "
+            f"'- {{dead_letters: {target}, retry_to: …}}' to the topics of a team, or give another topic to --to"
+        )
+    cluster.partitions(target)
+
+
+def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: str | None, target: str) -> list[Waiting]:
+    """What waits in the topics whose names match any of `globs`, by group.
+
+    Args:
+      group: whose it is, as a name or a glob; None for the only one that has read there.
+      target: where it is to go.
+
+    Raises:
+      MigrationStopped: topics are attached already, or it is not clear whose group counts.
+      TopicsInvalid: no topic is like this, or brokers did not answer.
+    """
+    places = offset_ranges.partitions_of(
+        cluster.admin, lambda name: not is_of_kafka(name) and any(fnmatchcase(name, glob) for glob in globs), _ASK_S
+    )
+    if not places:
+        raise TopicsInvalid([f"no topic is called {' or '.join(globs)}"], "look at the names, and at this user's rights")
+    for topic in {topic for topic, _ in places}:
+        if topic == target or registry.reads(topic):
+            raise MigrationStopped(
+                f"{topic} is attached by the policy file, so workers take in all that lies there; remove it from the file, or "
+                "from --from"
+            )
+    ends = _ends(cluster, places)
+    topics = {topic for topic, _ in ends}
+    by_topic = readers(_committed(cluster, group, topics), topics, group)
+    found: dict[str, list[Span]] = {}
+    for (topic, partition), (first, last) in ends.items():
+        name, committed = by_topic[topic]
+        start = min(max(first, committed.get((topic, partition), first)), last)
+        found.setdefault(name, []).append(Span(topic, partition, start, last))
+    return [Waiting(name, spans) for name, spans in sorted(found.items())]
+
+
+Offsets = Mapping[Partition, int]
+
+
+def readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: str | None) -> dict[str, tuple[str, Offsets]]:
+    """By topic, the group that reads it and what that has committed.
+
+    Args:
+      committed: of all groups.
+      asked: as `group` of `find`.
+
+    Raises:
+      MigrationStopped: none has read a topic, or several have.
+    """
+    found: dict[str, tuple[str, Offsets]] = {}
+    for topic in sorted(topics):
+        all_of_topic = sorted(group for group, offsets in committed.items() if any(name == topic for name, _ in offsets))
+        of_topic = [group for group in all_of_topic if asked is None or fnmatchcase(group, asked)]
+        if not all_of_topic and asked is not None and not _is_glob(asked):
+            # Named outright: a group that has read nothing yet has everything before it.
+            of_topic = [asked]
+        if len(of_topic) != 1:
+            told = f"{', '.join(of_topic)} have read {topic}" if of_topic else f"no group {asked or ''} has read {topic}"
+            others = f" ({', '.join(all_of_topic)} did)" if all_of_topic and not of_topic else ""
+            raise MigrationStopped(
+                f"{told}{others}, so it is not clear what waits there; name the group of its consumers with --group"
+            )
+        found[topic] = of_topic[0], committed.get(of_topic[0], {})
+    return found
+
+
+def members(cluster: Cluster, group: str) -> list[str]:
+    """Who is in a group now.
+
+    Raises:
+      MigrationStopped: this user may not know.
+    """
+    names = consumer_groups.names(cluster.admin, group)
+    if names is None:
+        raise MigrationStopped(f"this user may not see who is in the group {group}; grant it the right to describe and read it")
+    return names
+
+
+def count(cluster: Cluster, waiting: Sequence[Waiting]) -> Counter[str]:
+    """By topic, how many records there are; ends of transactions are none."""
+    counts = Counter[str]()
+    for each in waiting:
+        for batch in offset_ranges.batches(cluster.reader, each.spans):
+            counts.update(message.topic() or "" for message in batch)
+    return counts
+
+
+def _is_glob(text: str) -> bool:
+    return bool(_PATTERN & set(text))
+
+
+def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[int, int]]:
+    """Where partitions begin and end that anything was ever written to."""
+    first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
+    last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
+    if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
+        raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
+    return {place: (first[place], last[place]) for place in places if last[place]}
+
+
+def _committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:
+    """What groups have committed; of others than the one that is named only where that has not read all topics."""
+    if group is not None and not _is_glob(group):
+        of_group = consumer_groups.positions(cluster.admin, group)
+        if {topic for topic, _ in of_group}.issuperset(topics):
+            return {group: of_group}
+    committed, failed = consumer_groups.Committed(cluster.admin)(consumer_groups.listed(cluster.admin), _GROUPS_S)
+    if failed:
+        raise MigrationStopped(
+            f"{len(failed)} consumer groups could not be asked what they have read, as {next(iter(failed.items()))}; "
+            "look at the brokers and at this user's rights, then give the command again"
+        )
+    return dict(committed)

@@ -1,0 +1,112 @@
+"""What a preview shows of letters that rest: where each goes, and what a patch changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from retry.dead_letters import retry_headers as names
+from retry.delay_queue.returned_offsets import ParkedPlace
+from retry.delivery import returned_letter
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.returned_letter import ReturnedLetter
+from retry.errors import ActionRefused
+from retry.operations.act import choose_resting, preview
+from retry.operations.act.choose import Chosen
+from retry.operations.act.choose_resting import RestingExample
+from retry.operations.act.edit_resting import EditedResting, edit_resting
+from retry.operations.act.preview import ExampleChange
+from retry.operations.act.request import Edit, Request
+from retry.operations.explain.search import LetterLocation
+from retry.operations.letters import found_letter
+from retry.operations.letters.found_letter import FoundLetter
+from retry.record import Record
+from tests.support.acted import ACTION, HEADER_PATCH, NOW_MS, POLICIES, state
+from tests.support.plans import registry_of
+from tests.support.rested import TOPIC_HASH, dead, parked, returns
+
+
+class Rest:
+    """One parking topic with one letter in it, that nobody has returned."""
+
+    cluster = None
+
+    def __init__(self, letter: Record | None = None, bytes_max: int = 1_000_000) -> None:
+        self._record = parked(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
+
+    def resting(self, _after: object) -> Iterator[FoundLetter]:
+        yield found_letter.parked(self._record, registry_of(POLICIES))
+
+    def has(self, _record: LetterLocation) -> bool:
+        return False
+
+    def place(self, record: LetterLocation) -> ParkedPlace:
+        return ParkedPlace(TOPIC_HASH, record.partition, record.offset)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> ExampleChange:
+    """The one example of an action on that letter."""
+    rest, asked = Rest(), state(kind, **more)
+    monkeypatch.setattr(choose_resting, "ReturnedRecords", lambda _cluster: rest)
+    chosen = Chosen(NOW_MS)
+    (example,) = choose_resting.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
+    assert chosen.count == 1
+    return preview._returned(Request(asked.id, asked.action), example, NOW_MS)
+
+
+def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting | Refusal:
+    """An edit of that letter, as a preview works it out."""
+    (letter,) = rests.resting(None)
+    back = returns(policies=policies).returned(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
+    assert isinstance(back, ReturnedLetter)
+    reference = returned_letter.is_reference(letter.record)
+    example = RestingExample(letter.name, letter.record, None if reference else back, None)
+    asked = Request(ACTION, state("edit").action)
+    return edit_resting(asked, edit, rests.place(letter.place).encode(), example, returns(policies=policies), NOW_MS)
+
+
+def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worker_does() -> None:
+    rests = Rest()
+    made = edited(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
+    assert isinstance(made, EditedResting)
+    (letter,) = rests.resting(None)
+    assert made.member.key == rests.place(letter.place).encode()
+    assert returns().unedited(letter.record, made.member.digest) is None
+    change = preview._edited(Edit(), letter.name, made)
+    assert (change.letter, change.due_at_ms, change.target) == ("orders.parked/0/4", NOW_MS, "orders.retry")
+    assert [line for line in change.diff if line[0] in "+-"][2:] == ["-trace: 1", "+who: anna", '-  "a": 1', '+  "a": 2']
+
+
+def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
+    class Registry:
+        def encoded(self, former: bytes, value: bytes) -> bytes:
+            return former[:5] + value.replace(b" ", b"")
+
+        def shown(self, value: bytes) -> bytes:
+            return value[5:]
+
+    framed = b"\0\0\0\0\7" + b'{"a":1}'
+    made = edited(edit := Edit(b'{"a": 2}', framing=Registry()), Rest(dead(value=framed)))
+    assert isinstance(made, EditedResting)
+    assert made.after.entry.value == b"\0\0\0\0\7" + b'{"a":2}'
+    diff = preview._edited(edit, "", made).diff
+    assert ('-  "a": 1' in diff, '+  "a": 2' in diff) == (True, True)
+
+
+@pytest.mark.parametrize("edit", [Edit(b"no json"), Edit(b'{"a":1}'), Edit(headers={names.ATTEMPT: "9"})])
+def test_an_edit_that_would_break_a_letter_that_rests_or_change_nothing_is_refused(edit: Edit) -> None:
+    with pytest.raises(ActionRefused):
+        edited(edit, Rest())
+
+
+def test_of_a_reference_nothing_can_be_edited() -> None:
+    assert edited(Edit(b"2"), Rest(dead(value=b"v" * 5_000), bytes_max=1_000)) == Refusal("reference")
+
+
+def test_the_preview_of_a_patch_shows_what_changes_in_a_letter_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = shown(monkeypatch, "patch", patch=HEADER_PATCH)
+    assert (change.letter, change.target) == ("orders.parked/0/4", "orders.retry")
+    # What the service marks a returned letter with is no change of the letter.
+    assert [line for line in change.diff if line[0] in "+-"] == ["--- before", "+++ after", "-trace: 1", "+who: anna"]
+    assert shown(monkeypatch, "retry").diff == []
