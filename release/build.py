@@ -64,7 +64,8 @@ def build(repository: Path, tag: str, to: Path, helm: Path, cyclonedx: Path) -> 
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s), "PYTHONDONTWRITEBYTECODE": "1"}
         _wheel(tree, made, environ)
         _run([helm.resolve(), "package", tree / "charts" / "retry", "--destination", made], tree)
-        listed = components.with_jars(_run(components.command(cyclonedx), tree, environ), (tree / "retry/jars.lock").read_text())
+        packages = _run(components.command(cyclonedx), tree, environ)
+        listed = components.whole(packages, (tree / "release/retry.lock").read_text(), (tree / "retry/jars.lock").read_text())
         (made / f"dead-letter-retry-{version}.cdx.json").write_bytes(listed)
         made_files = sorted(made.iterdir())
         (made / SUMS).write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in made_files))

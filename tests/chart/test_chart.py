@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,11 @@ from retry.scheduling.messages import settings as scheduler_settings
 from retry.settings import Settings
 from tests.support.chart import CHART, ROOT
 from tests.support.promql import DASHBOARDS, RULES, TARGET_LABELS, read, series
+from tests.support.rendered import FULL, MINIMAL, Object, containers, objects, one, pod_templates, refusal, rendered
 from tests.support.tools import run
 
 pytestmark = pytest.mark.check
 
-MINIMAL, FULL = (CHART / "ci" / f"{name}-values.yaml" for name in ("minimal", "full"))
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 OWN_SCHEMAS = ROOT / "tests" / "chart" / "schemas"
@@ -41,51 +39,12 @@ KINDS = (
 # Variables that the chart sets from something else than `settings`.
 ELSEWHERE = {
     "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
+    "encryption_keys",
     "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
     "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
     "console_tls_proxy", "console_oidc_issuer", "console_oidc_client_id", "console_oidc_client_secret", "console_oidc_claim",
-    "console_oidc_roles", "console_session_s", "console_webhook", "console_schedulers",
+    "console_oidc_roles", "console_session_s", "console_webhook", "console_schedulers", "console_advice",
 }  # fmt: skip
-
-Object = dict[str, Any]
-
-
-@functools.cache
-def rendered(values: Path, *options: str) -> str:
-    done = run("helm", "template", "demo", CHART, "--namespace", "retry", "-f", values, *options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@functools.cache
-def objects(values: Path = FULL, *options: str) -> list[Object]:
-    return [each for each in yaml.load_all(rendered(values, *options), yaml.CSafeLoader) if each]
-
-
-def one(kind: str, name: str, values: Path = FULL, *options: str) -> Object:
-    (found,) = [each for each in objects(values, *options) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
-
-
-def refusal(*options: str, values: Path = MINIMAL) -> str:
-    done = run("helm", "template", "demo", CHART, "-f", values, *options)
-    assert done.returncode != 0, "it was not refused"
-    return done.stderr
-
-
-def pod_templates(values: Path) -> Iterator[tuple[str, Object]]:
-    for each in objects(values):
-        if each["kind"] in ("StatefulSet", "Deployment"):
-            yield each["metadata"]["name"], each["spec"]["template"]
-        elif each["kind"] == "CronJob":
-            yield each["metadata"]["name"], each["spec"]["jobTemplate"]["spec"]["template"]
-
-
-def containers(values: Path) -> Iterator[tuple[str, Object, Object]]:
-    for name, template in pod_templates(values):
-        for container in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
-            yield f"{name}/{container['name']}", container, template["spec"]
-
 
 def environment(container: Object) -> dict[str, str]:
     """Its variables, with something in the place of what a pod is given by Kubernetes."""
@@ -150,6 +109,12 @@ REFUSED = {
     "image.digest=latest": "/image/digest",
     "scheduler.sinceDelta=1": "/scheduler/sinceDelta",
     "keda.dueSoon=0": "/keda/dueSoon",
+    "networkPolicy.kafkaTo=null": "networkPolicy.kafkaTo is not set: name peers",
+    "networkPolicy.kafkaTo[0].namespaces=x": "/networkPolicy/kafkaTo/0",
+    "networkPolicy.kafkaTo[0].ipBlock.except[0]=10.0.0.0/8": "/networkPolicy/kafkaTo/0",
+    "networkPolicy.kafkaPorts=null": "missing property 'kafkaPorts'",
+    "registry.url=https://registry": "networkPolicy.registryTo is not set",
+    "console.enabled=true,console.tokens.name=t,console.tls.name=t,console.webhook=https://c": "networkPolicy.consoleTo is not",
     "kafka.bootstrapServers=": "kafka.bootstrapServers is not set: give host:port of the brokers",
     "policies.file=": "no policies: give --set-file policies.file=policies.yaml",
     "policies.existingConfigMap=other": "policies.file and policies.existingConfigMap are both set",
@@ -262,7 +227,9 @@ def test_what_the_job_runs_is_a_command_with_these_options() -> None:
 
 def test_the_image_is_the_one_that_pods_expect() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    assert [line.split(" AS ")[1] for line in lines if line.startswith("FROM")] == ["build", "retry", "analytics"]
+    targets = [line.split(" AS ")[1] for line in lines if line.startswith("FROM")]
+    assert targets == ["build", "build-analytics", "base", "retry", "scheduler", "analytics"]
+    assert [line for line in lines if line.startswith("VOLUME")] == ["VOLUME /data", "VOLUME /tmp"]
     users = {f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" for _, _, pod in containers(FULL)}
     assert users == {line.removeprefix("USER ") for line in lines if line.startswith("USER") and "root" not in line}
     assert "ENTRYPOINT [\"retry\"]" in lines
@@ -277,6 +244,7 @@ def test_every_value_of_settings_arrives() -> None:
     assert (found.positions_every_s, found.traces) == (30, 1)
     assert found.webhook_allow == "10.1.0.0/16,hooks.internal"
     assert found.webhook_secrets == Path("/etc/retry/webhook/whsec")
+    assert found.encryption_keys == Path("/etc/retry/encryption/of-letters")
     assert found.kafka == {
         "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "retry", "sasl.password": "given",
         "ssl.ca.location": "/etc/retry/tls/ca.crt", "socket.keepalive.enable": "true", "queue.buffering.max.kbytes": "131072",
@@ -290,7 +258,8 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
         (container,) = one("Deployment", "demo-retry-console", FULL, *options)["spec"]["template"]["spec"]["containers"]
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         read = settings.from_environment(environment(container))
-        files = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret, read.console_oidc_roles)
+        secrets = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret)
+        files = (*secrets, read.console_oidc_roles, read.console_advice)
         assert {str(file.parent) for file in files if file} <= mounts
         return read
 
@@ -302,6 +271,7 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
     assert (told.console_oidc_issuer, told.console_oidc_client_id) == ("https://login.local", "retry")
     assert (told.console_oidc_claim, told.console_webhook) == ("teams", "https://chat.local/hook")
     assert told.console_schedulers == "eu=http://scheduler.eu:8000"
+    assert told.console_advice == Path("/etc/retry/advice/advice.json")
     proxied = found("--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name=")
     assert (proxied.console_tls_cert, proxied.console_tls_proxy, proxied.console_oidc_client_secret) == (None, 1, None)
 
@@ -331,10 +301,11 @@ def test_pods_are_restricted(values: Path) -> None:
         assert {"requests", "limits"} <= container["resources"].keys(), name
         mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
         volumes = {volume["name"] for volume in pod["volumes"]} | ({"data"} if "worker" in name else set())
-        assert "/tmp" in mounts and {mount["name"] for mount in mounts.values()} <= volumes, name
-        # Whatever is written lies in a volume.
-        environ = environment(container)
-        assert any(environ["RETRY_DATA_DIR"].startswith(path) for path in mounts if not mounts[path].get("readOnly")), name
+        assert {mount["name"] for mount in mounts.values()} <= volumes, name
+        # Whatever is written lies in one volume; analytics, whose results stay, has another for what does not.
+        environ, writable = environment(container), {path for path in mounts if not mounts[path].get("readOnly")}
+        assert writable == ({"/data", "/tmp"} if "analytics" in name else {"/data"}), name
+        assert environ["RETRY_DATA_DIR"] == environ["TMPDIR"] == max(writable), name
 
 
 def test_there_is_no_secret_in_what_is_rendered_only_names_of_some() -> None:
@@ -384,21 +355,6 @@ def test_selectors_find_what_they_are_for() -> None:
         assert monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
         assert {endpoint["port"] for endpoint in monitored["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
     assert one("StatefulSet", "demo-retry-worker")["spec"]["serviceName"] == "demo-retry-worker"
-
-
-def test_ports_are_open_to_whom_they_are_for() -> None:
-    ports = {}
-    for name, container, _ in containers(FULL):
-        for port in container.get("ports", []):
-            ports.setdefault(name.split("/")[0], set()).add(port["containerPort"])
-    for name, open_ports in ports.items():
-        policy = one("NetworkPolicy", name)["spec"]
-        assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == open_ports
-        assert {9092, 9093} <= {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-    egress = one("NetworkPolicy", "demo-retry-worker")["spec"]["egress"]
-    calls = [rule for rule in egress if {"protocol": "TCP", "port": 443} in rule["ports"]]
-    assert any("169.254.0.0/16" in to["ipBlock"].get("except", []) for rule in calls for to in rule.get("to", []))
-    assert one("NetworkPolicy", "demo-retry-analytics")["spec"]["ingress"] == []
 
 
 def test_an_end_waits_for_the_drain_and_a_start_for_brokers() -> None:

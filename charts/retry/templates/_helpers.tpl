@@ -92,6 +92,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- fail "keda.minReplicas is more than keda.maxReplicas" }}
 {{- end }}
 {{- end }}
+{{- if $v.networkPolicy.enabled }}
+{{- $to := dict "kafkaTo" "the brokers are" }}
+{{- if $v.registry.url }}{{ $_ := set $to "registryTo" "the schema registry is" }}{{ end }}
+{{- if and $v.console.enabled (or $v.console.oidc.issuer $v.console.webhook) }}
+{{- $_ := set $to "consoleTo" "the console's identity provider and webhook are" }}
+{{- end }}
+{{- range $name, $what := $to }}
+{{- if not (index $v.networkPolicy $name) }}
+{{- fail (printf "networkPolicy.%s is not set: name peers, as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}}], so that pods reach where %s; [{ipBlock: {cidr: 0.0.0.0/0}}] is anywhere" $name $what) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $group := list "kafka" "registry" }}
 {{- range $name, $_ := (index $v $group).properties }}
 {{- if (regexMatch "(?i)password|passphrase|secret|jaas|key[.]pem|[.]token$|oauthbearer[.]config|user[.]info" $name) }}
@@ -130,9 +142,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 - name: RETRY_DATA_DIR
   value: {{ .dataDir }}
+# All that is written lies in one volume.
+- name: TMPDIR
+  value: {{ .dataDir }}
 {{- if $v.webhookSecrets.name }}
 - name: RETRY_WEBHOOK_SECRETS
   value: /etc/retry/webhook/{{ $v.webhookSecrets.key }}
+{{- end }}
+{{- if $v.encryptionKeys.name }}
+- name: RETRY_ENCRYPTION_KEYS
+  value: /etc/retry/encryption/{{ $v.encryptionKeys.key }}
 {{- end }}
 {{- range $name, $value := $v.settings }}
 - name: RETRY_{{ $name | snakecase | upper }}
@@ -163,7 +182,6 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- define "retry.mounts" -}}
-- {name: tmp, mountPath: /tmp}
 - {name: policies, mountPath: /etc/retry/policies, readOnly: true}
 {{- if .Values.kafka.tlsSecret }}
 - {name: tls, mountPath: /etc/retry/tls, readOnly: true}
@@ -171,11 +189,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if .Values.webhookSecrets.name }}
 - {name: webhook, mountPath: /etc/retry/webhook, readOnly: true}
 {{- end }}
+{{- if .Values.encryptionKeys.name }}
+- {name: encryption, mountPath: /etc/retry/encryption, readOnly: true}
+{{- end }}
 {{- end }}
 
 {{- define "retry.volumes" -}}
-- name: tmp
-  emptyDir: {sizeLimit: 1Gi}
 - name: policies
   configMap: {name: {{ include "retry.policiesConfigMap" . }}}
 {{- with .Values.kafka.tlsSecret }}
@@ -184,6 +203,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- with .Values.webhookSecrets.name }}
 - name: webhook
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.encryptionKeys.name }}
+- name: encryption
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
 {{- end }}
@@ -260,10 +283,17 @@ annotations:
   image: {{ include "retry.image" (dict "root" .root "image" .root.Values.image) }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   args: [topics, create]
-  env: {{ include "retry.env" (dict "root" .root "appId" .root.Values.appId "dataDir" "/tmp/retry") | nindent 4 }}
+  env: {{ include "retry.env" (dict "root" .root "appId" .root.Values.appId "dataDir" "/data") | nindent 4 }}
   securityContext: {{ include "retry.containerSecurity" .root | nindent 4 }}
   resources: {requests: {cpu: 50m, memory: 128Mi}, limits: {memory: 256Mi}}
-  volumeMounts: {{ include "retry.mounts" .root | nindent 4 }}
+  volumeMounts:
+    - {name: data, mountPath: /data}
+    {{- include "retry.mounts" .root | nindent 4 }}
+{{- end }}
+
+{{/* Ports of a NetworkPolicy. */}}
+{{- define "retry.tcp" -}}
+[{{ range $i, $port := . }}{{ if $i }}, {{ end }}{protocol: TCP, port: {{ $port }}}{{ end }}]
 {{- end }}
 
 {{- define "retry.disruptionBudget" -}}
