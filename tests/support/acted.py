@@ -8,6 +8,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Action, Member, Patch, Tally
 from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.redecide import Redecider
@@ -30,9 +31,9 @@ teams:
 """
 
 
-def entry_actions(bytes_max: int = 1_000_000) -> EntryActions:
+def entry_actions(bytes_max: int = 1_000_000, codec: EnvelopeCodec = PLAIN) -> EntryActions:
     """Actions under the policies above, with records of at most so many bytes."""
-    packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max, DISCARDED: bytes_max})
+    packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max, DISCARDED: bytes_max}, codec)
     return EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
 
 

@@ -50,9 +50,6 @@ class ActingReplica(FakeReplica):
     failed: dict[int, int] = field(default_factory=dict)
     notes: Any = field(default_factory=WrittenNotes)
 
-    def controls(self) -> list[dict[bytes, bytes]]:
-        return self.control_records
-
     def ramp_failed(self, _action: bytes) -> Mapping[int, int]:
         return self.failed
 

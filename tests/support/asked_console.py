@@ -43,7 +43,8 @@ class AskedConsole:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
-            return answer.status, json.loads(text) if text and b"json" in answer.headers["Content-Type"].encode() else text
+            kind = answer.headers["Content-Type"] or ""
+            return answer.status, json.loads(text) if text and kind.endswith("json") and "ndjson" not in kind else text
         finally:
             connection.close()
 

@@ -11,38 +11,64 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Attempt = dict[str, Any]
+_OF_FAILURE = ("exception", "cause", "fingerprint", "group")
 _SAME = (
     "team", "policy", "topic", "target", "exception", "cause", "fingerprint", "id", "attempt", "first_failed_ms", "failed_ms",
 )  # fmt: skip
 
 
 def distinct(letters: Iterable[Row]) -> list[Row]:
-    """Each decision once, however often it was written: the record that lies first."""
+    """Each failure once, however often it was written: the record that lies first."""
     found: dict[tuple[Any, ...], Row] = {}
-    for letter in sorted(letters, key=lambda x: (x["kafka_topic"], x["kafka_partition"], x["kafka_offset"])):
-        found.setdefault((letter["id"], letter["attempt"], letter["source"]), letter)
+    for letter in sorted(letters, key=_place):
+        if letter["action"] is None:
+            found.setdefault(_name(letter), letter)
     return list(found.values())
+
+
+def standing(letters: Iterable[Row]) -> list[Row]:
+    """The last decision on each letter: that of the last action, else the one at its failure."""
+    letters = list(letters)
+    first: dict[tuple[Any, ...], Row] = {}
+    last: dict[tuple[Any, ...], Row] = {}
+    for letter in sorted(distinct(letters), key=lambda x: x["attempt"]):
+        first.setdefault((letter["id"], letter["source"]), letter)
+    for letter in sorted(letters, key=lambda x: (x["taken_ms"], *_place(x))):
+        if letter["action"] is not None:
+            place = letter["id"], letter["source"]
+            known = {name: letter[name] or first.get(place, letter)[name] for name in _OF_FAILURE}
+            last[place] = {**letter, **known}
+    return [*(each for each in distinct(letters) if (each["id"], each["source"]) not in last), *last.values()]
+
+
+def _place(letter: Row) -> tuple[Any, ...]:
+    return letter["kafka_topic"], letter["kafka_partition"], letter["kafka_offset"]
 
 
 def attempts(
     letters: Iterable[Row], sent: Iterable[Row], positions: Iterable[Row], *, settle_ms: int, until_ms: int
 ) -> list[Attempt]:
     """A row for each decision to retry, with the columns of `ATTEMPT`."""
-    once, samples = distinct(letters), list(positions)
+    letters, samples = list(letters), list(positions)
+    once = distinct(letters)
     coming = _by(once, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
     lying = _by(
         {(x["topic"], x["partition"], x["offset"], x["id"], x["attempt"]): x for x in sent}.values(),
         lambda x: (x["topic"], x["id"], x["attempt"]),
         lambda x: (x["due_ms"] is not None, x["due_ms"], x["partition"], x["offset"]),
     )
-    retried = [letter for letter in once if letter["decision"] == "retry"]
+    stand = standing(letters)
+    retried = [letter for letter in stand if letter["decision"] in ("retry", "return")]
     nth_taken = _rank(retried, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
     nth_due = _rank(retried, lambda x: (x["target"], x["id"], x["attempt"]), lambda x: (x["due_ms"], x["source"]))
+    every = sorted([*once, *(x for x in stand if x["action"])], key=lambda x: (x["attempt"], x["taken_ms"], x["source"]))
+    first_policies = {x["id"]: x["policy"] for x in every[::-1]}
     rows = []
     for letter in retried:
         back = _nth(coming[letter["id"], letter["attempt"] + 1], nth_taken[_name(letter)])
         record = _nth(lying[letter["target"], letter["id"], letter["attempt"]], nth_due[_name(letter)])
-        rows.append(_row(letter, back, record, samples, settle_ms, until_ms))
+        row = _row(letter, back, record, samples, settle_ms, until_ms)
+        rows.append(row | {"first_policy": first_policies[letter["id"]]})
     return rows
 
 
@@ -81,17 +107,20 @@ def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], 
         "fate": fate,
         "assumed": assumed,
         "source": letter["source"],
+        "action_kind": letter["action_kind"],
+        "returned": letter["decision"] == "return",
     }
 
 
 def lineages(letters: Iterable[Row], made: Iterable[Attempt]) -> dict[str, str]:
     """Fate of each lineage, by id: that of its newest letter."""
     newest: dict[str, Row] = {}
-    for letter in sorted(distinct(letters), key=lambda x: (x["failed_ms"], x["attempt"])):
+    for letter in sorted(standing(letters), key=lambda x: (x["failed_ms"], x["attempt"])):
         newest[letter["id"]] = letter
     fates = {_name(row): row["fate"] for row in made}
     return {
-        id_: fates[_name(letter)] if letter["decision"] == "retry"
+        id_: fates[_name(letter)] if letter["decision"] in ("retry", "return")
+        else "discarded" if letter["decision"] != "park"
         else "expired" if letter["reason"] == "max_age" else "parked"
         for id_, letter in newest.items()
     }  # fmt: skip

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
-from retry.delivery.due_batch import Admitting
+from retry.delivery.due_batch import Admitting, DueRow
+from retry.delivery.hold import Holding
 from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, select, settle
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.record import Header
@@ -21,11 +23,16 @@ CHANGELOG = ChangelogPartition("changelog", 1)
 
 
 def sweep(
-    table: Table, writer: SweepWriter, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int
-) -> Swept:
+    table: Table, writer: SweepWriter, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int,
+    codec: EnvelopeCodec = PLAIN, hold: Callable[[Sequence[DueRow]], None] | None = None,
+) -> Swept:  # fmt: skip
     """Sweep one shard, as a worker does that has no other."""
-    context = SweepContext(writer, gate, now_ms)
-    selected = select(table, changelog, gate, now_ms, rows_max, bytes_max)
+    context = SweepContext(writer, gate, now_ms, codec)
+    selected = select(table, changelog, gate, now_ms, rows_max, bytes_max, codec)
+    if selected is not None and selected.unopened:
+        assert hold is not None
+        hold(selected.unopened)
+        return NOTHING
     return NOTHING if selected is None else settle(deliver([selected], context)[0], context)
 
 
@@ -71,8 +78,8 @@ class Door:
 class Bench:
     """One shard: a changelog partition, its table, its producer, and topics to deliver to."""
 
-    def __init__(self, table: Table | None = None) -> None:
-        self.log, self.table = MemoryLog(), table or MemoryTable()
+    def __init__(self, table: Table | None = None, codec: EnvelopeCodec = PLAIN) -> None:
+        self.log, self.table, self.codec = MemoryLog(), table or MemoryTable(), codec
         self.log.create("changelog", 2)
         self.log.create("retry", 3)
         self.log.create("narrow", 1, bytes_max=120)
@@ -83,7 +90,7 @@ class Bench:
 
     def open(self) -> None:
         """Take over from whoever had the shard."""
-        self.writer = MemoryTransactionalProducer(self.log, "shard-1")
+        self.writer, self.holding = MemoryTransactionalProducer(self.log, "shard-1"), Holding(CHANGELOG, self.table)
         self.writer.open()
 
     def put(
@@ -95,7 +102,7 @@ class Bench:
         offset, lane = len(self.log.read("changelog")), entry_keys.lane(team, "orders.DLT", to, ordered)
         key = entry_keys.key(due_at_ms, stem, offset, lane)
         entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
-        self.write([(key, envelope or envelopes.encode(entry))])
+        self.write([(key, envelope or self.codec.encode(key, entry))])
         return key
 
     def named(
@@ -105,7 +112,8 @@ class Bench:
         """Put an entry with a name; its key."""
         lane, stem = entry_keys.named_lane("door", "schedules", to), entry_keys.key_stem("schedules", 0)
         key = entry_keys.named_key(due_at_ms, entry_keys.name("door", "schedules", name), version, stem, version, lane)
-        self.write([(key, envelopes.encode(Named(to, b"k", value, [*headers], None, "door", **also)))], fold=fold)
+        entry = Named(to, b"k", value, [*headers], None, "door", **also)
+        self.write([(key, self.codec.encode(key, entry))], fold=fold)
         return key
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
@@ -130,7 +138,24 @@ class Bench:
 
     def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
         """One batch."""
-        return sweep(self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max)
+        return sweep(
+            self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max, self.codec, self.hold
+        )  # fmt: skip
+
+    def hold(self, rows: Sequence[DueRow]) -> None:
+        """Move those that cannot be opened out of the way."""
+        self.holding.hold(self.writer, rows, self.codec, self.end)
+
+    def end(self) -> int:
+        """Where the partition ends, undecided records included, but for the marks of transactions, which `fold` does not pass."""
+        partition = self.log.topics["changelog"][1]
+        if partition.stable < partition.end:
+            return partition.end
+        return max((r.offset() + 1 for r in self.log.read("changelog") if r.partition() == 1), default=0)
+
+    def release(self, now_ms: int = NOW_MS, rows_max: int = 100) -> int:
+        """Look at one batch of what is held; how many entries of it are held no more."""
+        return self.holding.step(self.writer, self.codec, now_ms, rows_max, self.end)
 
     def delivered(self, topic: str = "retry") -> list[bytes | None]:
         """Values that a reader sees, in the order of their offsets (all have one key)."""

@@ -191,7 +191,8 @@ def _delivery(key: bytes) -> tuple[str, int]:
 
 def _check_outcomes(found: Findings, sent: Mapping[str, Letter], records: list[Record]) -> None:
     letters = [record for record in records if record.key != offset_records.KEY]
-    told = Counter(letter["source"] for record in letters for letter in outcomes.read(record.value or b""))
+    every = [letter for record in letters for letter in outcomes.read(record.value or b"")]
+    told = Counter(letter["source"] for letter in every if letter.get("action") is None)
     found.taken_twice += [f"outcome of {source}: {n} times" for source, n in told.items() if n > 1]
     found.phantom += [f"outcome of {source}" for source in told if source not in sent]
     found.lost += [f"outcome of {source}" for source in sent if source not in told]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.replica.new_kinds import Kind, Seen
 from retry.console.replica.payloads import Scanned
 from retry.console.replica.rows import (
     AuditRow,
+    BreakerState,
     DueBar,
     Freshness,
     Group,
@@ -28,6 +32,7 @@ from retry.console.replica.rows import (
     Scope,
     ShardState,
     Split,
+    WorkerState,
 )  # fmt: skip
 from retry.console.web.app import Console
 from retry.console.web.application import Routes, application, environment
@@ -38,7 +43,8 @@ from retry.console.web.sessions import Sessions
 from retry.console.web.sign_in import SignIn
 from retry.console.web.static_files import Assets
 from retry.console.web.token_file import Tokens
-from retry.errors import BrokersUnreachable
+from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter, parked
 from retry.policies.registry import Registry
@@ -47,6 +53,9 @@ from retry.settings import Settings
 
 NOW_MS = 1_790_000_000_000
 ORIGIN = "http://127.0.0.1:8082"
+# Files of tokens, which are read for as long as a console is asked.
+_FOLDER, _FILES = tempfile.TemporaryDirectory(prefix="retry-console-"), itertools.count()
+atexit.register(_FOLDER.cleanup)
 
 
 def letter(number: int = 1, team: str | None = "payments", **fields: Any) -> LetterRow:
@@ -97,6 +106,11 @@ class FakePayloads:
         record = self.records.get(name)
         return None if record is None else parked(record, Registry())
 
+    def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, None]:
+        if after == "stale":
+            raise CursorStale
+        return "", None
+
     def scan(self, scope: Scope, meant: Filter, after: str | None, limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
         return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
 
@@ -114,7 +128,12 @@ class FakeReplica:
     payloads: FakePayloads = field(default_factory=FakePayloads)
     held: tuple[Any, ...] = ()
     overdue: int = 0
+    failed_again: dict[str, int] = field(default_factory=dict)
+    workers: tuple[WorkerState, ...] = ()
+    breakers: tuple[BreakerState, ...] = ()
     asked: list[tuple[Any, ...]] = field(default_factory=list)
+    audited: Sequence[AuditRow] = ()
+    control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
 
     def _seen(self, scope: Scope) -> list[LetterRow]:
         if self.trouble:
@@ -135,7 +154,7 @@ class FakeReplica:
             1 if seen else 0, (DueBar(NOW_MS, NOW_MS + 60_000, 5), DueBar(NOW_MS + 60_000, NOW_MS + 120_000, 0)),
             self.overdue, None, (Recovery(1, 10, 4),), self.held, 0, (ShardState(0, 10, 12),) if scope is None else (),
             hours, hours,
-            tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours),
+            tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
         )  # fmt: skip
 
     def groups(
@@ -148,6 +167,16 @@ class FakeReplica:
 
     def group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
+
+    def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
+        self._seen(None)
+        return seen, [Kind(each.id, each.id) for each in self.kinds]
+
+    def reopened(self) -> dict[str, int]:
+        return self.failed_again
+
+    def in_group(self, group_id: str) -> Predicate:
+        return lambda letter: letter.fingerprint == group_id
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
@@ -173,11 +202,17 @@ class FakeReplica:
     ) -> Page[LetterRow]:
         return Page([row for row in self._seen(scope) if row.kind == kind])
 
-    def audit(self, scope: Scope, after: str | None = None, limit: int = 100, *, action: str = "") -> Page[AuditRow]:
-        return Page([])
+    def audit(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditRow]:
+        self.asked.append((scope, wanted, after, limit))
+        return Page([row for row in self.audited if scope is None or row.team in scope])
+
+    def open_breakers(self) -> dict[str, str]:
+        return {}
 
     def controls(self) -> list[dict[bytes, bytes]]:
-        return [{}]
+        return self.control_records
 
 
 class FakeAudit:
@@ -229,7 +264,7 @@ def served(
     """
     replica, audit, found = replica or FakeReplica(), FakeAudit(), None
     if tokens:
-        path = Path(tempfile.mkdtemp(prefix="retry-console-")) / "tokens"
+        path = Path(_FOLDER.name) / f"tokens-{next(_FILES)}"
         path.write_text(tokens)
         found = Tokens(path)
     sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)

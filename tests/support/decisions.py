@@ -24,9 +24,10 @@ def attempt(lineage: str, number: int, fate: str, **other: Any) -> Row:
         "cause": None, "fingerprint": "f" * 16, "id": lineage, "attempt": number, "first_failed_ms": 0, "failed_ms": failed_ms,
         "due_ms": due_ms, "delay_ms": delay_ms, "sent_ms": None if fate == "waiting" else due_ms + 10, "passed_ms": None,
         "back_ms": None, "back_as": None, "ended_ms": due_ms + 20, "bytes": None if fate == "waiting" else 100, "fate": fate,
-        "assumed": False, "source": f"orders.DLT/0/{number}",
+        "assumed": False, "source": f"orders.DLT/0/{number}", "action_kind": None, "returned": False,
     }  # fmt: skip
-    return usual | other
+    made = usual | other
+    return {"first_policy": made["policy"]} | made
 
 
 def park(lineage: str, number: int, reason: str | None = "max_attempts", **other: Any) -> Row:
@@ -35,7 +36,8 @@ def park(lineage: str, number: int, reason: str | None = "max_attempts", **other
     usual = {
         "team": "shop", "policy": "shop/orders.DLT", "topic": "orders.DLT", "target": "orders.parked", "exception": "Timeout",
         "cause": None, "fingerprint": "f" * 16, "id": lineage, "attempt": number, "first_failed_ms": 0, "failed_ms": failed_ms,
-        "parked_ms": failed_ms, "reason": reason, "source": f"orders.DLT/0/{number}",
+        "parked_ms": failed_ms, "reason": reason, "source": f"orders.DLT/0/{number}", "decision": "park", "action_kind": None,
+        "stands": True, "by_policy": True,
     }  # fmt: skip
     return usual | other
 

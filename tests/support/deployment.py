@@ -48,6 +48,7 @@ class Deployment:
       retry_config: of the retry topics; broker time by default, since that says when a retry was made.
       copies: of each partition of the teams' topics.
       environ: more settings.
+      alone: whether nobody else uses the broker, so that topics have the names that they are given, without `<app>.`.
     """
 
     def __init__(
@@ -63,14 +64,16 @@ class Deployment:
         retry_config: Mapping[str, str] = APPEND_TIME,
         copies: int = 1,
         environ: Mapping[str, str] | None = None,
+        alone: bool = False,
     ) -> None:
         self.bootstrap_servers, self.folder = bootstrap_servers, folder
-        self.app_id = f"t{uuid.uuid4().hex[:8]}"
+        self.app_id = "retry" if alone else f"t{uuid.uuid4().hex[:8]}"
         self.names = topics.names(self.app_id)
         self.admin = admin(bootstrap_servers)
         self.shards, self.retry_partitions, self._copies = shards, retry_partitions, copies
-        self.dead_letters = {f"{self.app_id}.{name}.DLT": count for name, count in dead_letters.items()}
-        self.parked = f"{self.app_id}.parked"
+        prefix = "" if alone else f"{self.app_id}."
+        self.dead_letters = {f"{prefix}{name}.DLT": count for name, count in dead_letters.items()}
+        self.parked = f"{prefix}parked" if prefix else "letters.parked"
         self.workers: dict[str, WorkerProcess] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self.policy_file: Path = _Whole(folder / "policies.yaml")
@@ -88,7 +91,8 @@ class Deployment:
         }
         created = {topic: (count, {}) for topic, count in self.dead_letters.items()}
         created |= {self.retry_of(topic): (retry_partitions, dict(retry_config)) for topic in self.dead_letters}
-        self.create(created)
+        if created:
+            self.create(created)
 
     def _policies(self, defaults: str, topic_keys: str) -> str:
         keys = f", {topic_keys}" if topic_keys else ""

@@ -121,7 +121,7 @@ def _letter(
         "decision": "retry" if due_ms else "park", "reason": None if due_ms else "max_attempts", "due_ms": due_ms,
         "target": f"{topic}.retry" if due_ms else f"{topic}.parked", "cause": kind.exception,
         "fingerprint": f"{xxh3_64_intdigest(kind.exception.encode()):016x}", "group": f"{kind.team}-service",
-        "delay_ms": due_ms - failed_ms if due_ms else None,
+        "delay_ms": due_ms - failed_ms if due_ms else None, "action": None, "action_kind": None,
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retry.analytics import curves
-from retry.analytics.advice.actions import actions
+from retry.analytics.advice.actions import PerRetry, actions
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.policy_rewrite import Advised
 from retry.analytics.advice.summary import advice_by_kind, saving, worth
@@ -40,11 +40,12 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "about": {"app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3"},
         "actions": actions(
             [Advised(kind.team, str(kind.exception), (topic,), False, each) for kind, each in advice.items()],
-            bytes_per_retry=900, cost_per_retry=0.002,
+            per_retry=PerRetry(900, 0.002, 150),
         ),
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
         "before": {"since_ms": 2 * SINCE_MS - UNTIL_MS, "until_ms": SINCE_MS},
         "cost": {"per_retry": 0.002, "retries": 29.48, "wasted": 9.1},
+        "consumer_ms": {"per_retry": 150, "retries": 4_687_500, "wasted": 2_460_000},
         "changed": [
             {"team": t, "policy": p, "letters": 900, "letters_before": 850, "retries": 2_000, "retries_before": 3_100,
              "recovered": 700, "recovered_before": 660, "parked": 180, "parked_before": 170, "expired": 9, "expired_before": 8,
@@ -62,8 +63,12 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "time_to_recovery": _times(policies, 3_000),
         "waste": [{"team": t, "exception": e, "retries": 900, "wasted": 300, "bytes": 9, "wasted_bytes": 3} for t, e in kinds],
         "comparison": [
-            {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "unknown": 11, "waiting": 4,
-             "retries": 2_000, "recovery": 0.78, "recovery_low": 0.75, "recovery_high": 0.81} for t, p in policies
+            {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "discarded": 3, "unknown": 11,
+             "waiting": 4, "retries": 2_000, "recovery": 0.78, "recovery_low": 0.75, "recovery_high": 0.81} for t, p in policies
+        ],
+        "acted": [
+            {"team": t, "action_kind": kind, "letters": 60, "recovered": 40, "failed": 9, "open": 2, "parked": 4, "discarded": 5}
+            for t, _ in policies for kind in ("retry", "discard")
         ],
         "parked_by_reason": [
             {"team": t, "policy": p, "reason": reason, "letters": 90} for t, p in policies for reason in ("max_attempts", "rule")
@@ -74,7 +79,10 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
              "at_ms": SINCE_MS + n * _HOUR_MS, "until_ms": SINCE_MS + (n + 1) * _HOUR_MS} for row in top for n in range(36)
         ],
         "lateness": _times(policies, 20),
-        "storms": [{"team": policies[0][0], "minute_ms": SINCE_MS + 20 * _HOUR_MS, "sent": 900, "median": 31, "times": 29.0}],
+        "storms": [
+            {"team": policies[0][0], "minute_ms": SINCE_MS + 20 * _HOUR_MS, "sent": 900, "median": 31, "times": 29.0,
+             "minutes": 140},
+        ],
         "retries_over_time": [
             {"team": t, "minute_ms": SINCE_MS + n * _HOUR_MS, "sent": chance.randint(10, 60)}
             for t, _ in policies for n in range(36)
@@ -102,6 +110,7 @@ def _totals() -> dict[str, Any]:
         "recovered": 6_300,
         "parked": 2_700,
         "expired": 120,
+        "discarded": 14,
         "unknown": 140,
         "waiting": 60,
         "retries": 31_250,

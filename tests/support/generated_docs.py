@@ -20,7 +20,7 @@ from retry import errors, format_versions, settings
 from retry.dead_letters.failure import FIELDS
 from retry.dead_letters.frameworks.detection_plan import DIALECTS
 from retry.settings import Settings
-from retry.telemetry import call_records, metric_catalogue, offset_records, outcomes
+from retry.telemetry import call_records, metric_catalogue, offset_records, outcomes, worker_records
 from retry.telemetry.metric_catalogue import Metric
 from retry.worker import acls
 from tests.support import command_docs
@@ -106,8 +106,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "console", "topics", "acls", "policies", "broker"),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
-    "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase"),
-    "commands_attach": lambda: command_docs.section("discover", "try", "size"),
+    "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
+    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
     "errors": _errors,
@@ -115,6 +115,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "frameworks": _frameworks,
     "outcomes": lambda: _table_of(outcomes),
     "positions": lambda: _table_of(offset_records),
+    "workers": lambda: _table_of(worker_records),
     "calls": lambda: _table_of(call_records),
     "metrics_worker": lambda: _metrics(metric_catalogue.WORKER),
     "metrics_scheduler": lambda: _metrics(metric_catalogue.SCHEDULER),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -45,17 +45,22 @@ class Incident:
 
     Args:
       hostile: whether there are letters whose every text is one of `HOSTILE`, too.
+      alone: whether nobody else uses the broker: topics are `payments.orders.DLT` and `orders.stock.DLT` then.
       environ: more settings of the console.
 
     Attributes:
       url: where the console is, which has read all of it.
     """
 
-    def __init__(self, bootstrap_servers: str, folder: Path, *, hostile: bool = False, **environ: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, folder: Path, *, hostile: bool = False, alone: bool = False, **environ: str
+    ) -> None:
         often = {"RETRY_POSITIONS_EVERY_S": "1"}
-        self.deployment = Deployment(bootstrap_servers, folder, {"payments": 2, "orders": 2}, environ=often)
+        topics = {"payments.orders": 2, "orders.stock": 2} if alone else {"payments": 2, "orders": 2}
+        self.deployment = Deployment(bootstrap_servers, folder, topics, environ=often, alone=alone)
         self.payments, self.orders = self.deployment.dead_letters
-        self.deployment.policy_file.write_text(self._policies())
+        self._dead_letters_of = {self.deployment.retry_of(topic): topic for topic in self.deployment.dead_letters}
+        self.deployment.policy_file.write_text(self.policies())
         self.deployment.prepare()
         self.worker = self.deployment.worker().start().await_ready()
         self._sender = Sender(bootstrap_servers)
@@ -67,7 +72,8 @@ class Incident:
         self.console = console(self.deployment, **environ)
         self.url = f"http://127.0.0.1:{self.console.port()}"
 
-    def _policies(self) -> str:
+    def policies(self, orders_delay: str = "30m") -> str:
+        """The policy file."""
         retry_to = self.deployment.retry_of
         return f"""
 defaults: {{jitter: none, max_attempts: 5, max_age: 2d}}
@@ -88,7 +94,8 @@ teams:
       - dead_letters: {self.orders}
         retry_to: {retry_to(self.orders)}
         park_to: {self.deployment.parked}
-        backoff: {{kind: constant, delay: 30m}}
+        allowed_targets: [{retry_to(self.orders)}, {retry_to(self.payments)}, {self.deployment.parked}]
+        backoff: {{kind: constant, delay: {orders_delay}}}
 """
 
     def _fail(self) -> None:
@@ -131,7 +138,7 @@ teams:
             "bootstrap.servers": self.deployment.bootstrap_servers, "group.id": GROUP, "isolation.level": COMMITTED,
             "enable.auto.commit": False, "auto.offset.reset": "earliest", "logger": QUIET,
         })  # fmt: skip
-        group.subscribe([self.deployment.retry_of(self.payments)])
+        group.subscribe(list(self._dead_letters_of))
         return group
 
     def _consume(self, group: Consumer, count: int, failing: int) -> None:
@@ -148,13 +155,17 @@ teams:
         group.commit(asynchronous=False)
 
     @contextmanager
-    def consuming(self) -> Iterator[None]:
-        """The consumer of payments is well again: it reads what comes back, and commits."""
+    def consuming(self, failing: Callable[[Message], bool] = lambda _record: False) -> Iterator[None]:
+        """Consumers read what comes back, and commit; of what they fail for, a dead letter is written again."""
         stop, group = Event(), self._group()
 
         def consume() -> None:
             while not stop.is_set():
-                if group.consume(100, 0.1):
+                records = [each for each in group.consume(100, 0.1) if each.error() is None]
+                for record in filter(failing, records):
+                    topic = self._dead_letters_of[record.topic() or ""]
+                    self._sender.send(topic, record.key(), record.value(), record.headers() or [])
+                if records:
                     group.commit(asynchronous=False)
             group.close()
 
@@ -173,7 +184,8 @@ teams:
 
 def spring(topic: str, exception: str, message: str, n: int) -> Headers:
     """Headers of a letter as Spring Kafka writes them, with a stack whose top is where the exception was raised."""
-    frames = "\n".join(f"\tat com.acme.{name}.run({name}.java:{40 + n % 2})" for name in ("Gateway", "Checkout", "Listener"))
+    calls = ("Gateway.capture" if n % 3 else "Gateway.refund", "Checkout.pay", "Listener.onMessage")
+    frames = "\n".join(f"\tat com.acme.{call}({call.partition('.')[0]}.java:{40 + n % 2})" for call in calls)
     return [
         (f"{_WORD}original-topic", topic.removesuffix(".DLT").encode()),
         (f"{_WORD}original-partition", (0).to_bytes(4, "big")),

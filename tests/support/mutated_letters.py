@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from retry.dead_letters.frameworks import KNOWN
+from retry.delay_queue.envelopes import Entry
 from retry.record import Header, Headers, Record
 from tests.fixtures import make_letters
 
@@ -66,6 +67,18 @@ class Mutations:
         place = chance.choice(self._topics), chance.randrange(2), chance.randrange(1 << 20)
         return Record(place, key, payload, headers, (chance.choice([0, 1, 1, 2]), self._time()))
 
+    def again(self, retry: Entry) -> Record:
+        """The letter of a retry that failed again: mostly with all that was sent, often with what a framework adds."""
+        chance = self._chance
+        added = chance.choice([[], [self._moved(*header) for header in chance.choice(self._letters).headers()]])
+        headers = chance.choice([retry.headers + added, added + retry.headers, retry.headers])
+        for _ in range(chance.choice([0, 0, 0, 0, 1, 2])):
+            chance.choice(self._changes)(self, headers := list(headers))
+        source = (dict(retry.headers)["retry-source"] or b"").decode().rsplit("/", 2)
+        topic = chance.choice([source[0]] * 9 + [chance.choice(self._topics)])
+        place = topic, chance.randrange(2), chance.randrange(1 << 20)
+        return Record(place, retry.key, retry.value, headers, (chance.choice([0, 1, 1, 2]), self._time()))
+
     def _moved(self, name: str, value: bytes | None) -> Header:
         """Mostly another record of the same partition, as letters have it that come after another."""
         if value is None or "offset" not in name.lower() or self._chance.random() < 0.2:
@@ -74,7 +87,8 @@ class Mutations:
         return name, b"%d" % offset if value.isdigit() else offset.to_bytes(8, "big")
 
     def _time(self) -> int:
-        return self._chance.choice([-1, 0, 5, *(self._now_ms + by for by in (-90_000_000, -1_000, 1_000, 86_400_000))])
+        far = 5_000_000_000_000
+        return self._chance.choice([-1, 0, 5, far, *(self._now_ms + by for by in (-90_000_000, -1_000, 1_000, 86_400_000))])
 
     def _drop(self, headers: Headers) -> None:
         if headers:

@@ -1,4 +1,4 @@
-"""A small OpenID Connect provider on loopback: the code flow with PKCE, with tokens that are signed as real ones are.
+"""A small OpenID Connect provider on loopback: the code flow with PKCE, and credentials of programs, with tokens that are signed.
 
 It keeps to the rules that a client must be held to: a code is good once, for its client, its address and its verifier.
 """
@@ -10,6 +10,7 @@ import hashlib
 import json
 import secrets
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -20,6 +21,8 @@ from joserfc.jwk import RSAKey
 from retry import clock
 
 CLIENT_ID, CLIENT_SECRET = "retry-console", "a-secret"
+# So short that a program that is tested asks for another one meanwhile.
+_PROGRAMS_S = 8
 
 
 class OidcProvider:
@@ -30,6 +33,7 @@ class OidcProvider:
       twisted: claims that take the place of right ones, to see that they are refused.
       stranger: whether the token is signed with a key that the provider does not publish.
       redeemed: codes that were traded.
+      programs: secrets of programs by their ids, and `issued` how many tokens each was given.
     """
 
     def __init__(self) -> None:
@@ -37,6 +41,8 @@ class OidcProvider:
         self.twisted: dict[str, Any] = {}
         self.stranger = False
         self.redeemed: list[str] = []
+        self.programs: dict[str, str] = {}
+        self.issued: Counter[str] = Counter()
         self._key = RSAKey.generate_key(2048, {"kid": "k1"})
         self._codes: dict[str, dict[str, str]] = {}
         provider = self
@@ -95,11 +101,12 @@ class OidcProvider:
 
     def token(self, given: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
         """The answer of the token endpoint."""
+        if given.get("grant_type") == "client_credentials":
+            return self._of_program(authorization)
         asked = self._codes.pop(given.get("code", ""), None)
-        own = "Basic " + base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         digest = hashlib.sha256(given.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        if authorization != own:
+        if authorization != _basic(CLIENT_ID, CLIENT_SECRET):
             return 401, {"error": "invalid_client"}
         if asked is None or asked["code_challenge"] != challenge or asked["redirect_uri"] != given.get("redirect_uri"):
             return 400, {"error": "invalid_grant"}
@@ -113,7 +120,22 @@ class OidcProvider:
         signed = jwt.encode({"alg": "RS256", "kid": "k1"}, {k: v for k, v in claims.items() if v is not None}, key)
         return 200, {"access_token": secrets.token_urlsafe(8), "token_type": "Bearer", "expires_in": 300, "id_token": signed}
 
+    def _of_program(self, authorization: str) -> tuple[int, dict[str, Any]]:
+        """A token that a broker takes."""
+        name = next((name for name, secret in self.programs.items() if _basic(name, secret) == authorization), None)
+        if name is None:
+            return 401, {"error": "invalid_client"}
+        self.issued[name] += 1
+        now_s = clock.wall_ms() // 1_000
+        claims = {"iss": self.issuer, "aud": "kafka", "sub": name, "iat": now_s, "exp": now_s + _PROGRAMS_S}
+        signed = jwt.encode({"alg": "RS256", "kid": "k1"}, claims, self._key)
+        return 200, {"access_token": signed, "token_type": "Bearer", "expires_in": _PROGRAMS_S}
+
     def close(self) -> None:
         """Stop it."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _basic(name: str, secret: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()

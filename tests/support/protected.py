@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
 from retry.clock import Deadline, pause
+from tests.support.asked_console import AskedConsole
 from tests.support.deployment import Deployment
 from tests.support.process import ROOT
 from tests.support.reading import QUIET
+from tests.support.sealed import NEW, OLD
 from tests.support.secured import Right, SecuredBroker
 
 CANARY = "c4n4ry"
+# In what letters, schedules and timers hold.
+PAYLOAD = b"p4yl04d"
 PARTS = ("worker", "topics create", "commands", "analytics", "api", "scheduler", "console")
 _LOOK_S = 0.1
 
@@ -27,10 +32,15 @@ class Protected:
     Attributes:
       output: what commands have printed, all together.
       argv: what every process that was looked at was started with.
+      console: the one that was started.
+      connects: how a user of a password connects, as settings: with SCRAM where it is not told otherwise.
     """
+
+    console: AskedConsole
 
     def __init__(self, broker: SecuredBroker, folder: Path) -> None:
         self.broker, self.folder, self.output, self.argv = broker, folder, "", set[str]()
+        self.connects: Callable[[str, str], dict[str, str]] = broker.environ
         self.deployment = d = Deployment(broker.inner.bootstrap_servers, folder, {"orders": 2, "more.a": 1}, shards=2)
         self.app_id, (self.orders, self.more) = d.app_id, d.dead_letters
         self.group, self.definitions, self.runs = (f"{d.app_id}.{name}" for name in ("consumers", "definitions", "runs"))
@@ -42,10 +52,18 @@ class Protected:
             "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_API_ADDR": "127.0.0.1:0", "RETRY_POSITIONS_EVERY_S": "1",
             "GROUP_ID": f"{d.app_id}-s", "SCHEDULES_TOPICS": self.schedules, "HISTORY_TOPIC": self.history,
             "SCHEDULER_ALLOWED_TARGETS": self.target, "SERVER_ADDR": "127.0.0.1:0", "METRICS_ADDR": "127.0.0.1:0",
+            "RETRY_ENCRYPTION_KEYS": str(self._keys()),
         }  # fmt: skip
         self.users = {part: f"{d.app_id}-{part.split()[0]}" for part in PARTS}
         for part in PARTS:
             broker.add_user(self.users[part], f"{CANARY}-{part.split()[0]}")
+
+    def _keys(self) -> Path:
+        """A file of keys, as a secret is mounted."""
+        file = self.folder / "keys"
+        file.write_text(f"{NEW}\n{OLD}\n")
+        file.chmod(0o400)
+        return file
 
     def _policies(self) -> dict[str, object]:
         d = self.deployment
@@ -61,9 +79,9 @@ class Protected:
 
     def environ(self, part: str) -> dict[str, str]:
         """How a part says who it is."""
-        own = self.broker.environ(self.users[part], f"{CANARY}-{part.split()[0]}")
+        own = self.connects(self.users[part], f"{CANARY}-{part.split()[0]}")
         # The scheduler is a deployment of its own.
-        apart = {"RETRY_APP_ID": "", "BOOTSTRAP_SERVERS": self.broker.bootstrap_servers}
+        apart = {"RETRY_APP_ID": "", "BOOTSTRAP_SERVERS": own["RETRY_BOOTSTRAP_SERVERS"]}
         return own | (apart if part == "scheduler" else {})
 
     def rights(self, part: str) -> list[Right]:

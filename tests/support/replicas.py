@@ -8,6 +8,7 @@ from pathlib import Path
 from retry.console.replica import groups_page, letters_page
 from retry.console.replica.folds import Folds
 from retry.console.replica.replica_file import TOPIC, ReplicaFile
+from retry.console.replica.replica_readers import ReplicaReaders
 from retry.console.replica.rows import Group, LetterRow, Page, Scope
 from retry.console.replica.sources import Sources
 from retry.delay_queue import entry_keys, envelopes
@@ -73,6 +74,8 @@ class GivenReplica:
         self.connection = self.file.open(self.sources.identity("cluster", TOPIC))
         self.troubles: list[str] = []
         self.folds = Folds(self.connection, self.sources, lambda: self._registry, self.troubles.append, is_live=self.file.is_live)
+        self.readers = ReplicaReaders(self.file.path, self._found_corrupt)
+        self.readers.show(self.file.id if self.file.is_live else "")
         self._offsets: dict[tuple[str, int], int] = dict(self.folds.positions)
 
     def fold(
@@ -91,14 +94,18 @@ class GivenReplica:
 
     def finish(self) -> None:
         """All is there that was there at the start."""
-        self.file.finish()
-        self.folds.indexed()
+        self.file.finish(self.folds.indexed)
+        self.readers.show(self.file.id)
+
+    def _found_corrupt(self, file_id: str) -> None:
+        self.file.corrupt = file_id
+        self.readers.show("")
 
     def letters(
         self, meant: str | Filter = "", scope: Scope = None, after: str | None = None, limit: int = 100, now_ms: int = NOW_MS
     ) -> Page[LetterRow]:
         """A page of letters."""
-        with self.file.reading(0.0) as connection:
+        with self.readers.reading(0.0) as connection:
             wanted = parse(meant) if isinstance(meant, str) else meant
             return letters_page.page(connection, self.file.id, scope, wanted, after, limit, now_ms)
 
@@ -108,7 +115,7 @@ class GivenReplica:
 
     def groups(self, meant: str = "", scope: Scope = None, *, resolved: bool = False, limit: int = 100) -> Sequence[Group]:
         """Kinds of failures."""
-        with self.file.reading(0.0) as connection:
+        with self.readers.reading(0.0) as connection:
             asked = parse(meant)
             return groups_page.page(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import read
 from retry.delay_queue import envelopes, returned_offsets
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery.returned_letter import LetterReturns
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -24,15 +25,17 @@ def place(offset: int = PARKED_AT, partition: int = 0) -> bytes:
     return ParkedPlace(TOPIC_HASH, partition, offset).encode()
 
 
-def builder(bytes_max: int = 1_000_000) -> EntryBuilder:
+def builder(bytes_max: int = 1_000_000, codec: EnvelopeCodec = PLAIN) -> EntryBuilder:
     """Packs entries for topics that take records of so many bytes."""
     limits = dict.fromkeys(("changelog", DISCARDED, "orders.retry", "orders.parked", "parked"), bytes_max)
-    return EntryBuilder("changelog", "parked", limits)
+    return EntryBuilder("changelog", "parked", limits, codec)
 
 
-def returns(bytes_max: int = 1_000_000, shards: int = 4, policies: str = POLICIES) -> LetterReturns:
+def returns(
+    bytes_max: int = 1_000_000, shards: int = 4, policies: str = POLICIES, codec: EnvelopeCodec = PLAIN
+) -> LetterReturns:
     """Makes entries of letters that rest, under these policies."""
-    return LetterReturns(registry_of(policies), builder(bytes_max), shards, DISCARDED)
+    return LetterReturns(registry_of(policies), builder(bytes_max, codec), shards, DISCARDED)
 
 
 def dead(

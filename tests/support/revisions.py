@@ -8,27 +8,27 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from tests.support.process import ROOT
+from tests.support.tools import missing
 
 # The revision whose worker runs beside the present one: the commit before, or what this variable names.
 VARIABLE = "PREVIOUS_REVISION"
 
 
-def previous(folder: Path) -> Path:
-    """The tree of the revision before this one, or of what `PREVIOUS_REVISION` names; skips where there is no history."""
-    revision = os.environ.get(VARIABLE)
-    if revision is None:
-        # In a checkout with changes these are what is new, and the last commit is what was before.
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", "retry", "backoff")
-        revision = "HEAD" if changed.stdout.strip() else "HEAD~1"
+def previous() -> str:
+    """The revision before this one, or what `PREVIOUS_REVISION` names."""
+    # In a checkout with changes these are what is new, and the last commit is what was before.
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "retry", "backoff")
+    return os.environ.get(VARIABLE) or ("HEAD" if changed.stdout.strip() else "HEAD~1")
+
+
+def of_history(revision: str, folder: Path) -> Path:
+    """The tree of a revision. Without its history, as in a shallow clone, the test is skipped, and fails where CI is set."""
     try:
         return extracted(revision, folder)
     except subprocess.CalledProcessError as error:
-        if VARIABLE in os.environ:
-            raise
-        pytest.skip(f"no {revision} in this checkout's history: {error.stderr.decode(errors='replace').strip()}")
+        said = error.stderr.decode(errors="replace").strip()
+        missing(f"no {revision} in this checkout's history (`git fetch --unshallow` brings it): {said}")
 
 
 def extracted(revision: str, folder: Path) -> Path:

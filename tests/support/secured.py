@@ -1,4 +1,4 @@
-"""A broker as a bank runs it: TLS, SCRAM-SHA-512, and nothing is allowed to anybody that was not granted."""
+"""A broker as a bank runs it: TLS, SCRAM, tokens or certificates, and nothing is allowed to anybody that was not granted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import NameOID
 
 from retry.kafka.local_broker import HOST, LocalBroker
+from tests.support.oidc_provider import OidcProvider
 from tests.support.ports import free_port
 from tests.support.process import await_that
 from tests.support.reading import admin
@@ -36,14 +37,22 @@ ADMIN = "admin"
 _ASK_S = 60.0
 _SCRAM_ROUNDS = 4_096
 _LIFE = timedelta(days=30)
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 # The first listener is the broker's own, and the tests': whoever comes that way may do everything.
 _PROPERTIES = """\
-listeners=INNER://{host}:{inner},CLIENTS://{host}:{clients},MUTUAL://{host}:{mutual},CONTROLLER://{host}:{controller}
-advertised.listeners=INNER://{host}:{inner},CLIENTS://{host}:{clients},MUTUAL://{host}:{mutual}
-listener.security.protocol.map=INNER:PLAINTEXT,CLIENTS:SASL_SSL,MUTUAL:SSL,CONTROLLER:PLAINTEXT
+listeners={outside},CONTROLLER://{host}:{controller}
+advertised.listeners={outside}
+listener.security.protocol.map=INNER:PLAINTEXT,CLIENTS:SASL_SSL,MUTUAL:SSL,TOKENS:SASL_SSL,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=INNER
 controller.quorum.voters=1@{host}:{controller}
 sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.tokens.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.tokens.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;
+listener.name.tokens.oauthbearer.sasl.server.callback.handler.class={oauth}.OAuthBearerValidatorCallbackHandler
+listener.name.tokens.oauthbearer.sasl.oauthbearer.jwks.endpoint.url={issuer}/keys
+listener.name.tokens.oauthbearer.sasl.oauthbearer.expected.audience=kafka
+listener.name.tokens.oauthbearer.sasl.oauthbearer.expected.issuer={issuer}
+listener.name.tokens.oauthbearer.connections.max.reauth.ms=600000
 listener.name.clients.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.mutual.ssl.client.auth=required
 ssl.principal.mapping.rules=RULE:^CN=(.*)$/$1/,DEFAULT
@@ -88,6 +97,7 @@ class SecuredBroker:
     Attributes:
       inner: the broker's process; its own bootstrap servers are a way past all locks, for what tests do themselves.
       bootstrap_servers: SASL_SSL with SCRAM-SHA-512, where the service belongs.
+      token_servers: SASL_SSL with OAUTHBEARER; whoever has a token of `provider` is its `sub`, until the token ends.
       mutual_servers: SSL, where a client's certificate says who it is: `CN=x` is `User:x`.
       authority: file of the certificate of who signed everybody's.
       admin: a client that may do everything.
@@ -97,12 +107,22 @@ class SecuredBroker:
         folder.mkdir(parents=True, exist_ok=True)
         self._certificates = Certificates(folder)
         self.authority = self._certificates.authority
-        ports = {name: free_port() for name in ("inner", "clients", "mutual", "controller")}
+        ports = {name: free_port() for name in ("inner", "clients", "mutual", "tokens", "controller")}
+        self.provider = OidcProvider()
         keystore = folder / "broker.pem"
         keystore.write_bytes(b"".join(self._certificates.sign("localhost")))
-        properties = _PROPERTIES.format(host=HOST, keystore=keystore, authority=self.authority, admin=ADMIN, **ports)
-        self.inner = LocalBroker(folder / "broker", ports["inner"], heap_mb, [*properties.splitlines(), *PATIENT, *overrides])
-        self.bootstrap_servers, self.mutual_servers = f"{HOST}:{ports['clients']}", f"{HOST}:{ports['mutual']}"
+        properties = _PROPERTIES.format(
+            host=HOST, keystore=keystore, authority=self.authority, admin=ADMIN, oauth=_OAUTH, issuer=self.provider.issuer,
+            outside=",".join(f"{name.upper()}://{HOST}:{port}" for name, port in ports.items() if name != "controller"),
+            controller=ports["controller"],
+        )  # fmt: skip
+        overrides = [*properties.splitlines(), *PATIENT, *overrides]
+        # Brokers ask nobody for keys of tokens whom they were not allowed to ask.
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.provider.issuer}/keys"
+        self.inner = LocalBroker(folder / "broker", ports["inner"], heap_mb, overrides, jvm=[allowed])
+        self.bootstrap_servers, self.mutual_servers, self.token_servers = (
+            f"{HOST}:{ports[name]}" for name in ("clients", "mutual", "tokens")
+        )
 
     def add_user(self, name: str, password: str) -> None:
         """Make a user, who may nothing yet; the user `ADMIN` may everything."""
@@ -113,6 +133,25 @@ class SecuredBroker:
     def certificate(self, name: str, passphrase: str = "") -> tuple[Path, Path]:
         """Files of a certificate of `User:name` and of its key, which may be encrypted; for `mutual_servers`."""
         return self._certificates.files(name, passphrase)
+
+    def mutual_environ(self, name: str, passphrase: str) -> dict[str, str]:
+        """The settings of the service for `User:name`, who shows a certificate, a new one each time."""
+        certificate, key = self.certificate(name, passphrase)
+        properties = {
+            "security.protocol": "SSL", "ssl.ca.location": str(self.authority),
+            "ssl.certificate.location": str(certificate), "ssl.key.location": str(key), "ssl.key.password": passphrase,
+        }  # fmt: skip
+        return {"RETRY_BOOTSTRAP_SERVERS": self.mutual_servers, **as_environ(properties)}
+
+    def token_environ(self, name: str, secret: str) -> dict[str, str]:
+        """The settings of the service for `User:name`, whom the provider gives tokens for a secret."""
+        self.provider.programs[name] = secret
+        properties = {
+            "security.protocol": "SASL_SSL", "ssl.ca.location": str(self.authority), "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": name, "sasl.oauthbearer.client.secret": secret,
+            "sasl.oauthbearer.token.endpoint.url": f"{self.provider.issuer}/token",
+        }  # fmt: skip
+        return {"RETRY_BOOTSTRAP_SERVERS": self.token_servers, **as_environ(properties)}
 
     def client(self, user: str, password: str) -> dict[str, str]:
         """librdkafka's properties of a client of `bootstrap_servers`."""
@@ -159,6 +198,7 @@ class SecuredBroker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.inner.stop()
+        self.provider.close()
 
 
 def as_environ(properties: Mapping[str, str]) -> dict[str, str]:

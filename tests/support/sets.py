@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import lit
 
+from retry.analytics import horizon
 from retry.analytics.decode import day
 from retry.analytics.folder_names import laid_out
 from retry.analytics.schemas import LETTER, POSITION, SENT
@@ -23,4 +24,7 @@ def write(spark: SparkSession, found: Events, folder: Path) -> None:
         made = laid_out(spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms)))
         folders = ["day", *({"team"} & set(schema.names))]
         made.repartition(*folders).write.partitionBy(*folders).parquet(str(folder / name))
-    spark.range(1).select(lit(found.until_ms).alias("until_ms")).write.parquet(str(folder / "horizon"))
+    groups: dict[str, date] = {}
+    for row in sorted(found.positions, key=lambda row: row["at_ms"]):
+        groups.setdefault(row["group"], datetime.fromtimestamp(row["at_ms"] / 1_000, UTC).date())
+    horizon.write(spark, str(folder), horizon.Horizon(found.until_ms, groups=groups))
