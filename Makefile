@@ -6,18 +6,20 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak release check-release lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak release images check-release lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source
+setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source, Spark's classes
 
 $(SETUP): requirements.lock pyproject.toml retry/jars.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
+	$(BIN)/python -m compileall -q backoff retry
 	$(BIN)/python -m retry.jars
+	-$(BIN)/python -m retry analytics prepare
 	touch $@
 
 # Without Go the tests of the chart skip, and without npm those with KafkaJS and in a browser; where CI is set they fail. The tag
@@ -63,12 +65,12 @@ demo: setup  ## the whole service on a real local broker: letters fail, wait, co
 	$(BIN)/python -m examples.demo
 
 # Most tests wait most of the time: for sessions to end, clocks, brokers. The long ones come first.
-PAIR := --numprocesses 2 --dist loadscope --no-loadscope-reorder
+IN_TURN := --dist loadscope --no-loadscope-reorder
 test: setup  ## first size: what tells in five minutes whether a change holds; needs Python and Java
-	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow' $(PAIR)
+	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow and not release' --numprocesses 2 $(IN_TURN)
 
 check: setup tools lint  ## second size: all that CI runs besides `make test`: style, types, the chart, Chromium, long runs; 30 minutes
-	$(BIN)/python -m pytest -q -m 'check and not (essential or slow)' $(PAIR)
+	$(BIN)/python -m pytest -q -m 'check and not (essential or slow or release)' --numprocesses 3 $(IN_TURN)
 
 lint: setup  ## style, types, import contracts
 	$(BIN)/ruff check .
@@ -103,8 +105,9 @@ bench-console: setup  ## the console with LETTERS=1000000 letters beside 1,000/s
 	$(BIN)/python -m tests.bench.console --sizes $(LETTERS)
 
 EVENTS ?= 10000000
+MEMORY ?= 1200m
 bench-analytics: setup  ## analytics over EVENTS=10000000 generated events, and a report on 100,000 letters: time and memory
-	$(BIN)/python -m tests.bench.analytics --events $(EVENTS)
+	$(BIN)/python -m tests.bench.analytics --events $(EVENTS) --memory $(MEMORY)
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  $(BIN)/python -m tests.bench.analytics --events 260000 --keep "$$dir" && \
 	  $(BIN)/python -m tests.bench.analytics --events 260000 --keep "$$dir" --quick
@@ -112,8 +115,8 @@ bench-analytics: setup  ## analytics over EVENTS=10000000 generated events, and 
 PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
-	$(BIN)/python -m pytest -q -m "(slow or fault) and not alone" $(SPREAD) --faults-table build/faults.txt tests
-	$(BIN)/python -m pytest -q -m "slow and alone" tests
+	$(BIN)/python -m pytest -q -m "(slow or fault) and not (alone or release)" $(SPREAD) --faults-table build/faults.txt tests
+	$(BIN)/python -m pytest -q -m "slow and alone and not release" tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(SPREAD) tests/unit
 
 MINUTES ?= 60
@@ -124,16 +127,42 @@ TAG ?= $(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)
 release: setup tools  ## wheel, chart, list of components and their hashes into dist/, of what is committed under TAG=v1.2.3
 	$(BIN)/python -m release.build --tag=$(TAG) --to dist
 
-# Looks packages up in their registry, so it is not for every run of CI. Jars and images are for the scanner of your registry.
-check-release: setup tools  ## what is known against the packages that are pinned, and that a release is the same bytes when made again
-	$(BIN)/python -m pytest -q tests/integration/test_release.py
-	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock release/tools.lock
+IMAGES := build/images
+ARCHITECTURES ?= amd64
+images: setup  ## images of the Dockerfile without Docker, into build/images; as root, with buildah and mmdebstrap from Debian
+	$(BIN)/python -m release.images --to $(IMAGES) $(addprefix --architecture=,$(ARCHITECTURES))
 
-lock:  ## renew requirements.lock, and release/tools.lock
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-header --extra analytics --extra console --extra otel --extra dev -o requirements.lock pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-header -o release/tools.lock release/tools.in
+APISERVER := build/apiserver
+DEFINED := go list -C tests/chart/crds -m -f '{{.Dir}}'
+$(APISERVER)/.installed: tests/chart/apiserver/go.mod tests/chart/apiserver/go.sum tests/chart/crds/go.mod tests/chart/crds/go.sum
+	mkdir -p $(APISERVER)/definitions
+	go -C tests/chart/crds mod download github.com/kedacore/keda/v2 github.com/prometheus-operator/prometheus-operator
+	install -m 0644 $$($(DEFINED) github.com/kedacore/keda/v2)/config/crd/bases/keda.sh_scaledobjects.yaml \
+	  $$($(DEFINED) github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/*_servicemonitors.yaml \
+	  $$($(DEFINED) github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/*_prometheusrules.yaml \
+	  $(APISERVER)/definitions
+	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(APISERVER)) go install -trimpath -gcflags='all=-N -l' \
+	  -ldflags="-s -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" tool
+	touch $@
+
+# What takes long, asks registries, or needs programs that CI does not install: for a release, not for each change. What could not be
+# looked up (2) is said, and is no failure; what is known against a package is one.
+check-release: setup tools $(if $(shell command -v buildah),images) $(if $(shell command -v go),$(APISERVER)/.installed)
+check-release:  ## last size: images, the chart on a real API server, frameworks attached, what is known against packages; half an hour
+	$(BIN)/python -m pytest -q -m 'release' tests
+	$(BIN)/python -m pytest -q tests/integration/test_release.py
+	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock release/build.lock release/tools.lock || [ $$? = 2 ]
+
+# What images have is a part of requirements.lock: the same versions and hashes.
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+PART := $(LOCK) --no-annotate --constraint requirements.lock
+RUNS := --extra console --extra otel
+lock:  ## renew requirements.lock, and in release/ the locks of images and of what builds and checks releases
+	$(LOCK) $(RUNS) --extra analytics --extra dev -o requirements.lock pyproject.toml
+	$(PART) $(RUNS) -o release/retry.lock pyproject.toml
+	$(PART) $(RUNS) --extra analytics -o release/analytics.lock pyproject.toml
+	$(PART) -o release/build.lock release/build.in
+	$(LOCK) -o release/tools.lock release/tools.in
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE) $(APISERVER) $(IMAGES)

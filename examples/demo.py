@@ -2,9 +2,10 @@
 
 1. A real broker, its topics, one `retry worker`, and two consumers that fail for 15 of 100 orders; Spark starts beside them.
 2. 2,000 orders and 500 invoices; what fails is dead-lettered, waits, comes back, and in the end is processed or parked.
-3. Meanwhile the other ways in: recurring tasks, HTTP timers, scheduled messages; and the console, which shows all of it.
-4. `retry analytics report` begins. Meanwhile the gateway is mended, and what was parked because of it is retried in steps. Then
-   everything else is stopped, and Kafka is read from the beginning: each thing that must have happened did, once.
+3. Meanwhile the other ways in: recurring tasks, HTTP timers, scheduled messages; and the console, which shows all of it. Then the
+   gateway is mended, and what was parked because of it is retried in steps.
+4. `retry analytics report` begins. Meanwhile everything else is stopped, and Kafka is read from the beginning: each thing that
+   must have happened did, once.
 5. The report: tables, and a page that stays in `build/retry-report.html`. Its counts must be those of step 4, as those that the
    console shows. On a terminal worker, consumers and console then stay up for you to act, until Ctrl-C.
 
@@ -17,7 +18,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples import mended, report, scheduler, tasks, timers
 from examples.console import Console
-from examples.ledger import KINDS, MAX_ATTEMPTS, Event, Ledger, differences, expected, returned
+from examples.ledger import KINDS, Event, Ledger, differences, expected, returned
 from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, monotonic_s
@@ -67,7 +68,10 @@ class _Demo:
     def __init__(self, folder: Path, screen: Screen, deadline: Deadline) -> None:
         self._folder, self._screen, self._deadline = folder, screen, deadline
         order_ids = [order_id for ids in _IDS.values() for order_id in ids]
-        self._expected, self._returned = expected(order_ids), returned(order_ids)
+        self._expected, again = expected(order_ids), returned(order_ids)
+        self._all = self._expected + again
+        # Each comes back, and is processed.
+        self._back = len(again) // 2
 
     def run(self) -> None:
         """All five steps.
@@ -80,7 +84,7 @@ class _Demo:
         broker = LocalBroker(self._folder / "broker")
         servers = broker.bootstrap_servers
         # The threads end after the processes that they wait for.
-        with ThreadPoolExecutor(4) as pool, ExitStack() as stack:
+        with ThreadPoolExecutor(5) as pool, ExitStack() as stack:
             receiver, webhooks = stack.enter_context(timers.receiving(self._folder))
             settings = self._settings(servers) | webhooks
             analytics = report.Analytics(stack.enter_context(Stage(self._folder, settings)), _PAGE)
@@ -98,18 +102,21 @@ class _Demo:
                     pool.submit(timers.play, service, receiver, self._screen.part("timers"), self._deadline),
                     pool.submit(scheduler.play, schedules, servers, self._screen.part("schedules"), self._deadline),
                 ]
-                self._play_letters(service, servers, Ledger(servers, topics), ways)
+
+                def mend() -> Future[None]:
+                    return pool.submit(mended.play, service, _ORDERS, self._screen.part("act"), self._back, self._deadline)
+
+                self._play_letters(service, servers, Ledger(servers, topics), ways, mend)
                 analytics.begin()
-                mended.play(service, _ORDERS, self._screen.part("act"), len(self._returned) // 2, self._deadline)
                 service.stop()
                 schedules.stop()
                 events = Ledger(servers, topics).read_to_end(self._deadline)
-                if wrong := differences(self._expected + self._returned, events):
+                if wrong := differences(self._all, events):
                     raise DemoFailed("\n  ".join(["Kafka does not hold what it must:", *wrong]))
                 say("read anew: every order was processed or parked once, what was parked came back once")
-                parked, recovered = self._parked_and_recovered(events)
-                console.await_parked(parked - len(self._returned) // 2, self._deadline)
-                for line in analytics.answer(self._screen, self._deadline, (parked, recovered)):
+                parked, _ = fates = self._parked_and_recovered(events)
+                console.await_parked(parked, self._deadline)
+                for line in analytics.answer(self._screen, self._deadline, fates):
                     self._screen.say(line)
             if self._screen.is_terminal:
                 self._last_screen(events, "the console stays up")
@@ -156,14 +163,21 @@ class _Demo:
         console.keep(service.check)
         self._screen.say("stopped; nothing is left running")
 
-    def _play_letters(self, service: Stage, servers: str, ledger: Ledger, ways: list[Future[None]]) -> None:
-        """Produce at an even pace and show what happens, until all expected events are there and the other ways in are done."""
+    def _play_letters(
+        self, service: Stage, servers: str, ledger: Ledger, ways: list[Future[None]], mend: Callable[[], Future[None]]
+    ) -> None:
+        """Produce at an even pace and show what happens, until all events are there and the other ways in are done.
+
+        Args:
+          mend: called once all is parked that is to be.
+        """
         # Quiet: where the demo is interrupted, the broker goes first.
         producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 2})
         begun_s = monotonic_s()
         produced = dict.fromkeys(_IDS, 0)
+        acting: list[Future[None]] = []
         with self._screen:
-            while ledger.events.total() < self._expected.total() or not all(way.done() for way in ways):
+            while ledger.events.total() < self._all.total() or not all(way.done() for way in [*ways, *acting]):
                 share = min(1.0, (monotonic_s() - begun_s) / _PRODUCE_S)
                 for topic, ids in _IDS.items():
                     until = int(share * len(ids))
@@ -173,7 +187,9 @@ class _Demo:
                 producer.poll(0)
                 ledger.read(0.2)
                 self._screen.show_letters(sum(produced.values()), ledger.counts())
-                self._check(service, ledger, ways)
+                if not acting and ledger.events.total() >= self._expected.total():
+                    acting.append(mend())
+                self._check(service, ledger, [*ways, *acting])
             ledger.await_samples("demo", self._deadline)
         producer.flush(10)
 
@@ -183,7 +199,7 @@ class _Demo:
             if way.done():
                 way.result()
         if self._deadline.passed():
-            raise DemoFailed("\n  ".join(["time is up:", *differences(self._expected, ledger.events)]))
+            raise DemoFailed("\n  ".join(["time is up:", *differences(self._all, ledger.events)]))
 
     @contextmanager
     def _log_of_worker_on_failure(self, service: Stage) -> Iterator[None]:
@@ -193,11 +209,10 @@ class _Demo:
             self._screen.say(f"end of the worker's log:\n{service.tail('worker')}")
             raise
 
-    @staticmethod
-    def _parked_and_recovered(events: Counter[Event]) -> tuple[int, int]:
-        """By the policies alone: what operators retried stays parked in the report."""
+    def _parked_and_recovered(self, events: Counter[Event]) -> tuple[int, int]:
+        """In the end: what was returned was parked before, and has recovered."""
         parked = sum(kind == "parked" for kind, _, _ in events)
-        return parked, sum(kind == "processed" and made not in (0, MAX_ATTEMPTS + 1) for kind, _, made in events)
+        return parked - self._back, sum(kind == "processed" and made != 0 for kind, _, made in events)
 
     def _last_screen(self, events: Counter[Event], left: str) -> None:
         parked, recovered = self._parked_and_recovered(events)
@@ -205,7 +220,7 @@ class _Demo:
         self._screen.say(f"""
 SHOWN in {took_s:.0f} s on a real broker, checked record by record; {left}
   letters    {sum(_ORDERS.values()):,} orders: {recovered} failed and recovered, {parked} parked, none lost, no retry sent twice
-  act        {len(self._returned) // 2} of the parked ones retried in steps when their cause was mended; all of them recovered
+  act        {self._back} of those that recovered were parked first, and retried in steps when their cause was mended
   tasks      one a second, one by cron, one once; changed and deleted while they ran
   timers     webhooks signed and in time, one called again after a 503, one ended in time
   schedules  sent at their second, replaced, cancelled

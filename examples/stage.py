@@ -15,7 +15,8 @@ from pathlib import Path
 from retry.clock import Deadline, pause
 from retry.kafka.child_process import Tethered
 
-_STOP_S = 12.0
+# A worker on a starved machine ends what it has begun.
+_STOP_S = 60.0
 _TAIL_LINES = 15
 _ADDRESS = re.compile(r"http on (127\.0\.0\.1:\d+)")
 

@@ -102,20 +102,14 @@ def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
 def spark_sessions() -> Iterator[Callable[[], SparkSession]]:
     """Gives the one Spark session of this process, which a command that a test runs may have stopped since."""
     # Loading it takes a second that no other test should wait.
-    from retry.analytics.decisions import FOR_FEW_ROWS
     from retry.analytics.spark_session import session
 
     current: list[SparkSession] = []
-    usual: dict[str, str | None] = {}
     with ExitStack() as stack:
 
         def running() -> SparkSession:
             if not current or current[-1].sparkContext._jsc is None:
                 current.append(stack.enter_context(session("test")))
-                usual.update({name: current[-1].conf.get(name) for name in FOR_FEW_ROWS})
-            # A report on few rows sets these for its session, which is over with its command anywhere else.
-            for name, value in usual.items():
-                current[-1].conf.set(name, value)
             return current[-1]
 
         yield running

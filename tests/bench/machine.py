@@ -41,6 +41,12 @@ def calibrate_ms() -> float:
     return best * 1_000
 
 
+def family(pid: int) -> list[int]:
+    """A process and those that it has started, as far as they run."""
+    children = [int(child) for of in Path(f"/proc/{pid}/task").glob("*/children") for child in of.read_text().split()]
+    return [pid, *(each for child in children for each in family(child))]
+
+
 def cpu_s(pid: int) -> float:
     """CPU seconds of a process since it began, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

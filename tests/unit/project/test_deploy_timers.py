@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,14 @@ def test_2_7_every_service_is_a_command_of_ours_and_its_files_are_there() -> Non
 
 
 def test_2_7_2_9_2_11_the_image_is_made_in_two_stages_and_runs_as_nobody_special() -> None:
-    lines = (FOLDER / "Dockerfile").read_text().splitlines()
-    assert len([line for line in lines if line.startswith("FROM")]) == 2
-    assert "USER retry" in lines
+    compose: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    built = compose["x-retry"]["build"]
+    dockerfile = (FOLDER / built["context"] / "Dockerfile").read_text()
+    stages = re.findall(r"(?ms)^FROM (\S+) AS (\S+)$(.*?)(?=^FROM|\Z)", dockerfile)
+    text = {name: (parent, lines) for parent, name, lines in stages}
+    parent, lines = text[built["target"]]
+    assert "COPY --from=build /venv /venv" in lines and text["build"][0] == "$BUILDER"
+    assert "USER 10001:10001" in text[parent][1] and "pip" not in lines + text[parent][1]
 
 
 def test_2_12_2_13_what_kubernetes_is_told_is_ours() -> None:

@@ -64,7 +64,7 @@ def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> Non
 
 def test_only_the_newest_of_them_tell_of_the_failure() -> None:
     told = {name: envelopes.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
-    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3"), DUE_MS - 5)
+    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3", "before outcome 4"), DUE_MS - 5)
     assert told == {"before lanes": None, "before failed_at_ms": None, **known}
 
 
@@ -92,8 +92,8 @@ def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, by
     told = read_outcome(written["outcome"], wanted)
     assert told is not None
     assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
-    newer = orjson.dumps({**told, "v": 4})
-    with pytest.raises(OutcomeNewer, match=r"outcome version 4 .*upgrade"):
+    newer = orjson.dumps({**told, "v": 5})
+    with pytest.raises(OutcomeNewer, match=r"outcome version 5 .*upgrade"):
         read_outcome(newer, wanted)
     # Whoever asks for another letter has no trouble with it.
     assert read_outcome(newer, other) is read_outcome(b'"orders.DLT/3/7"', wanted) is read_outcome(b"{", wanted) is None
@@ -107,13 +107,13 @@ def test_a_letter_is_found_among_those_that_are_told_of_together() -> None:
     assert told is not None
     assert (told["id"], told["source"], told["delay_ms"]) == ("7", "orders.DLT/3/7", 1)
     assert read_outcome(value, LetterLocation("orders.DLT", 3, 9)) is None
-    newer = value.replace(b'{"v":3', b'{"v":4')
-    with pytest.raises(OutcomeNewer, match="outcome version 4"):
+    newer = value.replace(b'{"v":3', b'{"v":5')
+    with pytest.raises(OutcomeNewer, match="outcome version 5"):
         read_outcome(newer, LetterLocation("orders.DLT", 3, 7))
 
 
 def test_this_version_writes_what_the_one_before_it_wrote() -> None:
-    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 3"].items() if name != "revision"}
+    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 4"].items() if name != "revision"}
     assert last["key"] == KEY
     assert last["envelope"] == envelopes.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
     assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))
@@ -143,7 +143,7 @@ def test_a_strangers_key_is_not_called_newer(key: bytes) -> None:
     assert not isinstance(refused.value, EntryNewer)
 
 
-@pytest.mark.parametrize("version", [2, 127, 128, 255, 1 << 40])
+@pytest.mark.parametrize("version", [3, 127, 128, 255, 1 << 40])
 @pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
 def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
     with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
@@ -187,7 +187,7 @@ def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
 def test_how_many_rows_come_before_the_first_that_is_not_read() -> None:
     good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None)]
     assert before_unreadable(good) == 3
-    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(2)), (b"garbage", b"")]:
+    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(3)), (b"garbage", b"")]:
         assert before_unreadable([*good, newer, *good, newer]) == 3
         assert before_unreadable([newer]) == 0
 

@@ -19,7 +19,7 @@ from retry.scheduling.messages import schedule_request
 from retry.telemetry import call_records, offset_records, outcomes
 from tests.support.generated_docs import DOCS
 
-WORDS_MAX = 35
+WORDS_MAX = 49
 
 
 def page(name: str) -> str:
@@ -85,7 +85,10 @@ def test_every_reason_to_park_is_one_that_the_code_writes_and_none_of_decide_is_
 @pytest.mark.parametrize(
     ("module", "fields"),
     [
-        (outcomes, ["v", "taken_ms", "letters", *outcomes.SharedFields._fields, *outcomes.LetterFields._fields]),
+        (
+            outcomes,
+            ["v", "taken_ms", "action", "action_kind", "letters", *outcomes.SharedFields._fields, *outcomes.LetterFields._fields],
+        ),
         (offset_records, [*offset_records.Position.__struct_fields__]),
         (call_records, [*call_records.Called.__struct_fields__]),
     ],

@@ -28,7 +28,7 @@ def test_every_field_is_a_variable() -> None:
         "table_cache_bytes": str(8 << 20), "lineages": "1000", "stalled_s": "5",
         "standby": "1", "positions_every_s": "0", "traces": "1",
         "calls": "1", "calls_per_host": "2", "call_timeout_ms": "100", "webhook_allow": "10.0.0.0/8",
-        "webhook_secrets": "secrets", "api_addr": "127.0.0.1:1", "api_tokens": "tokens",
+        "encryption_keys": "keys", "webhook_secrets": "secrets", "api_addr": "127.0.0.1:1", "api_tokens": "tokens",
             "api_requests_per_s": "0", "api_timers_per_team": "0", "api_metrics_open": "1", "api_audit": "2",
         "api_tls_cert": "api.crt", "api_tls_key": "api.key", "scheduler_tls_cert": "rest.crt", "scheduler_tls_key": "rest.key",
         "console_addr": "127.0.0.1:2", "console_url": "https://retry.example.com", "console_tokens": "people",
@@ -36,6 +36,7 @@ def test_every_field_is_a_variable() -> None:
             "console_oidc_issuer": "https://id.example.com", "console_oidc_client_id": "retry",
             "console_oidc_client_secret": "secret", "console_oidc_claim": "roles", "console_oidc_roles": "roles",
             "console_session_s": "60", "console_schedulers": "eu=http://10.0.0.5:8000", "console_webhook": "https://x",
+            "console_advice": "advice.json",
     }  # fmt: skip
     others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
     assert {*values} | others == set(Settings.__struct_fields__)

@@ -12,7 +12,7 @@ from _pytest.mark.expression import Expression
 
 from tests.support.chart import ROOT
 
-MARKS = ("check", "essential", "slow")
+MARKS = ("check", "essential", "slow", "release")
 EVERY_SET_OF_MARKS = list(chain.from_iterable(combinations(MARKS, count) for count in range(len(MARKS) + 1)))
 FILES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in (ROOT / "tests").rglob("*.py")}
 TREES = {name: ast.parse(file.read_text()) for name, file in FILES.items()}
@@ -26,7 +26,7 @@ def expression(target: str) -> Expression:
 
 @pytest.mark.parametrize("marks", EVERY_SET_OF_MARKS, ids=lambda marks: "-".join(marks) or "none")
 def test_a_test_is_of_one_size_whatever_its_marks(marks: tuple[str, ...]) -> None:
-    sizes = {target: expression(target).evaluate(marks.__contains__) for target in ("test", "check", "faults")}
+    sizes = {target: expression(target).evaluate(marks.__contains__) for target in ("test", "check", "faults", "check-release")}
     assert sum(sizes.values()) == 1, sizes
 
 
@@ -76,12 +76,12 @@ def reached(name: str) -> set[str]:
 
 def of_a_later_size(tree: ast.Module) -> bool:
     """Whether each test of a module is marked so, or the module is and none of them is essential."""
-    whole = any(isinstance(node, ast.Assign) and _marked(node, "pytestmark", "check|slow") for node in tree.body)
+    whole = any(isinstance(node, ast.Assign) and _marked(node, "pytestmark", "check|slow|release") for node in tree.body)
     tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
     decorators = ["\n".join(map(ast.unparse, test.decorator_list)) for test in tests]
     if any("mark.essential" in each for each in decorators):
         return False
-    return whole or all(re.search(r"mark\.(check|slow)\b", each) for each in decorators)
+    return whole or all(re.search(r"mark\.(check|slow|release)\b", each) for each in decorators)
 
 
 def _marked(assigned: ast.Assign, name: str, marks: str) -> bool:
