@@ -156,7 +156,9 @@ def _check_changelog(found: Findings, sent: Mapping[str, Letter], committed: lis
     changelog = [record for record in changelog if (record.key or b"")[:1] != CONTROL]
     puts: Counter[bytes] = Counter(record.key or b"" for record in changelog if record.value is not None)
     deletes: Counter[bytes] = Counter(record.key or b"" for record in changelog if record.value is None)
-    deletes.subtract(_moved_away(changelog))
+    away, back = _moves(changelog)
+    deletes.subtract(away)
+    puts.subtract(back)
     found.waiting = [_named(key) for key, value in fold(changelog).items() if value is not None]
     found.taken_twice = [f"{_named(key)}: {n} times" for key, n in puts.items() if n > 1]
     for key in puts:
@@ -168,17 +170,22 @@ def _check_changelog(found: Findings, sent: Mapping[str, Letter], committed: lis
                   if delivered[what] != deleted[what]]  # fmt: skip
 
 
-def _moved_away(changelog: Iterable[Record]) -> list[bytes]:
-    """Keys of entries that were put under another one later on: their deletes come without a delivery."""
+def _moves(changelog: Iterable[Record]) -> tuple[list[bytes], list[bytes]]:
+    """Keys of entries that were put under another one later on: their deletes come without a delivery; and keys under which
+    an entry came back from another one, as from the lane of what is held: it was not taken in once more."""
     last: dict[str, bytes] = {}
-    away = []
+    had: dict[str, set[bytes]] = defaultdict(set)
+    away, back = [], []
     for record in changelog:
         if record.value is not None and record.key is not None:
             source = _delivery(record.key)[0]
             if last.get(source, record.key) != record.key:
                 away.append(last[source])
+                if record.key in had[source]:
+                    back.append(record.key)
             last[source] = record.key
-    return away
+            had[source].add(record.key)
+    return away, back
 
 
 def _delivery(key: bytes) -> tuple[str, int]:
