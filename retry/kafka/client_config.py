@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry.clock import monotonic_s
 from retry.errors import BrokersUnreachable, SettingsInvalid
+from retry.kafka import client_certificate
 from retry.kafka.asked_again import until_answered
 from retry.settings import Settings
 
@@ -100,8 +101,8 @@ def producer(config: Config) -> Producer:
 
 def _made(client: Callable[[Config], _Client], config: Config) -> _Client:
     try:
-        return client(config)
-    except (KafkaException, TypeError, ValueError, AttributeError) as error:
+        return client_certificate.made(client, config)
+    except client_certificate.REFUSALS as error:
         reason = (error.args[0].str() if isinstance(error, KafkaException) else str(error)).strip()
         named = max((name for name in config if name in reason), key=len, default="")
         if named.endswith(".location"):
