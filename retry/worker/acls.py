@@ -21,8 +21,11 @@ log = logging.getLogger(__name__)
 ALL_NAMES = "*"
 WORKER, COMMANDS, ANALYTICS, API, SCHEDULER, TOPICS = "worker", "commands", "analytics", "api", "scheduler", "topics create"
 CONSOLE, DISCOVER = "console", "discover"
+MIGRATE, MIGRATE_SCHEDULER = "migrate", "migrate scheduler"
 # What comes in or goes out by the scheduler's own settings; see `retry.scheduling.messages.settings`.
 SCHEDULES, HISTORY, SCHEDULED_TARGETS = "schedules topics", "history topic", "targets of schedules"
+# What `retry migrate` is given as --from, --to and --group.
+MOVED_FROM, MOVED_TO, MOVED_GROUPS = "topics moved from", "topic moved to", "groups of the other service"
 
 Name = tuple[str, bool]
 NamesOfTopics = Mapping[str, list[Name]]
@@ -156,6 +159,19 @@ _FINDING = (
     Need(DISCOVER, TOPIC, "all topics", READ, "a topic is not found, or is named as one that was not looked at"),
     Need(DISCOVER, GROUP, "all groups", DESCRIBE, "who reads which topic is not known"),
 )
+_WAITING_UNKNOWN = "it is not known what waits"
+_MIGRATING = (
+    Need(MIGRATE, TOPIC, MOVED_FROM, READ, _WAITING_UNKNOWN),
+    Need(MIGRATE, TOPIC, MOVED_TO, WRITE, "nothing is moved"),
+    Need(MIGRATE, GROUP, MOVED_GROUPS, READ, _WAITING_UNKNOWN),
+    Need(MIGRATE, TRANSACTIONAL_ID, "migrate writers", WRITE, "nothing is moved"),
+    Need(MIGRATE_SCHEDULER, TOPIC, MOVED_FROM, READ, _WAITING_UNKNOWN),
+    Need(MIGRATE_SCHEDULER, TOPIC, MOVED_FROM, WRITE, "nothing is moved: what is moved is ended there"),
+    Need(MIGRATE_SCHEDULER, TOPIC, MOVED_TO, READ, "it is not known what was asked for there since"),
+    Need(MIGRATE_SCHEDULER, TOPIC, MOVED_TO, WRITE, "nothing is moved"),
+    Need(MIGRATE_SCHEDULER, GROUP, MOVED_GROUPS, DESCRIBE, "it is not known whether a scheduler runs"),
+    Need(MIGRATE_SCHEDULER, TRANSACTIONAL_ID, "migrate writers", WRITE, "nothing is moved"),
+)
 _DOOR = (
     Need(SCHEDULER, TOPIC, SCHEDULES, READ, "its schedules are not taken in"),
     Need(SCHEDULER, TOPIC, SCHEDULES, WRITE, "its schedules are not sent: the one that is done is deleted there"),
@@ -164,7 +180,7 @@ _DOOR = (
     Need(SCHEDULER, TOPIC, HISTORY, WRITE, "nothing is sent"),
 )
 _SCHEDULING = tuple(need._replace(who=SCHEDULER) for need in _RUNNING)
-NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *_SCHEDULING, *_DOOR)
+NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *_MIGRATING, *_SCHEDULING, *_DOOR)
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
@@ -202,7 +218,7 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         "table group": [own.table_group],
         "consumer groups": registry.groups(),
     }
-    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "shard", "control")}
+    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "shard", "control", "migrate")}
     patterns = [begin(pattern.pattern) for pattern, _ in registry.patterns]
     exact = [(topic, False) for topic in sorted(registry.exact) if not any(is_in(topic, each) for each in patterns)]
     return {
@@ -232,6 +248,16 @@ def demand(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
 def is_in(name: str, granted: Name) -> bool:
     """Whether what is granted holds for a name."""
     return granted[0] == ALL_NAMES or (name.startswith(granted[0]) if granted[1] else name == granted[0])
+
+
+def begin_of_glob(glob: str) -> Name:
+    """What every name that a glob matches begins with; the name itself where it is none.
+
+    >>> begin_of_glob("orders-retry-*"), begin_of_glob("orders"), begin_of_glob("*-retry")
+    (('orders-retry-', True), ('orders', False), ('*', False))
+    """
+    text = re.split(r"[*?[]", glob, maxsplit=1)[0]
+    return (text, text != glob) if text else (ALL_NAMES, False)
 
 
 def begin(pattern: str) -> Name:

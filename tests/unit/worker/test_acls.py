@@ -26,6 +26,10 @@ teams:
       - {dead_letters: shop.a.DLT, retry_to: shop.retry}
 tasks: {topics: [definitions], allowed_targets: [runs]}
 """
+# Words of the scheduler's settings and of migrate's options.
+OF_OPTIONS = {
+    acls.SCHEDULES, acls.HISTORY, acls.SCHEDULED_TARGETS, acls.MOVED_FROM, acls.MOVED_TO, acls.MOVED_GROUPS,
+}  # fmt: skip
 
 
 def _listed(*arguments: str, tmp_path: Path, **environ: str) -> str:
@@ -72,6 +76,31 @@ def test_the_scheduler_has_names_of_its_own(tmp_path: Path) -> None:
     assert topics == {*both, ("t", "write")}
 
 
+def test_a_migration_has_the_names_of_its_options(tmp_path: Path) -> None:
+    def of(*options: str, **environ: str) -> set[tuple[str, ...]]:
+        rows = [json.loads(row) for row in _listed("--json", *options, tmp_path=tmp_path, **environ).splitlines()]
+        return {(r["resource"], r["pattern"], r["name"], r["operation"]) for r in rows}
+
+    letters = of("--for", "migrate", "--from", "orders-retry-*", "--to", "orders-dlt", "--group", "shop-retry-*")
+    assert letters == {
+        ("topic", "prefixed", "orders-retry-", "read"), ("topic", "literal", "orders-dlt", "write"),
+        ("group", "prefixed", "shop-retry-", "read"), ("transactional-id", "prefixed", "app-migrate-", "write"),
+    }  # fmt: skip
+    # The group is found among all of them where it is not named.
+    assert ("group", "literal", "*", "read") in of("--for", "migrate", "--from", "exception", "--to", "orders-dlt")
+    schedules = of("--for", "migrate scheduler", "--from", "a", "--to", "b", "--group", "go", RETRY_APP_ID="", GROUP_ID="s")
+    assert schedules == {
+        *(("topic", "literal", name, operation) for name in "ab" for operation in ("read", "write")),
+        *(("group", "literal", name, "describe") for name in ("go", "go-intake", "go-table")),
+        ("transactional-id", "prefixed", "s-migrate-", "write"),
+    }  # fmt: skip
+    # Without --to it only says what waits.
+    assert not {name for _, _, name, _ in of("--for", "migrate scheduler", "--from", "a", RETRY_APP_ID="", GROUP_ID="s")} & {"b"}
+    for options in (("migrate", "--from", "a"), ("migrate scheduler",)):
+        refused = CliRunner().invoke(main, ["acls", "--for", *options], env={"RETRY_APP_ID": "app", "GROUP_ID": ""})
+        assert refused.exit_code == 2 and "give --" in refused.output
+
+
 def test_a_name_with_a_quote_is_quoted_in_a_command() -> None:
     (line,) = command([Right("topic", "a'; rm -rf", "read")], "User:x", "b:1")
     assert line.endswith("""--topic 'a'"'"'; rm -rf'""")
@@ -103,5 +132,5 @@ def test_no_need_is_listed_twice_and_what_a_read_or_a_write_includes_is_not_aske
 
 @pytest.mark.parametrize("word", sorted({need.of for need in acls.NEEDS}))
 def test_every_word_of_the_table_is_a_name(word: str) -> None:
-    names = {*acls.names("app", parse(POLICIES, "policies")), acls.SCHEDULES, acls.HISTORY, acls.SCHEDULED_TARGETS}
+    names = {*acls.names("app", parse(POLICIES, "policies")), *OF_OPTIONS}
     assert word in names
