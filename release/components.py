@@ -2,7 +2,7 @@
 
 Packages are those that images have, as cyclonedx-py reads release/analytics.lock; what analytics alone need is optional. Jars are
 those of retry/jars.lock: Spark's Kafka source is optional, and a broker for demonstrations and tests is excluded. What only tests
-need is not in the list.
+need is not in the list. Each has its package URL, by which scanners know it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def whole(packages: bytes, retry_lock: str, jars_lock: str) -> bytes:
 
 
 def _jar(line: str) -> dict[str, Any]:
-    group, sha256, file = line.split()
+    jars, sha256, file, group = line.split()
     parts = _JAR.fullmatch(file)
     if parts is None:
         raise ValueError(f"retry/jars.lock: {file} has no version")
     return {
-        "type": "library", "bom-ref": f"{group}/{file}", "name": parts["name"], "version": parts["version"],
-        "scope": "optional" if group == "spark" else "excluded",
-        "hashes": [{"alg": "SHA-256", "content": sha256}], "properties": [{"name": "retry:jars", "value": group}],
+        "type": "library", "bom-ref": f"{jars}/{file}", "group": group, "name": parts["name"], "version": parts["version"],
+        "purl": f"pkg:maven/{group}/{parts['name']}@{parts['version']}",
+        "scope": "optional" if jars == "spark" else "excluded",
+        "hashes": [{"alg": "SHA-256", "content": sha256}], "properties": [{"name": "retry:jars", "value": jars}],
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Jars of the local broker and of Spark's Kafka source: fetched once, checked by hash, kept in the user's cache.
 
 Resolved by Ivy, whose jar PySpark brings along, so that Java and Python are all that a machine needs.
-`retry/jars.lock` pins every file: `<set> <sha256> <file name>` a line.
+`retry/jars.lock` pins every file: `<set> <sha256> <file name> <group in Maven>` a line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def jars(name: str) -> list[Path]:
 
 def _pins(name: str) -> dict[str, str]:
     rows = (line.split() for line in _LOCK.read_text().splitlines() if line)
-    return {file: sha for group, sha, file in rows if group == name}
+    return {file: sha for group, sha, file, _ in rows if group == name}
 
 
 def _fetch(name: str, folder: Path) -> None:
