@@ -74,6 +74,7 @@ class Compaction:
 
     def _compact(self, name: str) -> Compacted:
         files = FileList(self._spark, f"{self._data}/{name}")
+        files.demand_one_step()
         removed, merged, made = self._remove(files), 0, 0
         while whole := files.whole():
             chosen = [each for alike in small_by_folder(whole.files, self._files_at_once) for each in alike]

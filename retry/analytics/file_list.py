@@ -12,7 +12,8 @@ import json
 import posixpath
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -24,6 +25,8 @@ _VERSION = "v1"
 _BATCH = re.compile(r"([0-9]+)(\.compact)?\Z")
 # File systems on which a rename over a file is no single step: there a file is seen when all of it was written, and at once.
 _WHOLE_OR_NOT = "fs.capability.outputstream.abortable"
+# Where Hadoop renames over a file in one step. On all others it deletes that file first, on local ones too.
+_RENAMES_OVER, _LOCAL = ("hdfs",), "file"
 
 
 class Listed(NamedTuple):
@@ -59,6 +62,7 @@ class FileList:
         self._conf = session.sessionState().newHadoopConf()
         self._root = self._hadoop.Path(folder)
         self._fs = self._root.getFileSystem(self._conf)
+        self._is_local = self._fs.getScheme() == _LOCAL
         self._folder = self._hadoop.Path(self._root, "_spark_metadata")
 
     def latest(self) -> int:
@@ -82,21 +86,33 @@ class FileList:
         """Write the lines of `files` in place of what is listed there, in one step.
 
         Raises:
-          Py4JError: it was not written, and all is as before.
+          Py4JError, OSError: it was not written, and all is as before.
         """
         path = self._hadoop.Path(self._folder, f"{whole.batch}.compact")
         text = bytearray("\n".join([_VERSION, *files]).encode())
         if self._fs.hasPathCapability(path, _WHOLE_OR_NOT):
             self._write(self._fs, path, text)
             return
-        is_local = self._fs.getScheme() == "file"
         made = self._hadoop.Path(self._folder, f".{whole.batch}.{uuid.uuid4().hex}.tmp")
-        self._write(self._fs.getRawFileSystem() if is_local else self._fs, made, text)
-        if is_local:
+        if self._is_local:
+            self._write(self._fs.getRawFileSystem(), made, text)
             self._forget_checksum(whole.batch)
+            Path(made.toUri().getPath()).replace(path.toUri().getPath())
+            return
+        self._write(self._fs, made, text)
         over = self._new_array(self._hadoop.Options.Rename, 1)
         over[0] = self._hadoop.Options.Rename.OVERWRITE
         self._hadoop.FileContext.getFileContext(path.toUri(), self._conf).rename(made, path, over)
+
+    def demand_one_step(self) -> None:
+        """Make sure that the list can be replaced in one step.
+
+        Raises:
+          RetryError: no way to do so is known on this file system.
+        """
+        scheme = self._fs.getScheme()
+        if not (self._is_local or scheme in _RENAMES_OVER or self._fs.hasPathCapability(self._folder, _WHOLE_OR_NOT)):
+            raise RetryError(f"on {scheme} no list can be replaced in one step: compact works on local disks, HDFS and S3A")
 
     def present(self, below: str = "") -> dict[str, int]:
         """When each Parquet file was modified last, by name; of the days, or of a folder `below` the set's."""
@@ -105,13 +121,10 @@ class FileList:
             return {}
         days = [each.getPath() for each in self._fs.listStatus(root) if each.getPath().getName().startswith("day=")]
         found = {}
-        for day in days:
-            files = self._fs.listFiles(day, True)
-            while files.hasNext():
-                status = files.next()
-                name = _name(status.getPath().toUri().toString())
-                if name.endswith(".parquet"):
-                    found[name] = status.getModificationTime()
+        for status in (status for day in days for status in self._files(day)):
+            name = _name(status.getPath().toUri().toString())
+            if name.endswith(".parquet"):
+                found[name] = status.getModificationTime()
         return found
 
     def within(self, folders: Iterable[str]) -> set[str]:
@@ -138,10 +151,33 @@ class FileList:
         self._fs.delete(self._hadoop.Path(self._root, name), True)
 
     def folders(self, below: str) -> dict[str, int]:
-        """When each folder `below` the set's was modified last, by name."""
+        """When the newest file in each folder `below` the set's was modified, by the folder's name; of an empty one, itself.
+
+        Not when folders were: object stores have none, and say `now` of each.
+        """
         root = self._hadoop.Path(self._root, below)
         found = self._fs.listStatus(root) if self._fs.exists(root) else []
-        return {posixpath.join(below, each.getPath().getName()): each.getModificationTime() for each in found}
+        return {posixpath.join(below, each.getPath().getName()): self._newest_ms(each) for each in found}
+
+    def _newest_ms(self, status: Any) -> int:
+        times_ms = (file.getModificationTime() for file in self._files(status.getPath()))
+        return max(times_ms, default=status.getModificationTime())
+
+    def _files(self, folder: Any) -> Iterator[Any]:
+        """All files below a folder.
+
+        An object store lists them all at once. Of local ones Hadoop then asks for owners, and starts a process for each.
+        """
+        if not self._is_local:
+            found = self._fs.listFiles(folder, True)
+            while found.hasNext():
+                yield found.next()
+            return
+        for status in self._fs.listStatus(folder):
+            if status.isDirectory():
+                yield from self._files(status.getPath())
+            else:
+                yield status
 
     def _batches(self) -> list[tuple[int, bool, Any]]:
         found = self._fs.listStatus(self._folder) if self._fs.exists(self._folder) else []

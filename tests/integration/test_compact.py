@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics import compact, datasets
+from retry.analytics import compact, datasets, file_list
 from retry.analytics.compact import Compacted, Compaction
 from retry.analytics.file_list import FileList
 
@@ -66,13 +66,17 @@ def test_what_was_merged_is_deleted_when_the_stream_has_repeated_its_list_and_th
     letters.age(2 * HOUR_MS)
     stray = letters.data / "letters" / "day=2026-06-01" / "team=a" / "part-of-a-batch-that-was-killed.parquet"
     stray.write_bytes(b"half")
-    half = letters.data / "letters" / "_compacting" / "killed"
-    half.mkdir(parents=True)
-    for each in (stray, half):
-        os.utime(each, (0, 0))
+    # What a folder itself says counts for nothing: on object stores it is always of now.
+    half, at_work = ((letters.data / "letters" / "_compacting" / name / "part.parquet") for name in ("killed", "at work"))
+    for each in (half, at_work):
+        each.parent.mkdir(parents=True)
+        each.write_bytes(b"half")
+    for old in (stray, half, at_work.parent):
+        os.utime(old, (0, 0))
     assert _letters(letters, keep_ms=HOUR_MS).removed > 10 * letters.FOLDERS
     assert not stray.exists()
-    assert not half.exists()
+    assert not half.parent.exists()
+    assert at_work.exists()
     assert set(letters.rows().values()) == {1}
     assert letters.rows() >= before
     assert set(letters.counting()) <= set(letters.present())
@@ -127,6 +131,34 @@ def test_a_folder_without_sets_and_a_list_of_another_version_change_nothing(lett
     listed.write_text(listed.read_text().replace("v1", "v2", 1))
     with pytest.raises(RetryError, match="v2"):
         _letters(letters)
+
+
+def test_the_list_is_there_at_every_moment_of_the_switch(letters: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters.write(batches=10)
+    before, lists = letters.rows(), letters.data / "letters" / "_spark_metadata"
+
+    def felled(made: Path, path: str) -> None:
+        assert made.is_file() and Path(path) == lists / "9.compact" and Path(path).is_file()
+        raise OSError("felled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", felled)
+        with pytest.raises(OSError, match="felled"):
+            _letters(letters)
+    assert letters.rows() == before
+    assert _letters(letters).made == letters.FOLDERS
+    assert letters.rows() == before
+
+
+def test_where_a_list_cannot_be_replaced_in_one_step_nothing_is_merged(
+    letters: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.write(batches=10)
+    present = letters.present()
+    monkeypatch.setattr(file_list, "_LOCAL", "another")
+    with pytest.raises(RetryError, match="in one step"):
+        _letters(letters)
+    assert letters.present() == present
 
 
 def _letters(streamed: Streamed, keep_ms: int = HOUR_MS) -> Compacted:
