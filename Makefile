@@ -132,6 +132,13 @@ ARCHITECTURES ?= amd64
 images: setup  ## images of the Dockerfile without Docker, into build/images; as root, with buildah and mmdebstrap from Debian
 	$(BIN)/python -m release.images --to $(IMAGES) $(addprefix --architecture=,$(ARCHITECTURES))
 
+# A stand-in for S3; it is asked by tests alone.
+MOTO := build/moto
+$(MOTO)/.installed: release/moto.lock
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --require-hashes --only-binary=:all: -r release/moto.lock
+	touch $@
+
 APISERVER := build/apiserver
 DEFINED := go list -C tests/chart/crds -m -f '{{.Dir}}'
 $(APISERVER)/.installed: tests/chart/apiserver/go.mod tests/chart/apiserver/go.sum tests/chart/crds/go.mod tests/chart/crds/go.sum
@@ -147,11 +154,11 @@ $(APISERVER)/.installed: tests/chart/apiserver/go.mod tests/chart/apiserver/go.s
 
 # What takes long, asks registries, or needs programs that CI does not install: for a release, not for each change. What could not be
 # looked up (2) is said, and is no failure; what is known against a package is one.
-check-release: setup tools $(if $(shell command -v buildah),images) $(if $(shell command -v go),$(APISERVER)/.installed)
-check-release:  ## last size: images, the chart on a real API server, frameworks attached, what is known against packages; half an hour
+check-release: setup tools $(MOTO)/.installed $(if $(shell command -v buildah),images) $(if $(shell command -v go),$(APISERVER)/.installed)
+check-release:  ## last size: images, the chart on a real API server, frameworks attached, analytics on S3 and HDFS, what is known against packages; an hour
 	$(BIN)/python -m pytest -q -m 'release' tests
 	$(BIN)/python -m pytest -q tests/integration/test_release.py
-	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock release/build.lock release/tools.lock || [ $$? = 2 ]
+	$(BIN)/python -m release.scan --venv $(RELEASE) requirements.lock $(addprefix release/,build.lock moto.lock tools.lock) || [ $$? = 2 ]
 
 # What images have is a part of requirements.lock: the same versions and hashes.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
@@ -163,6 +170,7 @@ lock:  ## renew requirements.lock, and in release/ the locks of images and of wh
 	$(PART) $(RUNS) --extra analytics -o release/analytics.lock pyproject.toml
 	$(PART) -o release/build.lock release/build.in
 	$(LOCK) -o release/tools.lock release/tools.in
+	$(LOCK) --no-annotate -o release/moto.lock release/moto.in
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE) $(APISERVER) $(IMAGES)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE) $(MOTO) $(APISERVER) $(IMAGES)

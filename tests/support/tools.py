@@ -33,6 +33,11 @@ def release_tool(name: str) -> str:
     return _first([name], str(ROOT / "build" / "release" / "bin")) or missing(f"no {name}; `make tools` installs it")
 
 
+def object_store() -> str:
+    """Path of moto's server, a stand-in for S3."""
+    return _first(["moto_server"], str(ROOT / "build" / "moto" / "bin")) or missing("no moto; `make check-release` installs it")
+
+
 def run(name: str, *arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """A tool of the chart run to its end."""
     return subprocess.run(

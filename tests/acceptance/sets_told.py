@@ -1,0 +1,32 @@
+"""How often each record is there that was ingested to a folder, as JSON; for `spark-submit`, which has the folder's file system.
+
+    spark-submit tests/acceptance/sets_told.py DATA
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+from retry.analytics import datasets
+from retry.analytics.spark_session import session
+
+NAMES = {
+    "letters": ("source", "attempt"),
+    "sent": ("id", "attempt"),
+    "positions": ("group", "partition", "offset", "at_ms"),
+}
+
+
+def told(data: str) -> dict[str, list[tuple[list[object], int]]]:
+    """By set, the names of each record and how often it is there."""
+    with session("told") as spark:
+        found = datasets.from_parquet(spark, data)
+        frames = {"letters": found.letters, "sent": found.sent, "positions": found.positions}
+        rows = {name: Counter(tuple(row) for row in frames[name].select(*NAMES[name]).collect()) for name in NAMES}
+        return {name: [(list(row), count) for row, count in counts.items()] for name, counts in rows.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(told(sys.argv[1])))
