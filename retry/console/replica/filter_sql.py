@@ -80,6 +80,15 @@ def is_of_cells(meant: Filter) -> bool:
     return all(term.field in _CELL_COLUMNS for term in terms(meant))
 
 
+def is_of_cells_and_due(meant: Filter) -> bool:
+    """Whether cells decide, and besides when a letter is due: of each cell then all from one moment to another."""
+    return all(_is_due_range(each) or is_of_cells(each) for each in conjuncts(meant))
+
+
+def _is_due_range(meant: Filter) -> bool:
+    return isinstance(meant, Term) and meant.field == "due" and isinstance(meant.value, Range)
+
+
 def terms(meant: Filter) -> list[Term]:
     """All terms of a filter."""
     if isinstance(meant, Term):

@@ -6,7 +6,7 @@ Whatever is asked, an answer comes in a fraction of a second: who has looked for
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -15,6 +15,7 @@ from retry.clock import Deadline, monotonic_s
 from retry.console.replica import filter_sql
 from retry.console.replica.candidates import candidates
 from retry.console.replica.filter_sql import Condition
+from retry.console.replica.letter_record import RESTING_SORT_MIN
 from retry.console.replica.regrouping import Regrouping
 from retry.console.replica.rows import COUNT_MAX, Scope
 from retry.console.replica.sql_rows import column, ids, rows
@@ -77,20 +78,25 @@ class LetterSearch:
         self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
         self._last = int(min(1 << 62, predicate.latest_due_ms(meant, now_ms)))
         maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
+        # What is meant of each cell then follows on each other.
+        self._is_in_order = filter_sql.is_of_cells_and_due(meant)
+        if self._is_in_order and not self.by_cells:
+            # What rests is never due.
+            self._last = min(self._last, RESTING_SORT_MIN - 1)
         found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
         self.cells: dict[int, int] = dict(found)
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
-        self._candidates = None if self.by_cells or not self.cells else candidates(connection, meant, most)
+        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, meant, most)
 
     def page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
         begin = max(after or _IN_ORDER, self._begin)
         if not self.cells:
             return Found([], None)
-        if self.is_listed or (self.by_cells and len(self.cells) <= _CELLS_MAX):
-            found = (self._listed if self.is_listed else self._first_of_cells)(begin, limit + 1)
+        if self.is_listed or self._is_in_few_cells:
+            found = (self._first_of_cells if self._is_in_few_cells else self._listed)(begin, limit + 1)
             return Found(found[:limit], found[limit - 1] if len(found) > limit else None)
         found, deadline = [], Deadline(PAGE_S)
         for stretch in self._stretches(begin):
@@ -111,6 +117,9 @@ class LetterSearch:
         """
         if self.by_cells:
             return min(self.total, COUNT_MAX), self.total > COUNT_MAX
+        if self._is_in_few_cells:
+            count = self._count_of_cells()
+            return min(count, COUNT_MAX), count > COUNT_MAX
         count, begin, deadline = 0, self._begin, Deadline(COUNT_S)
         if first is not None and first.looked_to is not None and not self.is_listed:
             count, begin = len(first.letters), first.looked_to
@@ -151,15 +160,40 @@ class LetterSearch:
         rest = f"{among.sql} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
         return _positions(self._connection, rest, (*among.parameters, *begin, *self._exact.parameters, limit))
 
-    def _first_of_cells(self, begin: Position, limit: int) -> list[Position]:
-        """The first letters of all cells: those of each lie in order."""
+    @property
+    def _is_in_few_cells(self) -> bool:
+        """Whether all from one moment to another of a few cells are meant: then no letter's row is looked at."""
+        return self._is_in_order and len(self.cells) <= _CELLS_MAX
+
+    def _count_of_cells(self) -> int:
+        """How many all cells have from one moment to another, at most one more than are counted."""
         statement = (
-            "SELECT json_group_array(json(of_cell)) FROM (SELECT (SELECT json_group_array(json_array(sort, id)) FROM ("
-            "SELECT sort, id FROM letters INDEXED BY letters_by_cell WHERE cell = j.value AND (sort, id) > (?, ?)"
+            "SELECT count(*) FROM (SELECT 1 FROM letters INDEXED BY letters_by_cell"
+            " WHERE cell IN (SELECT value FROM json_each(?)) AND sort > ? AND sort <= ? LIMIT ?)"
+        )
+        within = ids(self.cells), self._begin[0], self._last, COUNT_MAX + 1
+        return int(self._connection.execute(statement, within).fetchone()[0])
+
+    def _first_of_cells(self, begin: Position, limit: int) -> list[Position]:
+        """The first letters of all cells: those of each lie in order.
+
+        Only cells whose own first letter is among the first have any of these, and none behind the last of such letters.
+        """
+        firsts = self._of_each(self.cells, begin, self._last, 1)[:limit]
+        last = firsts[-1][0] if len(firsts) == limit else self._last
+        found = self._of_each((cell for _, _, cell in firsts), begin, last, limit)
+        return [(sort, letter) for sort, letter, _ in found[:limit]]
+
+    def _of_each(self, cells: Iterable[int], begin: Position, last: int, limit: int) -> list[tuple[int, int, int]]:
+        """The first letters of each of these cells, not behind `last`: sort, id and cell, in order."""
+        statement = (
+            "SELECT json_group_array(json(of_cell)) FROM (SELECT (SELECT json_group_array(json_array(sort, id, cell)) FROM ("
+            "SELECT sort, id, cell FROM letters INDEXED BY letters_by_cell"
+            " WHERE cell = j.value AND (sort, id) > (?, ?) AND sort <= ?"
             " ORDER BY sort, id LIMIT ?)) AS of_cell FROM json_each(?) j)"
         )
-        row = self._connection.execute(statement, (*begin, limit, ids(self.cells))).fetchone()
-        return sorted((sort, letter) for of_cell in orjson.loads(row[0]) for sort, letter in of_cell)[:limit]
+        row = self._connection.execute(statement, (*begin, last, limit, ids(cells))).fetchone()
+        return sorted((sort, letter, cell) for of_cell in orjson.loads(row[0]) for sort, letter, cell in of_cell)
 
     def _stretches(self, begin: Position) -> Iterator[_Stretch]:
         """All that come into question, in order, some thousands at a time."""

@@ -48,5 +48,8 @@ def excluding(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_m
 
 
 def _means_any(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> bool:
-    found = LetterSearch(connection, scope, meant, now_ms).page(None, 1)
+    search = LetterSearch(connection, scope, meant, now_ms)
+    if search.by_cells:
+        return search.total > 0
+    found = search.page(None, 1)
     return bool(found.letters) or found.looked_to is not None

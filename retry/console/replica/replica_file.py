@@ -83,6 +83,7 @@ class ReplicaFile:
         try:
             writer.executescript(schema.INDEXES)
             indexed()
+            _flush(writer)
             writer.execute("INSERT OR REPLACE INTO about VALUES (?, '1')", (LIVE,))
             _live_pragmas(writer)
         except sqlite3.Error as error:
@@ -136,6 +137,13 @@ class ReplicaFile:
     def _wipe(self) -> None:
         for suffix in ("", "-wal", "-shm", "-journal"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+
+def _flush(connection: sqlite3.Connection) -> None:
+    """Have the disk take all that was written without waiting for it: gigabytes that the first letters would wait for, and of
+    which the power may take any part from under a file that says that it is whole."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("INSERT OR REPLACE INTO about VALUES (?, '0')", (LIVE,))
 
 
 def _live_pragmas(connection: sqlite3.Connection) -> None:

@@ -17,7 +17,7 @@ from retry.operations.letter_filter.syntax import Filter, Moment, Range, Span, T
 from retry.operations.letters.found_letter import FoundLetter, parked, waiting
 from retry.policies.registry import Registry
 from retry.record import Headers
-from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure
+from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
 
 ALPHABET = "aAbß.*İ\0 17é?[\"%_"
 TEXTS = st.text(st.sampled_from(ALPHABET), max_size=5)
@@ -131,6 +131,53 @@ def test_however_letters_are_found_they_are_the_same(
             break
         page = replica.letters(text, after=page.after, limit=7)
     assert found == whole
+
+
+def listed(replica: GivenReplica, text: str) -> list[str]:
+    """Names of all letters that a filter means, three at a time."""
+    page = replica.letters(text, limit=3)
+    found = [row.name for row in page.rows]
+    while page.after is not None:
+        page = replica.letters(text, after=page.after, limit=3)
+        found += [row.name for row in page.rows]
+    return found
+
+
+@pytest.mark.parametrize("text", ["team:t*", "due:<10s", "due:5s..20s team:t1*", "due:>5s", "due:>5s due:<8s", "due:>1h"])
+def test_letters_of_many_cells_come_in_order_however_many_are_due_at_once(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = GivenReplica(tmp_path)
+    records = [entry(n, NOW_MS + n * 7 % 120 // 4 * 1_000, f"t{n % 23}") for n in range(240)]
+    replica.fold(OWN.changelog, *records)
+    replica.fold(OWN.parked, *(rested(n) for n in range(5)))
+    replica.finish()
+    by_cells, counted = listed(replica, text), replica.letters(text, limit=3)
+    monkeypatch.setattr("retry.console.replica.letter_search._CELLS_MAX", 0)
+    assert by_cells == replica.names(text) == listed(replica, text)
+    assert (counted.count, counted.is_capped) == (len(by_cells), False)
+    assert bool(by_cells) == (text != "due:>1h")
+
+
+def test_letters_that_are_due_are_counted_as_far_as_counts_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = walked_over(tmp_path, monkeypatch, count_max=20, within_s=0.0)
+    for text, wanted in {"due:<18ms": (19, False), "due:<19ms": (20, False), "due:<20ms": (20, True)}.items():
+        page = replica.letters(text, limit=5)
+        assert (page.count, page.is_capped) == wanted, text
+
+
+@pytest.mark.parametrize("text", ["message:late", 'message:"order 17 "', 'message:"17 is"', "message:early", "message:er*late"])
+def test_what_most_messages_have_in_common_finds_no_fewer(text: str, tmp_path: Path) -> None:
+    replica = GivenReplica(tmp_path)
+    told = [f"order {n} is {'early' if n % 100 == 17 else 'late'}" for n in range(1_500)]
+    replica.fold(OWN.changelog, *(entry(n, headers=failure(message=message)) for n, message in enumerate(told)))
+    replica.finish()
+    found = {int(name.rpartition("/")[2]) for name in listed(replica, text)}
+    meant = predicate.predicate(parse(text), NOW_MS)
+    letters = (waiting(entry_keys.source(key), envelopes.decode(value), Registry(), "") for key, value in
+               (entry(n, headers=failure(message=message)) for n, message in enumerate(told)))  # fmt: skip
+    assert found == {n for n, letter in enumerate(letters) if meant(letter)}
+    assert found
 
 
 def walked_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, count_max: int, within_s: float) -> GivenReplica:
