@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from retry.analytics import schemas
 from retry.analytics.schemas import OUTCOME
-from retry.cli.analytics import absolute
+from retry.cli.analytics import LARGE_BYTES, absolute, is_large
 from retry.telemetry import offset_records
 
 MADE = events(90, seed=3)
@@ -69,3 +69,15 @@ def test_a_folder_is_found_from_another_working_directory(monkeypatch: pytest.Mo
     assert absolute("s3a://lake/retry") == "s3a://lake/retry"
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert absolute("data") == "data"
+
+
+def test_a_folder_with_millions_of_events_is_large_and_one_that_is_elsewhere_is_not_looked_into(tmp_path: Path) -> None:
+    day = tmp_path / "letters" / "day=2026-01-01"
+    day.mkdir(parents=True)
+    for name in ("a.parquet", "b.parquet", "c.crc"):
+        with (day / name).open("wb") as file:
+            file.truncate(LARGE_BYTES // 2)
+    assert is_large(str(tmp_path))
+    (day / "b.parquet").unlink()
+    assert not is_large(str(tmp_path))
+    assert not any(map(is_large, (None, str(tmp_path / "none"), "s3a://lake/retry")))
