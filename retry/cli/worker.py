@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging.config
+import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 
 import click
@@ -47,7 +49,8 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
     from retry.errors import SettingsInvalid
     from retry.scheduling.entry_sources import entry_source_factory
     from retry.worker import process_tuning
-    from retry.worker.composition import build
+    from retry.worker.certificate_renewal import renewed, show
+    from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
     settings = environment.from_environment()
@@ -60,11 +63,15 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
             "not set; give the path of the policy file, or --timers-only to call HTTP timers and nothing else"
         )
         raise SettingsInvalid("RETRY_POLICIES", fault)
-    with ThreadPoolExecutor(1) as beside:
-        # Faust takes as long to import as the brokers take to answer what is asked of them here.
-        shell = beside.submit(import_module, "retry.worker.faust_app")
-        engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings))
-    shell.result().run(engine, settings, socket.socket(fileno=listening) if listening is not None else None)
+    # A copy: the file itself stays open for this process begun anew.
+    own = socket.socket(fileno=os.dup(listening)) if listening is not None else None
+    with renewed(settings, partial(demand_startable, settings)) as certificate:
+        with ThreadPoolExecutor(1) as beside:
+            # Faust takes as long to import as the brokers take to answer what is asked of them here.
+            shell = beside.submit(import_module, "retry.worker.faust_app")
+            engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings))
+        show(certificate, engine.metrics.registry)
+        shell.result().run(engine, settings, own)
 
 
 def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:

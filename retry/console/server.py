@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
 
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from retry import clock
@@ -33,7 +33,9 @@ from retry.http_server.host_names import is_loopback
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.worker import insecure_settings, process_tuning
-from retry.worker.policy_reload import newest
+from retry.worker.certificate_renewal import renewed, show
+from retry.worker.policy_reload import loaded, newest
+from retry.worker.self_restart import THIS_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ def run(settings: Settings) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     registry = newest(settings)
     with ExitStack() as held:
+        metrics = CollectorRegistry()
+        show(held.enter_context(renewed(settings, lambda _admin: _demand_startable(settings))), metrics)
         replica = held.enter_context(closing(Replica(settings, registry, folder / "replica.sqlite")))
         audit = held.enter_context(closing(AuditTrail(settings)))
         previews = held.enter_context(closing(Previews()))
@@ -64,11 +68,18 @@ def run(settings: Settings) -> None:
         assets = Assets()
         console = Console(settings, replica, registry, audit, previews, sign_in, live, environment(assets))
         certificate = _certificate(settings)
-        server = _server(settings, application(console, assets, [acting.routes], certificate), certificate)
+        server = _server(settings, application(console, assets, [acting.routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))
         replica.start()
         notifier.start()
         asyncio.run(_serve(server, live))
+
+
+def _demand_startable(settings: Settings) -> None:
+    """See that what a start reads can be used, as far as a console that runs has what was read before."""
+    loaded(settings)
+    _sign_in(settings)
+    _certificate(settings)
 
 
 def _certificate(settings: Settings) -> Certificate | None:
@@ -139,10 +150,8 @@ def _provider(settings: Settings) -> Provider:
 
 
 async def _serve(server: HttpServer, live: Live) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    told = THIS_PROCESS.told_by_signals()
     server.start()
-    await stopped.wait()
+    await told.wait()
     live.close()
     server.stop()

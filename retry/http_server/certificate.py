@@ -74,6 +74,15 @@ class Certificate:
         """For a new connection."""
         return self._pair.current()
 
+    def demand_usable(self) -> None:
+        """See that whoever starts now can use the files.
+
+        Raises:
+          SettingsInvalid: as when this was made.
+        """
+        (of_certificate, of_key), (certificate, key) = self._settings, self._files
+        Certificate(of_certificate, certificate, of_key, key)
+
     def left_s(self) -> float:
         """How long the certificate in use is valid; less than nothing once it has expired."""
         self.current()

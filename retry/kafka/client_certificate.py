@@ -1,25 +1,25 @@
-"""The certificate by which brokers know this process: the newest pair of files that belongs together.
+"""The files by which brokers and this process know each other, as they were when they could be used last.
 
-librdkafka reads both files for each client that is made, and clients are made as long as a process runs: for a shard that is
-taken over, or after a commit in doubt. Files are replaced one after the other, and between the two they are of no use. So a pair
-that could be used is kept in memory, for clients that are made in such a moment.
+librdkafka reads them for each client that is made, and clients are made as long as a process runs: for a shard that is taken
+over, or after a commit in doubt. Files are replaced one after the other, and between the two they are of no use; or they are
+whole, and brokers refuse them. So what the first client was made from is kept in memory for those that follow, until others
+were tried.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-log = logging.getLogger(__name__)
-
-CERTIFICATE, KEY = "ssl.certificate.location", "ssl.key.location"
+AUTHORITY, CERTIFICATE, KEY, KEYSTORE = FILES = (
+    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location",
+)  # fmt: skip
 # What a client says of a configuration that it cannot use.
 REFUSALS = (KafkaException, TypeError, ValueError, AttributeError)
 # Only Linux has files that are in memory alone.
@@ -27,15 +27,14 @@ _IN_MEMORY = hasattr(os, "memfd_create")
 
 Config = dict[str, Any]
 _Client = TypeVar("_Client")
-_Files = tuple[str, str]
+_Named = tuple[tuple[str, str], ...]
 
 
-class _Pair:
-    """A certificate and its key, as files in memory; they are gone with the last who holds this."""
+class _Held:
+    """Files as they were read, in memory; they are gone with the last who holds this."""
 
-    def __init__(self, contents: tuple[bytes, bytes]) -> None:
-        self.digest = _digest(contents)
-        self._fds = [self._written(content) for content in contents]
+    def __init__(self, files: _Named) -> None:
+        self._fds = {name: self._written(Path(file).read_bytes()) for name, file in files}
 
     def _written(self, content: bytes) -> int:
         fd = os.memfd_create("client certificate")
@@ -45,50 +44,55 @@ class _Pair:
         return fd
 
     def made(self, make: Callable[[Config], _Client], config: Config) -> _Client:
-        """A client that shows it."""
-        certificate, key = (f"/proc/self/fd/{fd}" for fd in self._fds)
-        return make({**config, CERTIFICATE: certificate, KEY: key})
+        """A client that reads these."""
+        return make({**config, **{name: f"/proc/self/fd/{fd}" for name, fd in self._fds.items()}})
 
 
-_USABLE: dict[_Files, _Pair] = {}
-_TOLD: dict[_Files, str] = {}
+_IN_USE: dict[_Named, _Held] = {}
 
 
 def made(make: Callable[[Config], _Client], config: Config) -> _Client:
-    """A client with the certificate that the files hold now, or the one before where these cannot be used; for any thread.
+    """A client by the files that are in use, which are those that the first one could be made from; for any thread.
 
     Raises:
-      KafkaException, TypeError, ValueError, AttributeError: the configuration cannot be used, and none could before.
+      KafkaException, TypeError, ValueError, AttributeError: the configuration cannot be used.
     """
-    files = str(config.get(CERTIFICATE, "")), str(config.get(KEY, ""))
-    if not all(files) or not _IN_MEMORY:
-        return make(config)
-    before = _USABLE.get(files)
-    try:
-        contents = Path(files[0]).read_bytes(), Path(files[1]).read_bytes()
-        if before is not None and before.digest == _digest(contents):
-            return before.made(make, config)
-        pair = _Pair(contents)
-        client = pair.made(make, config)
-    except (OSError, *REFUSALS) as error:
-        if before is None:
-            # The client says better than we could what is wrong with a file.
-            return make(config)
-        client = before.made(make, config)
-        _tell(files, str(error.args[0].str() if isinstance(error, KafkaException) else error))
-        return client
-    _USABLE[files] = pair
-    if before is not None:
-        log.info("clients show the certificate that is in %s now from here on; those that run, the one before", files[0])
+    files = _named(config)
+    if held := _IN_USE.get(files):
+        return held.made(make, config)
+    client, held = _newest(files, make, config)
+    if held:
+        _IN_USE.setdefault(files, held)
     return client
 
 
-def _tell(files: _Files, why: str) -> None:
-    # Once: a shard that is taken over asks for clients again and again.
-    if _TOLD.get(files) != why:
-        _TOLD[files] = why
-        log.warning("%s and %s cannot be used: %s; the certificate that was read before stays in use", *files, why.strip())
+def tried(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
+    """A client by what the files hold now. Where `see` raises nothing of it, they are in use from then on.
+
+    Raises:
+      as `made`, and whatever `see` raises.
+    """
+    files = _named(config)
+    client, held = _newest(files, make, config)
+    see(client)
+    if held:
+        _IN_USE[files] = held
+    return client
 
 
-def _digest(contents: tuple[bytes, bytes]) -> bytes:
-    return b"".join(hashlib.sha256(content).digest() for content in contents)
+def _newest(files: _Named, make: Callable[[Config], _Client], config: Config) -> tuple[_Client, _Held | None]:
+    if files and _IN_MEMORY:
+        with suppress(OSError, *REFUSALS):
+            held = _Held(files)
+            return held.made(make, config), held
+    # It says better than we could what is wrong with a file.
+    return make(config), None
+
+
+def _named(config: Mapping[str, Any]) -> _Named:
+    """The files that a configuration names; without a folder of authorities, which is not replaced as a whole."""
+    named = {name: str(config[name]) for name in FILES if config.get(name)}
+    authority = named.get(AUTHORITY, "")
+    if authority == "probe" or Path(authority).is_dir():
+        named.pop(AUTHORITY, None)
+    return tuple(named.items())

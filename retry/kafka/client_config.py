@@ -6,10 +6,12 @@ The operator's `RETRY_KAFKA_*` properties come after our preferences and before 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import monotonic_s
@@ -54,6 +56,9 @@ log.addFilter(Sparing(*_OFTEN))
 SESSION_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 16 << 20
 _REACH_S = 10.0
+_OF_CONNECTIONS = (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
+_TOOK = re.compile(r" \(after \d+ms in state .*")
+_SILENT = logging.Logger("nobody", logging.CRITICAL + 1)
 
 _FETCHING = {
     "queued.min.messages": 50_000,
@@ -85,6 +90,32 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
     return client
 
 
+def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_s: float = _REACH_S) -> None:
+    """Make a client by what the files of certificates hold now. If brokers answer it and `see` raises nothing, all are made so.
+
+    Raises:
+      BrokersUnreachable: nobody answered in that time, and why the last connection failed.
+      SettingsInvalid: as `consumer`.
+    """
+    failed: list[str] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.code() in _OF_CONNECTIONS:
+            failed.append(_TOOK.sub("", error.str()))
+
+    def answered(client: AdminClient) -> None:
+        try:
+            until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
+        except KafkaException as error:
+            client.poll(0)
+            why = failed[-1] if failed else error.args[0].str()
+            raise BrokersUnreachable(settings.bootstrap_servers, why) from error
+        see(client)
+
+    config = {**_common(settings), **settings.kafka, "logger": _SILENT, "error_cb": on_error}
+    _made(AdminClient, config, partial(client_certificate.tried, see=answered))
+
+
 def consumer(config: Config) -> Consumer:
     """A consumer, not connected.
 
@@ -99,9 +130,12 @@ def producer(config: Config) -> Producer:
     return _made(Producer, config)
 
 
-def _made(client: Callable[[Config], _Client], config: Config) -> _Client:
+def _made(
+    client: Callable[[Config], _Client], config: Config,
+    made: Callable[[Callable[[Config], _Client], Config], _Client] = client_certificate.made,
+) -> _Client:  # fmt: skip
     try:
-        return client_certificate.made(client, config)
+        return made(client, config)
     except client_certificate.REFUSALS as error:
         reason = (error.args[0].str() if isinstance(error, KafkaException) else str(error)).strip()
         named = max((name for name in config if name in reason), key=len, default="")

@@ -118,4 +118,13 @@ CONSOLE = (
     Metric("retry_console_ready", GAUGE, (), "1 once everything that was there at the start is read"),
 )
 
-DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API, *CONSOLE)}
+# Of worker, scheduler, API and console alike.
+EVERY = (
+    Metric("retry_client_certificate_begins_seconds", GAUGE, (),
+           "when the certificate that this process shows the brokers became valid, in seconds since 1970; 0 where it shows none"),
+    Metric("retry_client_certificate_ends_seconds", GAUGE, (),
+           "when it ends, in seconds since 1970; +Inf where it shows none. What the process was started with counts, until files "
+           "that have replaced it are in use"),
+)  # fmt: skip
+
+DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API, *CONSOLE, *EVERY)}

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import NamedTuple
 
+from retry.delay_queue import envelope_codec
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
@@ -27,6 +28,7 @@ from retry.intake.intake import Intake
 from retry.kafka import client_config, topics
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.consumer_groups import Committed
+from retry.kafka.interface import AdminClient
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.record_producer import Records
 from retry.kafka.record_size_limits import RecordSizeLimits
@@ -39,7 +41,7 @@ from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls, passed_letters, worker_status
+from retry.worker import acls, passed_letters, policy_reload, worker_status
 from retry.worker.backlog_gauges import BacklogGauges
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.consumer_lag_samples import LagSamples, place_of
@@ -140,6 +142,18 @@ def build(
     )
 
 
+def demand_startable(settings: Settings, admin: AdminClient) -> None:
+    """See that a worker of these settings starts now, as far as files and the rights of whom `admin` is say.
+
+    Raises:
+      SettingsInvalid, PolicyFileInvalid: a file cannot be used; a worker that runs has what was read before.
+      RightMissing: a vital one is missing.
+    """
+    acls.demand(admin, acls.WORKER, acls.names(settings.app_id, policy_reload.loaded(settings)))
+    envelope_codec.configured(settings)
+    _webhook_secrets(settings)
+
+
 def build_intake(
     context: Context, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
 ) -> IntakeSide:
@@ -219,14 +233,17 @@ def _passed_letters(context: Context) -> PassedLetters:
 
 def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> WebhooksInFlight:
     guard = SsrfGuard(listed(settings.webhook_allow))
-    path = settings.webhook_secrets
-    secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
-    client = WebhookClient(guard, secrets)
+    client = WebhookClient(guard, _webhook_secrets(settings))
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
     webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.crowded, client.close)
     metrics.watch("retry_webhooks_in_flight", webhooks.count)
     metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
     return webhooks
+
+
+def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
+    path = settings.webhook_secrets
+    return ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
 
 
 def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:

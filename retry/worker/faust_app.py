@@ -30,6 +30,7 @@ from retry.worker import process_tuning
 from retry.worker.engine import Engine
 from retry.worker.health_server import Http
 from retry.worker.logs import LOGGING
+from retry.worker.self_restart import THIS_PROCESS
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shutdown import end_without_brokers
 
@@ -68,7 +69,15 @@ class _Worker(faust.Worker):
         super().__init__(app, loglevel="INFO", logging_config=logs, redirect_stdouts=False)
         self._brokers_answer = engine.brokers_answer
 
+    async def on_first_start(self) -> None:
+        await super().on_first_start()
+        THIS_PROCESS.stops_by(lambda: self.loop.call_soon_threadsafe(self._leave, signal.SIGTERM))
+
     def _schedule_shutdown(self, signal: signal.Signals) -> None:
+        THIS_PROCESS.told_to_end()
+        self._leave(signal)
+
+    def _leave(self, signal: signal.Signals) -> None:
         if not self._signal_stop_time:
             threading.Thread(target=end_without_brokers, args=[self._brokers_answer], name="shutdown", daemon=True).start()
         super()._schedule_shutdown(signal)

@@ -8,10 +8,10 @@ ends before has lost nothing: as after kill -9, brokers undo what was in flight,
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 
 from retry import clock
+from retry.worker.self_restart import THIS_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -25,4 +25,4 @@ def end_without_brokers(brokers_answer: Callable[[], bool]) -> None:
     while brokers_answer():
         clock.pause(_EVERY_S)
     log.warning("no broker answers: it ends without leaving its groups; webhooks whose answers were not written are called again")
-    os._exit(0)
+    THIS_PROCESS.end_at_once()

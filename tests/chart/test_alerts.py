@@ -39,6 +39,10 @@ HEALTHY: Series = {
     'retry_api_ready{app="a",instance="api"}': "0x5 1x1795",
     'retry_api_certificate_left_seconds{app="a",instance="api"}': "7776000-60x900 7776000-60x900",
     'retry_api_certificate_left_seconds{app="a",instance="without"}': "Inf+0x1800",
+    f"retry_client_certificate_begins_seconds{{{_W0}}}": "-86400x1800",
+    f"retry_client_certificate_ends_seconds{{{_W0}}}": "86400x720 172800x1080",
+    f"retry_client_certificate_begins_seconds{{{_W1}}}": "0x1800",
+    f"retry_client_certificate_ends_seconds{{{_W1}}}": "Inf+0x1800",
     'retry_console_ready{app="a",instance="console"}': "0x5 1x1795",
     'retry_console_lag_records{app="a",instance="console"}': "400000-100000x4 40x1796",
     f"retry_offset_sample_age_seconds{{{_W0}}}": "9x1800",
@@ -99,6 +103,10 @@ CASES = [
     Case("a certificate was not renewed", {
         'retry_api_certificate_left_seconds{app="a",instance="api"}': "608400-60x1800",
     }, {"RetryCertificateEnds"}),
+    Case("a client certificate was not renewed", {
+        f"retry_client_certificate_begins_seconds{{{_W0}}}": "-18000x1800",
+        f"retry_client_certificate_ends_seconds{{{_W0}}}": "3600x1800",
+    }, {"RetryClientCertificateEnds"}),
     Case("the console does not read", {'retry_console_ready{app="a",instance="console"}': "1x60 0x1740"}, {"RetryConsoleBehind"}),
     Case("the console is behind", {
         'retry_console_lag_records{app="a",instance="console"}': "0x60 200000x1740",

@@ -121,6 +121,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics_scheduler": lambda: _metrics(metric_catalogue.SCHEDULER),
     "metrics_api": lambda: _metrics(metric_catalogue.API),
     "metrics_console": lambda: _metrics(metric_catalogue.CONSOLE),
+    "metrics_every": lambda: _metrics(metric_catalogue.EVERY),
 }
 
 

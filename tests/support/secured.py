@@ -130,9 +130,9 @@ class SecuredBroker:
         wanted = UserScramCredentialUpsertion(name, credential, password.encode())
         self.admin.alter_user_scram_credentials([wanted], request_timeout=_ASK_S)[name].result(_ASK_S)
 
-    def certificate(self, name: str, passphrase: str = "") -> tuple[Path, Path]:
+    def certificate(self, name: str, passphrase: str = "", ends: timedelta | None = None) -> tuple[Path, Path]:
         """Files of a certificate of `User:name` and of its key, which may be encrypted; for `mutual_servers`."""
-        return self._certificates.files(name, passphrase)
+        return self._certificates.files(name, passphrase, ends)
 
     def mutual_environ(self, name: str, passphrase: str) -> dict[str, str]:
         """The settings of the service for `User:name`, who shows a certificate, a new one each time."""
@@ -230,10 +230,10 @@ class Certificates:
         locked = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked), signed.public_bytes(Encoding.PEM)
 
-    def files(self, name: str, passphrase: str = "") -> tuple[Path, Path]:
-        """Files of a certificate and of its key."""
+    def files(self, name: str, passphrase: str = "", ends: timedelta | None = None) -> tuple[Path, Path]:
+        """Files of a certificate, valid for so long from now, and of its key."""
         certificate, key = self._folder / f"{name}.crt.pem", self._folder / f"{name}.key.pem"
-        key_pem, certificate_pem = self.sign(name, passphrase)
+        key_pem, certificate_pem = self.sign(name, passphrase, ends=ends or _LIFE)
         certificate.write_bytes(certificate_pem)
         key.write_bytes(key_pem)
         key.chmod(0o600)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -45,18 +46,20 @@ def environment(assets: Assets) -> jinja2.Environment:
 
 
 def application(
-    console: Console, assets: Assets, more: Iterable[Routes] = (), certificate: Certificate | None = None
-) -> ASGIApp:
+    console: Console, assets: Assets, more: Iterable[Routes] = (), certificate: Certificate | None = None,
+    registry: CollectorRegistry | None = None,
+) -> ASGIApp:  # fmt: skip
     """All that the console answers.
 
     Args:
       more: what other packages serve, a function each.
       certificate: with which it is served, so that health tells of it.
+      registry: what else its metrics show.
 
     Raises:
       TypeError: an endpoint does not say which role it needs.
     """
-    health = Health(console, certificate)
+    health = Health(console, certificate, registry)
     routes = [*health.routes(), *assets.routes(), *console.live.routes()]
     for each in (*OWN, *more):
         routes += each(console)

@@ -21,9 +21,11 @@ from retry.telemetry import prometheus
 class Health:
     """Counts what is answered, and tells: on the event loop, so also while every thread looks into payloads."""
 
-    def __init__(self, console: Console, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self, console: Console, certificate: Certificate | None = None, registry: CollectorRegistry | None = None
+    ) -> None:
         self._replica, self._certificate = console.replica, certificate
-        self._registry = CollectorRegistry()
+        self._registry = registry or CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_console_requests_total")
         self._took = prometheus.histogram(self._registry, "retry_console_request_seconds")
         prometheus.gauge(self._registry, "retry_console_streams", lambda: float(console.live.streams))

@@ -22,6 +22,7 @@ from retry.scheduling.messages.metrics import SchedulerMetrics
 from retry.scheduling.messages.schedule_request import Rules
 from retry.scheduling.messages.settings import SchedulerSettings
 from retry.scheduling.timers.entry_source import TimersSource
+from retry.settings import Settings
 from retry.worker import composition
 from retry.worker.engine import Engine
 
@@ -40,8 +41,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     Raises:
       as `retry.worker.composition.build`.
     """
-    # One reads its policies, the other its schedules; whoever wants both runs both.
-    worker = msgspec.structs.replace(settings.worker, policies=None)
+    worker = without_policies(settings)
     names, now_ms = topics.names(worker.app_id), clock.wall_ms()
     own = {*topics.internal(worker.app_id), names.parked}
     if settings.history in own or any(reads(settings, topic) for topic in own):
@@ -59,6 +59,11 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     backlog = StartupBacklog(admin, lambda topic: reads(settings, topic), member, names.changelog)
     metrics = SchedulerMetrics(now_ms, names.parked)
     return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)
+
+
+def without_policies(settings: SchedulerSettings) -> Settings:
+    """Of its worker: one reads its policies, the other its schedules; whoever wants both runs both."""
+    return msgspec.structs.replace(settings.worker, policies=None)
 
 
 def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:

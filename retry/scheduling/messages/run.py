@@ -6,7 +6,9 @@ import logging.config
 from functools import partial
 from itertools import chain
 
+from retry.http_server.certificate import Certificate
 from retry.kafka import topics
+from retry.kafka.interface import AdminClient
 from retry.scheduling.messages import composition
 from retry.scheduling.messages.logs import logging_of
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
@@ -14,6 +16,8 @@ from retry.scheduling.messages.settings import SchedulerSettings
 from retry.scheduling.messages.stored_schedules import history, waiting
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
+from retry.worker.certificate_renewal import renewed, show
+from retry.worker.composition import demand_startable
 from retry.worker.engine import Engine
 
 
@@ -26,9 +30,17 @@ def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
     certificate = rest_certificate(settings)
-    engine = composition.build(settings, adopt=adopt)
-    rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate)
-    faust_app.run(engine, settings.worker, beside=[rest], logs=logs)
+    with renewed(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:
+        engine = composition.build(settings, adopt=adopt)
+        show(of_client, engine.metrics.registry)
+        rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate)
+        faust_app.run(engine, settings.worker, beside=[rest], logs=logs)
+
+
+def _demand_startable(settings: SchedulerSettings, certificate: Certificate | None, admin: AdminClient) -> None:
+    demand_startable(composition.without_policies(settings), admin)
+    if certificate:
+        certificate.demand_usable()
 
 
 def _sources(settings: SchedulerSettings, engine: Engine) -> ScheduleSources:

@@ -53,7 +53,7 @@ Handler = Callable[[Request, str], Awaitable[Response]]
 
 
 class Web:
-    """The ASGI application, `app`.
+    """The ASGI application, `app`, whose metrics are in `registry`.
 
     Args:
       tokens: None where everybody may come in: on loopback only.
@@ -69,13 +69,13 @@ class Web:
     ) -> None:
         self._certificate, self._audit = certificate, CallAudit(audit)
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
-        self._registry = CollectorRegistry()
-        self._answered = prometheus.counter(self._registry, "retry_api_requests_total")
-        self._took = prometheus.histogram(self._registry, "retry_api_request_seconds")
-        prometheus.gauge(self._registry, "retry_api_entries_waiting", view.waiting)
-        prometheus.gauge(self._registry, "retry_api_ready", lambda: float(view.ready()))
+        self.registry = CollectorRegistry()
+        self._answered = prometheus.counter(self.registry, "retry_api_requests_total")
+        self._took = prometheus.histogram(self.registry, "retry_api_request_seconds")
+        prometheus.gauge(self.registry, "retry_api_entries_waiting", view.waiting)
+        prometheus.gauge(self.registry, "retry_api_ready", lambda: float(view.ready()))
         left_s = certificate.left_s if certificate else lambda: math.inf
-        prometheus.gauge(self._registry, "retry_api_certificate_left_seconds", left_s)
+        prometheus.gauge(self.registry, "retry_api_certificate_left_seconds", left_s)
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
@@ -177,7 +177,7 @@ class Web:
                 self._who(request)
             except Problem as problem:
                 return _problem(problem)
-        return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(prometheus.page(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _refused(self, _request: Request, error: Exception) -> Response:
         refused = error if isinstance(error, HTTPException) else HTTPException(HTTPStatus.BAD_REQUEST)

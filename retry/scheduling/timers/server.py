@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Mapping
+from functools import partial
 
+from retry.delay_queue import envelope_codec
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
-from retry.http_server.certificate import certificate_of
+from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
 from retry.kafka import client_config, offset_ranges, topics
+from retry.kafka.certificate_watch import CertificateWatch
 from retry.kafka.interface import AdminClient, OffsetBounds
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.kafka.record_producer import Records
@@ -27,6 +29,8 @@ from retry.scheduling.timers.routes import Web
 from retry.scheduling.timers.timers import Timers
 from retry.settings import Settings
 from retry.worker import acls, encryption, insecure_settings
+from retry.worker.certificate_renewal import renewed, show
+from retry.worker.self_restart import THIS_PROCESS
 
 # Connections are what this process is for; a worker needs most of its files for tables and calls.
 _SHARE_OF_FILES = 4
@@ -46,10 +50,27 @@ def run(settings: Settings) -> None:
     """
     insecure_settings.warn(settings)
     tokens = Tokens(settings.api_tokens) if settings.api_tokens else None
-    host, port = settings.api_host_port()
+    host, _ = settings.api_host_port()
     if tokens is None and not is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
     certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
+    with renewed(settings, partial(_demand_startable, settings, certificate)) as of_client:
+        _serve_timers(settings, tokens, certificate, of_client)
+
+
+def _demand_startable(settings: Settings, certificate: Certificate | None, admin: AdminClient) -> None:
+    acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
+    envelope_codec.configured(settings)
+    if settings.api_tokens:
+        Tokens(settings.api_tokens)
+    if certificate:
+        certificate.demand_usable()
+
+
+def _serve_timers(
+    settings: Settings, tokens: Tokens | None, certificate: Certificate | None, of_client: CertificateWatch
+) -> None:
+    host, port = settings.api_host_port()
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
@@ -62,6 +83,7 @@ def run(settings: Settings) -> None:
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
         web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
+        show(of_client, web.registry)
         hosts, share = settings.http_hosts, _SHARE_OF_FILES
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))
     finally:
@@ -88,9 +110,7 @@ def _bounds(admin: AdminClient, topic: str, partitions: int) -> dict[int, Offset
 
 
 async def _serve(server: HttpServer) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    told = THIS_PROCESS.told_by_signals()
     server.start()
-    await stopped.wait()
+    await told.wait()
     server.stop()

@@ -1,4 +1,4 @@
-"""A client that is made while its certificate is replaced shows the one before, and the newest as soon as that is whole."""
+"""Clients are made by the files that the first one could be made from, until others were tried and nothing spoke against them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from retry.errors import SettingsInvalid
+from retry.errors import BrokersUnreachable, SettingsInvalid
 from retry.kafka import client_certificate, client_config
-from retry.kafka.client_certificate import CERTIFICATE, KEY, Config
+from retry.kafka.client_certificate import AUTHORITY, CERTIFICATE, KEY, Config
+from retry.settings import Settings
 from tests.support.secured import Certificates
 
-KEPT = "the certificate that was read before stays in use"
+QUIET = logging.getLogger("tests.clients")
 
 
 class Files:
@@ -32,19 +33,29 @@ class Files:
 
     def config(self) -> Config:
         return {
-            "bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "logger": logging.getLogger("tests.clients"),
-            CERTIFICATE: str(self.folder / "certificate"), KEY: str(self.folder / "key"),
+            "bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "logger": QUIET,
+            AUTHORITY: str(self.authority.authority), CERTIFICATE: str(self.folder / "certificate"),
+            KEY: str(self.folder / "key"),
         }  # fmt: skip
+
+    def make(self, config: Config) -> Producer:
+        producer = Producer(config)
+        self.shown.append(Path(config[CERTIFICATE]).read_bytes())
+        return producer
 
     def made(self) -> bytes:
         """The certificate of a client that is made now."""
+        client_certificate.made(self.make, self.config())
+        return self.shown[-1]
 
-        def make(config: Config) -> Producer:
-            producer = Producer(config)
-            self.shown.append(Path(config[CERTIFICATE]).read_bytes())
-            return producer
+    def tried(self, fault: Exception | None = None) -> bytes:
+        """The certificate of a client that is made to see whether it is of use."""
 
-        client_certificate.made(make, self.config())
+        def see(_client: Producer) -> None:
+            if fault is not None:
+                raise fault
+
+        client_certificate.tried(self.make, self.config(), see)
         return self.shown[-1]
 
 
@@ -53,20 +64,31 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def test_while_the_files_do_not_belong_together_the_pair_before_stays_and_that_is_said_once(
-    files: Files, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_pair_that_the_first_client_was_made_from_stays_until_another_was_tried(files: Files) -> None:
     first = files.made()
     key, second = files.authority.sign("second")
     files.replace(certificate=second)
-    assert [files.made() for _ in range(3)] == [first] * 3
-    assert caplog.text.count(KEPT) == 1 and "key values mismatch" in caplog.text
+    assert files.made() == first
+    with pytest.raises(client_certificate.REFUSALS, match="key values mismatch"):
+        files.tried()
     files.replace(key=key)
-    assert files.made() == second != first
-    # It stays in use, and not the first.
-    files.replace(key=b"nothing")
-    assert files.made() == second
+    # It is whole. Whether brokers know who signed it is another question.
+    assert files.made() == first
+    with pytest.raises(BrokersUnreachable):
+        files.tried(BrokersUnreachable("b:1", "unknown ca"))
+    assert files.made() == first
+    assert files.tried() == files.made() == second != first
     (files.folder / "key").unlink()
+    files.authority.authority.write_bytes(b"nothing")
+    assert files.made() == second
+
+
+def test_a_pair_that_was_of_no_use_at_first_is_read_again(files: Files) -> None:
+    key, second = files.authority.sign("second")
+    files.replace(certificate=second)
+    with pytest.raises(client_certificate.REFUSALS):
+        files.made()
+    files.replace(key=key)
     assert files.made() == second
 
 
@@ -79,10 +101,29 @@ def test_files_that_never_could_be_used_are_refused_by_the_name_of_their_setting
         client_config.producer(files.config())
 
 
+def test_what_is_tried_is_refused_by_the_name_of_its_setting_while_clients_go_on(files: Files) -> None:
+    properties = {name: text for name, text in files.config().items() if name.startswith(("ssl.", "security."))}
+    settings = Settings(bootstrap_servers="127.0.0.1:1", kafka=properties)
+    client_config.producer(files.config())
+    files.replace(key=files.authority.sign("other")[0])
+    client_config.producer(files.config())
+    with pytest.raises(SettingsInvalid, match=r"RETRY_KAFKA_SSL_KEY_LOCATION.*key values mismatch"):
+        client_config.try_newest(settings, lambda _client: None, 0.1)
+    files.replace(*files.authority.sign("another"))
+    with pytest.raises(BrokersUnreachable, match=r"127\.0\.0\.1:1 "):
+        client_config.try_newest(settings, lambda _client: None, 0.1)
+
+
 def test_another_mistake_is_named_whatever_was_usable_before(files: Files) -> None:
     files.made()
     with pytest.raises(SettingsInvalid, match=r"no\.such\.property"):
         client_config.producer({**files.config(), "no.such.property": "1"})
+
+
+def test_a_folder_of_authorities_is_left_to_the_client(files: Files) -> None:
+    config = {**files.config(), AUTHORITY: str(files.folder)}
+    client_certificate.made(files.make, config)
+    assert client_certificate._named(config) == tuple((name, config[name]) for name in (CERTIFICATE, KEY))
 
 
 def in_memory() -> int:
@@ -94,10 +135,10 @@ def in_memory() -> int:
     return sum("client certificate" in link for link in links)
 
 
-def test_pairs_that_were_replaced_are_not_kept(files: Files) -> None:
+def test_files_that_were_replaced_are_not_kept(files: Files) -> None:
     files.made()
     before = in_memory()
     for _ in range(5):
         files.replace(*files.authority.sign("another"))
-        files.made()
-    assert in_memory() == before >= 2
+        files.tried()
+    assert in_memory() == before >= 3

@@ -36,7 +36,8 @@ def known(metric: Metric) -> tuple[str, tuple[str, ...]]:
 
 
 def test_names_are_unique_and_say_what_they_are() -> None:
-    every = (*metric_catalogue.WORKER, *metric_catalogue.SCHEDULER, *metric_catalogue.API)
+    of = metric_catalogue
+    every = (*of.WORKER, *of.SCHEDULER, *of.API, *of.CONSOLE, *of.EVERY)
     assert len({metric.name for metric in every}) == len(every)
     for metric in every:
         assert metric.type in ("counter", "gauge", "histogram")
@@ -49,7 +50,7 @@ def test_the_api_exports_what_is_declared() -> None:
     unused: Any = None
     web = Web(unused, View(), unused, unused)  # type: ignore[arg-type]
     web._answered.labels("GET", "200").inc()
-    assert exported(prometheus.page(web._registry)) == {metric.name: known(metric) for metric in metric_catalogue.API}
+    assert exported(prometheus.page(web.registry)) == {metric.name: known(metric) for metric in metric_catalogue.API}
 
 
 def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> None:
