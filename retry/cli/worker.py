@@ -77,10 +77,10 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
 def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:
     from retry import settings as environment
     from retry.worker.logs import LOGGING
+    from retry.worker.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
     settings = environment.from_environment()
     logging.config.dictConfig(LOGGING)
-    options = ["--adopt-empty-changelog"] * adopt + ["--timers-only"] * timers_only
-    supervisor = Supervisor(environment.environments(settings, processes), options)
+    supervisor = Supervisor(environment.environments(settings, processes), ["--timers-only"] * timers_only, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))

@@ -36,12 +36,15 @@ class Supervisor:
 
     Args:
       environments: one for each worker.
-      options: of the command that each of them is, the first time that it is started.
+      options: of the command that each of them is.
+      once: more of them, the first time that it is started.
     """
 
-    def __init__(self, environments: Sequence[Mapping[str, str]], options: list[str]) -> None:
+    def __init__(
+        self, environments: Sequence[Mapping[str, str]], options: Sequence[str] = (), once: Sequence[str] = ()
+    ) -> None:
         self._environments = environments
-        self._options = dict.fromkeys(range(len(environments)), options)
+        self._options, self._once = options, dict.fromkeys(range(len(environments)), once)
         self._sockets = [_listening() for _ in environments]
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ends: deque[float] = deque(maxlen=_ENDS_MAX)
@@ -85,7 +88,7 @@ class Supervisor:
     async def _started(self, number: int) -> asyncio.subprocess.Process:
         listening = self._sockets[number].fileno()
         command = [sys.executable, "-m", "retry", "worker", "--supervised", str(listening)]
-        command += self._options.pop(number, [])
+        command += [*self._options, *self._once.pop(number, ())]
         environment = dict(self._environments[number])
         # The pipe is never written to; that it ends is what it tells.
         return await asyncio.create_subprocess_exec(
