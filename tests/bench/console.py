@@ -34,6 +34,7 @@ from urllib.parse import urlencode
 from confluent_kafka import Producer
 
 from retry.kafka.local_broker import LocalBroker, free_port
+from tests.support.process import end
 
 from . import console_letters as made
 from . import machine
@@ -46,7 +47,7 @@ from .worker import ROOT
 PAGE_MS, LAG_S, MEMORY_MIB, REBUILD_PER_S = 200, 5, 400, 10_000
 _PER_S, _TURNS_PER_S = 1_000, 10
 _PEOPLE, _THINK_S = 4, 0.05
-_READY_S, _ANSWER_S, _COMMIT_S = 3_600.0, 30.0, 60.0
+_READY_S, _ANSWER_S, _COMMIT_S, _END_S = 3_600.0, 30.0, 60.0, 20.0
 _CALM_S, _CATCH_UP_S = 10.0, 600.0
 _TEAMS = [f"team{n}" for n in range(20)]
 
@@ -124,12 +125,7 @@ class ConsoleProcess:
 
     def close(self) -> None:
         """End it."""
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, _END_S)
         self._log.close()
         self._hooks.shutdown()
         self._hooks.server_close()

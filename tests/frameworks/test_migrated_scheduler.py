@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Schedulings
 from tests.integration.test_migrate_schedules import Migration, now_s
 from tests.support.ports import free_port
-from tests.support.process import await_that
+from tests.support.process import await_that, end
 from tests.support.reading import Record
 from tests.support.scheduler import Scheduling
 from tests.support.tools import missing
@@ -47,12 +47,7 @@ def running(program: Path, s: Scheduling, group: str) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, _END_S)
 
 
 def keys(records: list[Record]) -> set[bytes | None]:

@@ -1,4 +1,4 @@
-"""A worker as a real process, which tests start, watch, freeze and kill."""
+"""A worker as a real process, which tests start, watch, freeze and kill; and the end of any other."""
 
 from __future__ import annotations
 
@@ -51,6 +51,16 @@ def let_pass(seconds: float) -> None:
     deadline = Deadline(seconds)
     while not deadline.passed():
         pause(deadline.remaining_s())
+
+
+def end(process: subprocess.Popen[bytes], within_s: float) -> None:
+    """SIGTERM, and SIGKILL to what still runs after that time; returns when it is gone."""
+    process.terminate()
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class WorkerProcess:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.fixtures.capture.running import Root, classpath, jvm
 from tests.support.ports import free_port
-from tests.support.process import await_that
+from tests.support.process import await_that, end
 from tests.support.tools import object_store
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ def s3(folder: Path, _: SparkSession) -> Iterator[Store]:
         jars = classpath("s3a", _CLIENTS, alone=[_S3A]).split(":")
         yield Store("s3a://lake/retry", jars, {f"spark.hadoop.fs.s3a.{name}": value for name, value in config.items()}, names)
     finally:
-        server.terminate()
-        try:
-            server.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end(server, _END_S)
 
 
 @contextmanager
