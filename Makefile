@@ -129,7 +129,7 @@ release: setup tools  ## wheel, chart, list of components and their hashes into 
 
 IMAGES := build/images
 ARCHITECTURES ?= amd64
-images: setup  ## images of the Dockerfile without Docker, into build/images; as root, with buildah and mmdebstrap from Debian
+images: setup  ## images of the Dockerfile without Docker, and lists of what is in them, into build/images; as root, with buildah and mmdebstrap from Debian
 	$(BIN)/python -m release.images --to $(IMAGES) $(addprefix --architecture=,$(ARCHITECTURES))
 
 # A stand-in for S3; it is asked by tests alone.

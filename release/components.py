@@ -2,18 +2,28 @@
 
 Packages are those that images have, as cyclonedx-py reads release/analytics.lock; what analytics alone need is optional. Jars are
 those of retry/jars.lock: Spark's Kafka source is optional, and a broker for demonstrations and tests is excluded. What only tests
-need is not in the list. Each has its package URL, by which scanners know it.
+need is not in the list. Each has its package URL, by which scanners know it. What one image has says `image_components`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 _JAR = re.compile(r"(?P<name>.+?)-(?P<version>[0-9]+(?:\.[0-9A-Za-z]+)+(?:-[0-9A-Za-z.]+)?)\.jar")
+
+
+class Pin(NamedTuple):
+    """A jar of retry/jars.lock."""
+
+    jars: str
+    sha256: str
+    file: str
+    group: str
 
 
 def command(cyclonedx: Path) -> list[str | Path]:
@@ -34,18 +44,42 @@ def whole(packages: bytes, retry_lock: str, jars_lock: str) -> bytes:
     needed = set(re.findall(r"^([\w.-]+)==", retry_lock, re.MULTILINE))
     for package in told["components"]:
         package["scope"] = "required" if package["name"] in needed else "optional"
-    told["components"] += [_jar(line) for line in jars_lock.splitlines() if line]
+    told["components"] += map(_jar, pins(jars_lock))
+    return written(told)
+
+
+def written(told: dict[str, Any]) -> bytes:
+    """A list as a file has it: of the same components the same bytes."""
     return orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
 
 
-def _jar(line: str) -> dict[str, Any]:
-    jars, sha256, file, group = line.split()
+def pins(jars_lock: str) -> Iterator[Pin]:
+    """The jars of retry/jars.lock."""
+    return (Pin(*line.split()) for line in jars_lock.splitlines() if line)
+
+
+def named(file: str) -> tuple[str, str] | None:
+    """Name and version of a jar, as the name of its file has them."""
     parts = _JAR.fullmatch(file)
-    if parts is None:
-        raise ValueError(f"retry/jars.lock: {file} has no version")
-    return {
-        "type": "library", "bom-ref": f"{jars}/{file}", "group": group, "name": parts["name"], "version": parts["version"],
-        "purl": f"pkg:maven/{group}/{parts['name']}@{parts['version']}",
-        "scope": "optional" if jars == "spark" else "excluded",
-        "hashes": [{"alg": "SHA-256", "content": sha256}], "properties": [{"name": "retry:jars", "value": jars}],
-    }  # fmt: skip
+    return (parts["name"], parts["version"]) if parts else None
+
+
+def jar(reference: str, group: str, name: str, version: str, sha256: str, classifier: str = "") -> dict[str, Any]:
+    """A jar, by its coordinates in Maven's registry; without a package URL where the group is not known."""
+    told = {"type": "library", "bom-ref": reference, "name": name, "hashes": [{"alg": "SHA-256", "content": sha256}]}
+    if version:
+        told["version"] = version
+    if group:
+        which = f"?classifier={classifier}" if classifier else ""
+        told |= {"group": group, "purl": f"pkg:maven/{group}/{name}@{version}{which}"}
+    return told
+
+
+def _jar(pin: Pin) -> dict[str, Any]:
+    found = named(pin.file)
+    if found is None:
+        raise ValueError(f"retry/jars.lock: {pin.file} has no version")
+    return jar(f"{pin.jars}/{pin.file}", pin.group, *found, pin.sha256) | {
+        "scope": "optional" if pin.jars == "spark" else "excluded",
+        "properties": [{"name": "retry:jars", "value": pin.jars}],
+    }

@@ -3,7 +3,8 @@
     python -m release.images --to build/images --architecture amd64 --architecture arm64
 
 mmdebstrap makes the root, whose packages Debian's key vouches for, and buildah runs the Dockerfile in a chroot. A foreign
-processor is emulated by qemu. Each image becomes an archive (OCI), which `skopeo copy` takes, and a row of images.json.
+processor is emulated by qemu. Each image becomes an archive (OCI), which `skopeo copy` takes, a list of what is in it (CycloneDX)
+and a row of images.json, which names both.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from release import debian_support, image_components
+from release.image_store import ImagesRefused, files, run, store
 
 ROOT = Path(__file__).parents[1]
 SUITE, PACKAGES = "bookworm", "python3,ca-certificates,usr-is-merged"
@@ -36,10 +39,6 @@ _TRUST = {
 }
 
 
-class ImagesRefused(Exception):
-    """Images cannot be built here, or a build failed."""
-
-
 class Built(NamedTuple):
     """An image that was built.
 
@@ -47,6 +46,8 @@ class Built(NamedTuple):
       name: in the store of `store`, as localhost/retry:arm64.
       unpacked: of its files, as `255 MB`.
       archive_bytes: of its archive, about what a node pulls.
+      archive: the name of its file.
+      components: the name of the file beside it that lists what is in the image.
     """
 
     target: str
@@ -54,6 +55,8 @@ class Built(NamedTuple):
     name: str
     unpacked: str
     archive_bytes: int
+    archive: str
+    components: str
 
 
 def main() -> None:
@@ -69,7 +72,8 @@ def main() -> None:
         sys.exit(str(error))
     listed = given.to / "images.json"
     known = json.loads(listed.read_text()) if listed.exists() else []
-    rows = {each["name"]: each for each in (*known, *(each._asdict() for each in built))}
+    # A row of before that names no list is of an image that must be built anew.
+    rows = {each["name"]: each for each in (*known, *(each._asdict() for each in built)) if each.keys() == set(Built._fields)}
     listed.write_text(json.dumps(list(rows.values()), indent=1))
     for each in built:
         print(f"{each.name:<26} {each.unpacked:>8} of files, {each.archive_bytes / 1e6:.0f} MB to pull")
@@ -87,29 +91,36 @@ def build(to: Path, architectures: Sequence[str], targets: Sequence[str]) -> lis
     return [each for architecture in architectures for each in _of(to, architecture, targets)]
 
 
-def store(to: Path) -> list[str]:
-    """Options that have buildah keep images and containers in a folder."""
-    return ["--root", str(to / "store"), "--runroot", str(to / "run")]
-
-
 def _of(to: Path, architecture: str, targets: Sequence[str]) -> Iterator[Built]:
     if architecture != _own():
         _emulate(_EMULATED[architecture])
     base, builder = _roots(to, architecture)
     for target in targets:
-        name = f"localhost/{target}:{architecture}"
+        name = _name(target, architecture)
         given = {"BASE": base, "BUILDER": builder, "FROM_SOURCES": FROM_SOURCES.get(architecture, ":none:")}
         arguments = [f"--build-arg={argument}={value}" for argument, value in given.items()]
         _buildah_build(to, architecture, [*arguments, "--target", target, "--tag", name, str(ROOT)])
         archive = to / f"{target}-{architecture}.tar"
         archive.unlink(missing_ok=True)
-        _run(["buildah", *store(to), "push", "--quiet", name, f"oci-archive:{archive}:{target}"])
-        (listed,) = json.loads(_run(["buildah", *store(to), "images", "--json", name]))
-        yield Built(target, architecture, name, listed["size"], archive.stat().st_size)
+        run(["buildah", *store(to), "push", "--quiet", name, f"oci-archive:{archive}:{target}"])
+        (listed,) = json.loads(run(["buildah", *store(to), "images", "--json", name]))
+        components = archive.with_suffix(".cdx.json")
+        components.write_bytes(components_of(to, target, architecture))
+        yield Built(target, architecture, name, listed["size"], archive.stat().st_size, archive.name, components.name)
+
+
+def components_of(to: Path, target: str, architecture: str) -> bytes:
+    """What is in an image that was built (CycloneDX)."""
+    with files(to, _name(target, architecture)) as root:
+        return image_components.whole(root, target, architecture, (ROOT / "retry" / "jars.lock").read_text())
+
+
+def _name(target: str, architecture: str) -> str:
+    return f"localhost/{target}:{architecture}"
 
 
 def _roots(to: Path, architecture: str) -> tuple[str, str]:
-    """Debian with Python, and the same with pip."""
+    """Debian with Python, and the same with pip; the latter has Debian's lists of what is not supported, too, which are kept."""
     base, builder = (f"localhost/{SUITE}-{name}:{architecture}" for name in ("python", "pip"))
     packed = to / f"{SUITE}-{architecture}.tar"
     packed.unlink(missing_ok=True)
@@ -117,15 +128,20 @@ def _roots(to: Path, architecture: str) -> tuple[str, str]:
     options = ["--quiet", "--variant=minbase", f"--architectures={architecture}", f"--include={PACKAGES}"]
     # Without this a package with 50 MB of Perl would do what is done already.
     merged = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
-    _run(["mmdebstrap", *options, merged, *excluded, "--dpkgopt", "path-include=/usr/share/doc/*/copyright", SUITE, str(packed)])
-    container = _run(["buildah", *store(to), "from", "--arch", architecture, "scratch"]).strip()
-    _run(["buildah", *store(to), "add", "--quiet", container, str(packed), "/"])
-    _run(["buildah", *store(to), "config", "--arch", architecture, container])
-    _run(["buildah", *store(to), "commit", "--quiet", "--rm", container, base])
+    run(["mmdebstrap", *options, merged, *excluded, "--dpkgopt", "path-include=/usr/share/doc/*/copyright", SUITE, str(packed)])
+    container = run(["buildah", *store(to), "from", "--arch", architecture, "scratch"]).strip()
+    run(["buildah", *store(to), "add", "--quiet", container, str(packed), "/"])
+    run(["buildah", *store(to), "config", "--arch", architecture, container])
+    run(["buildah", *store(to), "commit", "--quiet", "--rm", container, base])
     packed.unlink()
     recipe = to / "pip.Dockerfile"
-    recipe.write_text(f"FROM {base}\nRUN apt-get update && apt-get install --yes --no-install-recommends python3-pip\n")
+    recipe.write_text(
+        f"FROM {base}\nRUN apt-get update && apt-get install --yes --no-install-recommends python3-pip \\\n"
+        f" && cd /tmp && apt-get download {debian_support.PACKAGE} && dpkg -x {debian_support.PACKAGE}_*.deb /support\n"
+    )
     _buildah_build(to, architecture, ["--tag", builder, "--file", str(recipe), str(to / "trust")])
+    with files(to, builder) as root:
+        debian_support.keep(root / "support", to)
     return base, builder
 
 
@@ -137,7 +153,7 @@ def _buildah_build(to: Path, architecture: str, arguments: list[str]) -> None:
         if source.exists():
             shutil.copy(source, trust)
             options += ["--build-arg", argument]
-    _run(["buildah", *store(to), "build", *options, "--volume", f"{trust.absolute()}:{_TRUSTED}:ro", *arguments])
+    run(["buildah", *store(to), "build", *options, "--volume", f"{trust.absolute()}:{_TRUSTED}:ro", *arguments])
 
 
 def _own() -> str:
@@ -154,16 +170,9 @@ def _emulate(name: str) -> None:
     if not told.exists():
         raise ImagesRefused(f"no {told}: apt-get install qemu-user-static")
     if not (_BINFMT / "register").exists():
-        _run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(_BINFMT)])
+        run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(_BINFMT)])
     if not (_BINFMT / name).exists():
         (_BINFMT / "register").write_bytes(told.read_bytes().strip())
-
-
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ImagesRefused(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-    return done.stdout
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from release.images import Built
+from release.debian_support import kept, lacking
+from release.images import Built, components_of
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
+from tests.support.component_lists import flaws
 from tests.support.container import IMAGES, PROCESS_FILE, image_config, remove_containers
 from tests.support.load import Load
 from tests.support.process import ROOT, await_that
@@ -37,6 +39,21 @@ names = [each.name for each in pkgutil.walk_packages(retry.__path__, "retry.")]
 names = [name for name in names if not re.search(r"analytics|testing|__main__", name)]
 for name in names: importlib.import_module(name)
 print(platform.machine(), len(names))
+"""
+DEBIAN = ("dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Architecture} ${source:Package} ${source:Version}\n")
+# What importlib finds, and jars that no package of Debian brings.
+PACKAGES = """
+import importlib.metadata, re
+for each in importlib.metadata.distributions(): print(re.sub("[-_.]+", "-", each.metadata["Name"]).lower(), each.version)
+"""
+JARS = """
+import hashlib, os, pathlib
+owned = {line for each in pathlib.Path("/var/lib/dpkg/info").glob("*.list") for line in each.read_text().splitlines()}
+for folder, folders, names in os.walk("/"):
+    if folder == "/": folders[:] = set(folders) - {"proc", "dev", "sys", "data"}
+    for file in (os.path.join(folder, name) for name in names if name.endswith(".jar")):
+        if file not in owned and not os.path.islink(file):
+            print(file, hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest())
 """
 
 
@@ -142,6 +159,35 @@ def test_an_image_of_either_architecture_has_what_it_needs_and_no_more(volume: P
     policies.write_text((ROOT / "examples" / "policies.yaml").read_text())
     checked = run(name, volume, "policies", "check", str(policies), RETRY_POLICIES=str(policies))
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_list_beside_an_image_has_all_that_is_in_it_and_nothing_else(volume: Path) -> None:
+    for each in built():
+        file = IMAGES / each.components
+        assert flaws(file) == "" and (IMAGES / each.archive).exists()
+        assert components_of(IMAGES, each.target, each.architecture) == file.read_bytes(), f"{file.name} is of another image"
+        listed = json.loads(file.read_text())["components"]
+        of_debian = [one for one in listed if one.get("purl", "").startswith("pkg:deb/debian/")]
+        assert all(one["purl"].endswith("&distro=bookworm") for one in of_debian)
+        told = [" ".join((one["name"], one["version"], *(more["value"] for more in one["properties"]))) for one in of_debian]
+        assert_has(run(each.name, volume, "--entrypoint", *DEBIAN), told, each)
+        of_python = [f"{one['name']} {one['version']}" for one in listed if one["bom-ref"].startswith("pkg:pypi/")]
+        assert_has(python(each.name, volume, PACKAGES), of_python, each)
+        jars = [f"{one['bom-ref']} {one['hashes'][0]['content']}" for one in listed if one["bom-ref"].endswith(".jar")]
+        assert_has(python(each.name, volume, JARS), jars, each)
+        assert len(listed) == 1 + len(of_debian) + len(of_python) + len(jars)
+        assert min(len(of_debian), len(of_python)) > 50 and (len(jars) > 200) == (each.target == "analytics")
+
+
+def assert_has(printed: subprocess.CompletedProcess[str], told: list[str], of: Built) -> None:
+    assert printed.returncode == 0, printed.stderr
+    assert sorted(printed.stdout.splitlines()) == sorted(told), of.name
+
+
+def test_debian_mends_every_package_of_the_images_for_every_use() -> None:
+    for each in built():
+        system, *listed = json.loads((IMAGES / each.components).read_text())["components"]
+        assert lacking(listed, *kept(IMAGES, system["version"])) == [], each.name
 
 
 def test_images_say_who_they_are_and_pages_how_large() -> None:

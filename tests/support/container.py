@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from release.images import store
+from release.image_store import store
 from tests.support.process import ROOT
 
 IMAGES = ROOT / "build" / "images"
