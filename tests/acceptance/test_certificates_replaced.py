@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retry.clock import wall_ms
 from tests.acceptance.test_processes import TWO, workers_of
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
@@ -83,6 +84,8 @@ def test_certificates_of_minutes_come_into_use_by_themselves(
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for before, holder in pairwise(holders):
             until_s = min(ends_s(alone) + ends_s(both))
+            if holder == holders[-1]:
+                await_that("the old one has ended", lambda until_s=until_s: wall_ms() / 1_000 > until_s)
             list(files.replace(holder, VALID))
             runs.add()
             if holder == holders[2]:
@@ -93,6 +96,9 @@ def test_certificates_of_minutes_come_into_use_by_themselves(
             await_that("the other shows it", lambda until_s=until_s: all_show(alone, 1, until_s))
             secured.withdraw(rights(before))
             tail.await_more(2 * LETTERS_PER_S, MORE_S)
+        for worker in (both, alone):
+            # Nobody waits where nothing is left.
+            assert "begins anew in 0 s" in worker.log(), worker.tail()
         # The same processes all the time, to who has started them.
         assert workers_of(both) == workers
         assert "ended with code" not in both.log(), both.tail()
