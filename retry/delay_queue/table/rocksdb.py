@@ -43,8 +43,10 @@ _LAST = b"\xff" * 300
 # A table takes its memory for unwritten rows in pieces of this size. In those of RocksDB's own choice, 1 MB, the first rows of
 # thirty tables use up what all of them share, and further writes make one small sorted file after another.
 _ARENA_BYTES = 64 << 10
-# So many sorted files wait to be merged: of a table that is read, and of one that is only being filled.
+# Sorted files that were not merged yet are merged when there are so many of them, or so many bytes in them: in a table that is
+# read, where these are RocksDB's own numbers, and in one that is only being filled.
 _MERGED_FROM, _MERGED_FROM_BULK = 4, 128
+_MERGED_BYTES, _MERGED_BYTES_BULK = 256 << 20, 1 << 40
 # Writers wait for merging only where so many have gathered. With RocksDB's own numbers, 20 and 36, a table that has just been
 # filled, or is opened again then, would take nothing in until all of it is merged.
 _SLOWED_FROM, _STOPPED_FROM = 256, 384
@@ -185,9 +187,9 @@ class Database:
 
     def bulk_load(self, *, on: bool) -> None:
         """Put off the merging of sorted files while much is written and little is read; what is left is merged afterwards."""
-        trigger = _MERGED_FROM_BULK if on else _MERGED_FROM
+        files, size = (_MERGED_FROM_BULK, _MERGED_BYTES_BULK) if on else (_MERGED_FROM, _MERGED_BYTES)
         with self._errors_translated():
-            self._handle.set_options({"level0_file_num_compaction_trigger": str(trigger)})
+            self._handle.set_options({"level0_file_num_compaction_trigger": str(files), "max_bytes_for_level_base": str(size)})
 
     def flush(self) -> None:
         """Have on disk what was written until now."""
