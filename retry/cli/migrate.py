@@ -95,6 +95,7 @@ def _migrate(
     conversion = Conversion(convert, target, others=others == "move")
     plan = planned(cluster, registry, found, conversion)
     told: dict[str, object] = {"before": _counts(found, plan), **_planned(plan)}
+    told["unread"] = [topic for each in found for topic in each.unread]
     lines = list(_plan_lines(found, plan))
     if not yes:
         lines += _advice(cluster, found, plan, others, target)
@@ -151,6 +152,11 @@ def _plan_lines(found: Sequence[Waiting], plan: Plan) -> Iterator[str]:
     for each in found:
         for topic in each.topics:
             yield f"{topic}: {plan.topics[topic]:,} wait for the group {each.group}"
+        for topic in each.unread:
+            yield (
+                f"{topic}: the group {each.group} has committed nothing there, so all that lies there counts. If it has ever "
+                "read the topic, brokers have forgotten how far, and what it has processed would be processed again"
+            )
     yield from tried_lines(plan.tried, _EXCEPTIONS_MAX)
     if plan.other_times:
         yield (

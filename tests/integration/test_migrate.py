@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -35,6 +35,7 @@ from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 pytestmark = pytest.mark.check
 
 CAPTURED = Path(make_letters.__file__).parent / "captured" / "spring-kafka.jsonl"
+CRONSUMER = CAPTURED.with_name("kafka-cronsumer.jsonl")
 WAITING = "{backoff: {kind: constant, delay: 2h, max_delay: 3h}, jitter: none, max_attempts: 3}"
 HOUR_MS = 3_600_000
 
@@ -47,6 +48,33 @@ def on_its_way(topic: str, due_ms: int) -> Headers:
     last = max(n for n, (name, _) in enumerate(headers) if name == "retry_topic-backoff-timestamp")
     headers[last] = headers[last][0], due_ms.to_bytes(6, "big")
     return headers
+
+
+class Written(NamedTuple):
+    """What kafka-cronsumer, or the application for it, wrote to its topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def by_cronsumer() -> dict[str, Written]:
+    """By its name, each record that was captured."""
+
+    def raw(coded: str | None) -> bytes | None:
+        return None if coded is None else base64.b64decode(coded)
+
+    rows = map(json.loads, CRONSUMER.read_text().splitlines())
+    return {
+        row["name"]: Written(raw(row["key"]), raw(row["value"]), [(name, raw(value)) for name, value in row["headers"]])
+        for row in rows
+    }
+
+
+def allow(deployment: Deployment, topics: list[str]) -> None:
+    """Let operators send letters to these topics, too."""
+    allowed = f"allowed_targets: [{', '.join([deployment.retry_topics()[0], deployment.parked, *topics])}], park_to"
+    deployment.policy_file.write_text(deployment.policy_file.read_text().replace("park_to", allowed))
 
 
 class Spring:
@@ -97,9 +125,8 @@ def letters(deployment: Deployment) -> list[Record]:
 def test_what_waits_in_springs_retry_topics_is_shown_moved_once_and_given_back(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, shards=1, defaults=WAITING)
     spring = Spring(deployment)
-    (target,), retry = deployment.dead_letters, deployment.retry_topics()[0]
-    allowed = f"allowed_targets: [{', '.join([retry, deployment.parked, *spring.topics])}], park_to"
-    deployment.policy_file.write_text(deployment.policy_file.read_text().replace("park_to", allowed))
+    (target,) = deployment.dead_letters
+    allow(deployment, spring.topics)
     spring.write(20, read_already=4)
 
     dry = spring.told()
@@ -155,13 +182,8 @@ def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhi
     (target,), topic, group = deployment.dead_letters, f"{deployment.app_id}.exception", f"{deployment.app_id}.cron"
     deployment.create({topic: (4, {})})
     sender, count = Sender(deployment.bootstrap_servers), 30_000
-    # What an application writes, what cronsumer writes when it comes to it too early, and what failed again.
-    kinds: list[Headers] = [
-        [],
-        [("x-retry-count", b"0"), ("x-produce-time", b"1700000000000000000")],
-        [("x-retry-count", b"2"), ("x-produce-time", b"1700000000000000000"), ("x-error-message", b"no answer")],
-        [("x-retry-count", b"3"), ("x-produce-time", b"1700000000000000000"), ("x-error-message", b"no answer")],
-    ]
+    written = by_cronsumer()
+    kinds = [written[name].headers for name in ("written by the application", "came to too early", "failed twice", "given up")]
     for n in range(count):
         sender.send(topic, b"%d" % n, b"v" * 200, kinds[n % 4], partition=n % 4)
     sender.finish()
@@ -184,10 +206,56 @@ def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhi
     assert 0 < done["moved"] < count and done["after"] == {topic: 0}
     came = letters(deployment)
     assert len(came) == count and {record.header("retry-migrated-from") for record in came} == set(sender.sent)
-    assert Counter(record.header("retry-attempt") for record in came) == {"": count // 2, "2": count // 4, "3": count // 4}
+    assert Counter(record.header("retry-attempt") for record in came) == dict.fromkeys(("", "1", "2", "3"), count // 4)
     by_key = {record.key: record for record in came}
-    assert by_key[b"2"].headers[:3] == kinds[2] and by_key[b"2"].value == b"v" * 200
+    assert by_key[b"2"].headers[: len(kinds[2])] == kinds[2] and by_key[b"2"].value == b"v" * 200
     tail.close()
+
+
+def test_what_cronsumer_wrote_is_given_back_as_it_was_and_all_counts_where_its_group_has_committed_nothing(
+    deploy: Deploy,
+) -> None:
+    deployment = deploy({"orders": 3}, shards=1, defaults=WAITING)
+    (target,), topic, group = deployment.dead_letters, f"{deployment.app_id}.exception", f"{deployment.app_id}.cron"
+    deployment.create({topic: (1, {})})
+    allow(deployment, [topic])
+    sender, written = Sender(deployment.bootstrap_servers), list(by_cronsumer().values())
+    for record in written:
+        sender.send(topic, record.key, record.value, record.headers, partition=0)
+    sender.finish()
+    asked = ["migrate", "cronsumer", "--from", topic, "--to", target]
+    unknown = deployment.command(*asked)
+    assert f"no group has read {topic}" in unknown.stderr and "brokers have forgotten" in unknown.stderr
+    all_of_it = deployment.command(*asked, "--group", group)
+    assert f"{topic}: the group {group} has committed nothing there" in all_of_it.stdout
+    named = json.loads(deployment.command(*asked, "--group", group, "--json").stdout)
+    assert (named["unread"], named["before"][topic]["records"]) == ([topic], len(written))
+
+    # It has processed the first of all, and stopped.
+    commit(deployment, group, [TopicPartition(topic, 0, 1)])
+    dry = json.loads(deployment.command(*asked, "--json").stdout)
+    assert (dry["unread"], dry["before"]) == ([], {topic: {"group": group, "records": len(written) - 1}})
+    assert dry["would"]["families"] == {"kafka-cronsumer": len(written) - 1}
+    assert json.loads(deployment.command(*asked, "--yes", "--json").stdout)["moved"] == len(written) - 1
+    worker = deployment.worker().start().await_ready()
+    # What was given up after three retries is parked.
+    given_up = sum(dict(record.headers).get("x-retry-count") in (b"3", b"10") for record in written)
+    waits = len(written) - 1 - given_up
+    await_that("all wait", lambda: worker.metric("retry_entries_waiting") == waits)
+    for state, count in ("waiting", waits), ("parked", given_up):
+        back = deployment.command(
+            "act", "redirect", f"state:{state}", f"header.retry-migrated-from:{topic}/*", "--to", topic, "--yes", "--json",
+            "--wait", "2m",
+        )  # fmt: skip
+        assert back.returncode == 0 and json.loads(back.stdout)["done"] == count, back.stderr
+    tail = Tail(deployment.bootstrap_servers, [topic], header="retry-migrated-from")
+    tail.await_seen(len(written))  # what has no such header counts as one
+    tail.close()
+    given_back = {record.header("retry-migrated-from"): record for record in tail.records}
+    for n, (key, value, headers) in enumerate(written[1:], 1):
+        record = given_back[f"{topic}/0/{n}"]
+        assert (record.key, record.value, record.headers[: len(headers)]) == (key, value, headers)
+    worker.terminate()
 
 
 def test_what_is_asked_wrongly_is_refused_and_moves_nothing(deploy: Deploy) -> None:

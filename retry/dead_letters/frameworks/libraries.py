@@ -25,11 +25,16 @@ WATERMILL = Dialect(
 )
 
 # Counts its own failures; the one that brought the record to it comes before. `x-retry-attempt-count` counts waiting.
+# Of two headers of one name it reads and sets the first.
 CRONSUMER = Dialect(
     family="kafka-cronsumer",
-    marks=any_of("x-retry-attempt-count") + all_of("x-retry-count", "x-error-message"),
-    attempts=count("x-retry-count", plus=1),
-    message=text("x-error-message"),
+    marks=(
+        any_of("x-retry-attempt-count")
+        + all_of("x-retry-count", "x-error-message")
+        + all_of("x-retry-count", "x-produce-time")
+    ),
+    attempts=count("x-retry-count", plus=1, first=True),
+    message=text("x-error-message", first=True),
 )
 
 UBER = Dialect(

@@ -24,10 +24,12 @@ class Waiting(NamedTuple):
 
     Attributes:
       spans: of each partition, from where the group goes on to the end of what is committed now.
+      unread: topics in which the group has committed nothing, or so long ago that brokers have forgotten it.
     """
 
     group: str
     spans: list[Span]
+    unread: tuple[str, ...] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -80,7 +82,8 @@ def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: st
         name, committed = by_topic[topic]
         start = min(max(first, committed.get((topic, partition), first)), last)
         found.setdefault(name, []).append(Span(topic, partition, start, last))
-    return [Waiting(name, spans) for name, spans in sorted(found.items())]
+    read = {topic for topic, (_, committed) in by_topic.items() if any(name == topic for name, _ in committed)}
+    return [Waiting(name, spans, tuple(sorted({s.topic for s in spans} - read))) for name, spans in sorted(found.items())]
 
 
 Offsets = Mapping[Partition, int]
@@ -104,13 +107,19 @@ def readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: st
             # Named outright: a group that has read nothing yet has everything before it.
             of_topic = [asked]
         if len(of_topic) != 1:
-            told = f"{', '.join(of_topic)} have read {topic}" if of_topic else f"no group {asked or ''} has read {topic}"
-            others = f" ({', '.join(all_of_topic)} did)" if all_of_topic and not of_topic else ""
-            raise MigrationStopped(
-                f"{told}{others}, so it is not clear what waits there; name the group of its consumers with --group"
-            )
+            raise MigrationStopped(_unclear(topic, of_topic, all_of_topic, asked))
         found[topic] = of_topic[0], committed.get(of_topic[0], {})
     return found
+
+
+def _unclear(topic: str, of_topic: Sequence[str], all_of_topic: Sequence[str], asked: str | None) -> str:
+    told = f"{', '.join(of_topic)} have read {topic}" if of_topic else f"no group{f' {asked}' if asked else ''} has read {topic}"
+    others = f" ({', '.join(all_of_topic)} did)" if all_of_topic and not of_topic else ""
+    forgotten = "" if all_of_topic else (
+        ". If one ever has, brokers have forgotten how far, as they do some time after its consumers have ended: then all that "
+        "lies there would be moved"
+    )  # fmt: skip
+    return f"{told}{others}, so it is not clear what waits there; name the group of its consumers with --group{forgotten}"
 
 
 def members(cluster: Cluster, group: str) -> list[str]:

@@ -19,6 +19,7 @@ from retry.record import Headers, Record
 from tests.fixtures import make_letters
 
 CAPTURED = Path(make_letters.__file__).parent / "captured" / "spring-kafka.jsonl"
+CRONSUMER = CAPTURED.with_name("kafka-cronsumer.jsonl")
 PLACE = b"orders-retry-200/1/0"
 DUE_MS = 1_795_284_665_206
 
@@ -66,6 +67,24 @@ def test_what_spring_would_make_of_odd_values(
     assert told is not None
     letter = read(Record(("orders-dlt", 1, 0), None, b"v", told, (1, DUE_MS)))
     assert (letter.retries_made, letter.retry_at_ms) == (made, due_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("written by the application", 0), ("failed once", 1), ("failed once, two counts of the application", 1),
+        ("came to too early", 1), ("linear strategy, failed once and waits", 1), ("stopped before it was processed", 1),
+        ("failed twice", 2), ("exponential strategy, failed twice and waits", 2),
+    ],
+)  # fmt: skip
+def test_what_cronsumer_wrote_keeps_its_headers_and_its_count(name: str, made: int) -> None:
+    letters = map(json.loads, CRONSUMER.read_text().splitlines())
+    coded = next(letter["headers"] for letter in letters if letter["name"] == name)
+    headers: Headers = [(header, None if value is None else base64.b64decode(value)) for header, value in coded]
+    told = of_cronsumer(headers, PLACE)
+    assert told is not None and told[: len(headers)] == headers
+    letter = read(Record(("orders-dlt", 1, 0), b"k", b"v", told, (1, DUE_MS)))
+    assert (letter.retries_made, letter.retry_at_ms, dict(told)["retry-migrated-from"]) == (made, None, PLACE)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +147,8 @@ def test_the_group_that_reads_a_topic_is_the_one_that_has_committed_there() -> N
         readers(committed, ["a-retry-2"], "shop-*")
     with pytest.raises(MigrationStopped, match=r"no group shp-retry-0 has read a-retry-0 \(shop-retry-0 did\)"):
         readers(committed, ["a-retry-0"], "shp-retry-0")
+    with pytest.raises(MigrationStopped, match=r"no group has read a-retry-2.*brokers have forgotten"):
+        readers(committed, ["a-retry-2"], None)
     assert readers({"shop": {}}, ["a-retry-2"], "shop") == {"a-retry-2": ("shop", {})}
     with pytest.raises(MigrationStopped, match=r"bill, shop have read a-retry-0.*--group"):
         readers({"shop": {("a-retry-0", 0): 1}, "bill": {("a-retry-0", 0): 1}}, ["a-retry-0"], None)
