@@ -212,6 +212,12 @@ def beyond(row: bytes) -> bytes:
     return row[: 1 + ACTION_BYTES] + b"\xff" * ROW_BYTES
 
 
+decode_action = msgspec.json.Decoder(Action).decode
+decode_order = msgspec.json.Decoder(Order).decode
+decode_tally = msgspec.json.Decoder(Tally).decode
+_decode_slice = msgspec.msgpack.Decoder(Slice).decode
+
+
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
     """The value of a slice's record."""
     return msgspec.msgpack.encode(Slice(format_versions.ACTION.writes, written_at_ms, list(members)))
@@ -225,7 +231,7 @@ def decode_slice(value: bytes) -> Slice:
       EntryUnreadable: it is no slice.
     """
     try:
-        found = msgspec.msgpack.decode(value, type=Slice)
+        found = _decode_slice(value)
     except msgspec.MsgspecError as error:
         check_slice(value)
         raise EntryUnreadable(f"the letters of an action cannot be read: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -13,14 +13,17 @@ from retry.delay_queue.action_records import (
     Order,
     Tally,
     cancelled_key,
+    decode_action,
+    decode_order,
+    decode_tally,
     held_key,
     resumed_key,
     tally_key,
 )  # fmt: skip
-from retry.delay_queue.ramp_records import HOME, Step, mark, step_key, tally_copy_key
+from retry.delay_queue.ramp_records import HOME, Step, decode_step, mark, step_key, tally_copy_key
 from retry.errors import EntryUnreadable
 
-_Shape = TypeVar("_Shape")
+_Record = TypeVar("_Record")
 
 
 class ActionState(NamedTuple):
@@ -84,28 +87,28 @@ def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
         action = bytes.fromhex(head[len(PREFIX) :].decode())
     except ValueError as error:
         raise EntryUnreadable(f"no action has the key {head!r}") from error
-    held, resumed = _read(controls, held_key(action), Order), _read(controls, resumed_key(action), Order)
+    held, resumed = _read(controls, held_key(action), decode_order), _read(controls, resumed_key(action), decode_order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
-    asked = _decoded(controls[head], Action)
-    cancelled = _read(controls, cancelled_key(action), Order)
-    tally = _read(controls, tally_key(action), Tally) or Tally()
+    asked = _decoded(controls[head], decode_action)
+    cancelled = _read(controls, cancelled_key(action), decode_order)
+    tally = _read(controls, tally_key(action), decode_tally) or Tally()
     if asked.ramp is None:
         return ActionState(action, asked, held, cancelled, tally, resumed)
-    copies = (_read(controls, tally_copy_key(action, shard), Tally) for shard in range(len(asked.slices)))
+    copies = (_read(controls, tally_copy_key(action, shard), decode_tally) for shard in range(len(asked.slices)))
     others = tuple(copy for copy in copies if copy is not None)
     return ActionState(
-        action, asked, held, cancelled, tally, resumed, _read(controls, step_key(action), Step) or Step(), others
+        action, asked, held, cancelled, tally, resumed, _read(controls, step_key(action), decode_step) or Step(), others
     )
 
 
-def _read(controls: Mapping[bytes, bytes], key: bytes, shape: type[_Shape]) -> _Shape | None:
+def _read(controls: Mapping[bytes, bytes], key: bytes, decode: Callable[[bytes], _Record]) -> _Record | None:
     value = controls.get(key)
-    return None if value is None else _decoded(value, shape)
+    return None if value is None else _decoded(value, decode)
 
 
-def _decoded(value: bytes, shape: type[_Shape]) -> _Shape:
+def _decoded(value: bytes, decode: Callable[[bytes], _Record]) -> _Record:
     try:
-        return msgspec.json.decode(value, type=shape)
+        return decode(value)
     except msgspec.MsgspecError as error:
         raise EntryUnreadable(f"a record of an action cannot be read: {error}") from error

@@ -9,7 +9,7 @@ survive restarts, and a shard that is restored knows of them before it delivers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -74,6 +74,11 @@ class _Versioned(msgspec.Struct):
     v: int = 1
 
 
+_decode_pause = msgspec.json.Decoder(Pause).decode
+_decode_reschedule = msgspec.json.Decoder(Reschedule).decode
+_decode_version = msgspec.json.Decoder(_Versioned).decode
+
+
 def check(key: bytes, value: bytes) -> None:
     """Refuse a control of a kind or a version that this release does not know; nothing else of it is read.
 
@@ -83,7 +88,7 @@ def check(key: bytes, value: bytes) -> None:
     if not key.startswith(_PREFIXES):
         raise EntryNewer(format_versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
     try:
-        version = msgspec.json.decode(value, type=_Versioned).v
+        version = _decode_version(value).v
     except msgspec.MsgspecError:
         # No control at all: refused where its value is used.
         return
@@ -108,7 +113,7 @@ def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str, 
         return None
     for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):
         value = controls.get(pause_key(scope, name))
-        if value is not None and (pause := _read(value, Pause)).stands(now_ms):
+        if value is not None and (pause := _read(value, _decode_pause)).stands(now_ms):
             return f"paused by {scope} {name}".rstrip() + pause.told()
     return None
 
@@ -124,7 +129,7 @@ def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str]
     for key, value in controls.items():
         if key.startswith(_PAUSE):
             scope, _, name = key[len(_PAUSE) :].decode("utf-8", "replace").partition("/")
-            pause = _read(value, Pause)
+            pause = _read(value, _decode_pause)
             if pause.stands(now_ms):
                 by_scope[scope, name] = pause
     return by_scope
@@ -132,7 +137,7 @@ def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str]
 
 def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
     """What is to be rescheduled, by key, the oldest request first."""
-    return {key: _read(value, Reschedule) for key, value in sorted(controls.items()) if key.startswith(_RESCHEDULE)}
+    return {key: _read(value, _decode_reschedule) for key, value in sorted(controls.items()) if key.startswith(_RESCHEDULE)}
 
 
 def encode(control: Pause | Reschedule) -> bytes:
@@ -140,8 +145,8 @@ def encode(control: Pause | Reschedule) -> bytes:
     return msgspec.json.encode(control)
 
 
-def _read(value: bytes, shape: type[_Control]) -> _Control:
+def _read(value: bytes, decode: Callable[[bytes], _Control]) -> _Control:
     try:
-        return msgspec.json.decode(value, type=shape)
+        return decode(value)
     except msgspec.MsgspecError as error:
         raise EntryUnreadable(f"a control record cannot be read: {error}") from error

@@ -72,6 +72,9 @@ class Step(msgspec.Struct, frozen=True):
     v: int = format_versions.ACTION.writes
 
 
+decode_step = msgspec.json.Decoder(Step).decode
+
+
 class StepTally(msgspec.Struct, array_like=True, frozen=True):
     """What one shard has done of one step.
 

@@ -39,13 +39,16 @@ class JsonLine(msgspec.Struct, gc=False):
     headers: list[tuple[str, bytes | None]] = []
 
 
+_decode = msgspec.json.Decoder(JsonLine).decode
+
+
 def records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Record]:
     """The records of a file, one line in memory at a time; empty lines are skipped.
 
     Args:
       bad: told of each line that is none: its number, from 1, and what is wrong with it.
     """
-    number, decode = 0, msgspec.json.Decoder(JsonLine).decode
+    number = 0
     while text := file.readline(line_bytes_max):
         number += 1
         if len(text) == line_bytes_max and not text.endswith(b"\n"):
@@ -53,7 +56,7 @@ def records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> I
             bad(number, f"longer than {line_bytes_max:,} bytes")
         elif text.strip():
             try:
-                line = decode(text)
+                line = _decode(text)
                 line.topic.encode()
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 bad(number, str(error))

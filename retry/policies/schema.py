@@ -134,6 +134,12 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     teams: dict[str, object] = {}
 
 
+# msgspec works out the fields of a class when it is read for the first time, and ends the process where several threads do so at
+# once: worked out here, by whoever imports this.
+for _shape in (Texts, TargetLimits, TasksSection, Team, File):
+    msgspec.json.Decoder(_shape)
+
+
 def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
     """The value at a path of the document, as the shape.
 

@@ -55,6 +55,9 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     merge_patch: dict[str, Any] | None = None
 
 
+_decode = msgspec.json.Decoder(ActBody).decode
+
+
 def of_body(body: bytes) -> Ask:
     """What a request of the API asks for.
 
@@ -62,7 +65,7 @@ def of_body(body: bytes) -> Ask:
       OptionsInvalid: it cannot be read; the message names the field.
     """
     try:
-        given = msgspec.json.decode(body, type=ActBody)
+        given = _decode(body)
     except msgspec.MsgspecError as error:
         raise OptionsInvalid(str(error)) from None
     except RecursionError:

@@ -42,6 +42,9 @@ class _File(msgspec.Struct):
     diff: list[str] = []
 
 
+_decode = msgspec.json.Decoder(_File).decode
+
+
 class Told(NamedTuple):
     """What a page shows of it.
 
@@ -66,7 +69,7 @@ def read(path: Path, scope: Scope) -> Told:
         about = path.stat()
         if about.st_size > _BYTES_MAX:
             raise ValueError(f"it has more than {_BYTES_MAX >> 20} MB")
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
+        found = _decode(path.read_bytes())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         wrong = error.strerror if isinstance(error, OSError) else error
         return Told([], fault=f"the file that RETRY_CONSOLE_ADVICE names cannot be read: {wrong}")

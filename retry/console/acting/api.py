@@ -36,6 +36,9 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
+_decode_pause = msgspec.json.Decoder(PauseBody).decode
+
+
 def routes(console: Console) -> list[Route]:  # noqa: ARG001
     """Every route of the API."""
     return [
@@ -136,7 +139,7 @@ def list_pauses(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def pause(request: Request) -> Response:
     """Hold back what is named; takes the place of a former pause of the same."""
-    body = read(request, PauseBody)
+    body = read(request, _decode_pause)
     try:
         until_ms = None if body.until is None else moment_ms(body.until)
     except ValueError as wrong:

@@ -38,6 +38,10 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Words = ""
 
 
+_decode_start = msgspec.json.Decoder(StartBody).decode
+_decode_order = msgspec.json.Decoder(OrderBody).decode
+
+
 def routes() -> list[Route]:
     """Its routes."""
     post = ["POST"]
@@ -92,7 +96,7 @@ def members(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def start(request: Request) -> Response:
     """Have the workers do what was previewed; the second time nothing is done."""
-    found, body = action_id(request), read(request, StartBody)
+    found, body = action_id(request), read(request, _decode_start)
     actions.begin(console_of(request), viewer_of(request), found, body.expect)
     return answer({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
 
@@ -101,14 +105,14 @@ def start(request: Request) -> Response:
 def order(request: Request) -> Response:
     """Hold, resume or cancel an action."""
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.order(console_of(request), viewer_of(request), what, found, read(request, OrderBody).reason)
+    actions.order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
     return answer({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
 
 
 @needs(Role.OPERATOR)
 def undo(request: Request) -> Response:
     """Work out what can be undone of a discard: a preview, to be started as any other."""
-    reason = read(request, OrderBody).reason
+    reason = read(request, _decode_order).reason
     return _previewed(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
 
 

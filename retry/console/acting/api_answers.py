@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -19,14 +20,14 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
-def read(request: Request, shape: type[Body]) -> Body:
+def read(request: Request, decode: Callable[[bytes], Body]) -> Body:
     """The JSON that was sent; nothing at all is an empty object.
 
     Raises:
       HTTPException: 400, it is no such object.
     """
     try:
-        return msgspec.json.decode(body_of(request) or b"{}", type=shape)
+        return decode(body_of(request) or b"{}")
     except msgspec.MsgspecError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
 

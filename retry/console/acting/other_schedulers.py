@@ -27,6 +27,7 @@ _AT_ONCE = 8
 
 # What is shown of one, and it tells what to sort by. Payloads are shown to nobody here: nothing tells whose they are.
 Schedule = TypedDict("Schedule", {"id": str, "epoch": int, "timestamp": int, "topic": str, "target-topic": str})
+_decode = msgspec.json.Decoder(list[Schedule]).decode
 
 
 class OtherScheduler(NamedTuple):
@@ -98,7 +99,7 @@ def _ask(scheduler: OtherScheduler, place: str, query: Query) -> Answer:
                 bytes_left -= len(body)
                 if bytes_left < 0:
                     return Answer(scheduler.name, [], 0, "its answer is too large; search for less")
-                found = msgspec.json.decode(body, type=list[Schedule])
+                found = _decode(body)
                 counted = answer.headers.get("X-Total-Count", "")
             rows += found
             total = int(counted) if counted.isdigit() else len(rows)

@@ -11,7 +11,7 @@ import orjson
 
 from retry.delivery.act_audit import DONE
 from retry.kafka.interface import Message
-from retry.operations.act.audit import AuditLetter, AuditRecord
+from retry.operations.act.audit import AuditLetter, AuditRecord, decode_audit
 from retry.policies.registry import Registry
 
 _EXAMPLES = 20
@@ -19,7 +19,6 @@ _INSERT = (
     "INSERT INTO audit (at_ms, action, kind, by, reason, shard, team, letters, done, results, examples, place)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 class AuditFold:
@@ -35,7 +34,7 @@ class AuditFold:
         for message in messages:
             place = f"{message.topic()}/{partition}/{message.offset()}"
             try:
-                record = _decode(message.value() or b"")
+                record = decode_audit(message.value() or b"")
             except msgspec.MsgspecError as error:
                 self._trouble(f"{place}: no record of the audit: {error}")
                 continue

@@ -14,12 +14,14 @@ Groups of failures are called by their fingerprints. All records lie in the part
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from zlib import crc32
 
 import msgspec
 
-from retry.console.replica.regrouping import CHANGE, Change
+from retry.console.replica.regrouping import CHANGE, Change, decode_change
 from retry.console.replica.rows import Scope
+from retry.telemetry import worker_records
 from retry.telemetry.worker_records import KEY as WORKER
 from retry.telemetry.worker_records import WorkerRecord
 
@@ -64,8 +66,11 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Record = Note | Resolved | KeptFilter | Change
-_SHAPES: dict[str, type[Record | WorkerRecord]] = {
-    NOTE: Note, RESOLVED: Resolved, FILTER: KeptFilter, CHANGE: Change, WORKER: WorkerRecord,
+note = msgspec.json.Decoder(Note).decode
+resolved = msgspec.json.Decoder(Resolved).decode
+kept_filter = msgspec.json.Decoder(KeptFilter).decode
+_DECODERS: dict[str, Callable[[bytes], Record | WorkerRecord]] = {
+    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
 }  # fmt: skip
 encode = msgspec.json.Encoder().encode
 
@@ -82,26 +87,12 @@ def under(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]
 
 def fault(key: str, value: bytes) -> str | None:
     """Why a record is none of these; None where it is."""
-    shape = next((shape for prefix, shape in _SHAPES.items() if key.startswith(prefix)), None)
-    if shape is None:
+    decode = next((decode for prefix, decode in _DECODERS.items() if key.startswith(prefix)), None)
+    if decode is None:
         return f"no note has the key {key[:60]!r}"
     try:
-        found = msgspec.json.decode(value, type=shape)
+        found = decode(value)
     except msgspec.MsgspecError as error:
         return f"no note: {error}"
     return f"note version {found.v} was written by a newer version of this service" if found.v > 1 else None
 
-
-def note(value: bytes) -> Note:
-    """The note in a record that has no fault."""
-    return msgspec.json.decode(value, type=Note)
-
-
-def resolved(value: bytes) -> Resolved:
-    """The resolution in a record that has no fault."""
-    return msgspec.json.decode(value, type=Resolved)
-
-
-def kept_filter(value: bytes) -> KeptFilter:
-    """The filter in a record that has no fault."""
-    return msgspec.json.decode(value, type=KeptFilter)

@@ -46,6 +46,9 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
+decode_change = msgspec.json.Decoder(Change).decode
+
+
 class Regrouping:
     """Changes as they stand, by id."""
 
@@ -125,7 +128,7 @@ def changes(connection: sqlite3.Connection) -> dict[str, Change]:
     found = {}
     for key, value in connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (CHANGE, CHANGE[:-1] + "0")):
         try:
-            found[key.removeprefix(CHANGE)] = msgspec.json.decode(value, type=Change)
+            found[key.removeprefix(CHANGE)] = decode_change(value)
         except msgspec.MsgspecError:
             # It was told when it was folded.
             continue

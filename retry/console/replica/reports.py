@@ -68,7 +68,7 @@ def send_begin(connection: Connection, begin: Begin) -> None:
 
 def read_begin(connection: Connection) -> Begin:
     """Wait until that is said."""
-    return msgspec.json.decode(connection.recv_bytes(), type=Begin, dec_hook=_path)
+    return _decode_begin(connection.recv_bytes())
 
 
 def _path(_type: type, text: Any) -> Path:
@@ -76,4 +76,5 @@ def _path(_type: type, text: Any) -> Path:
 
 
 encode_report = msgspec.msgpack.Encoder().encode
+_decode_begin = msgspec.json.Decoder(Begin, dec_hook=_path).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode

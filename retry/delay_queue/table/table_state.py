@@ -34,6 +34,9 @@ class TableState(msgspec.Struct, array_like=True, frozen=True):
         return msgspec.msgpack.encode(self)
 
 
+_decode = msgspec.msgpack.Decoder(TableState).decode
+
+
 def decode(row: bytes, path: object) -> TableState:
     """The state that the table at `path` has written.
 
@@ -41,7 +44,7 @@ def decode(row: bytes, path: object) -> TableState:
       TableUnreadable: the row is corrupt.
     """
     try:
-        return msgspec.msgpack.decode(row, type=TableState)
+        return _decode(row)
     except msgspec.MsgspecError as error:
         raise TableUnreadable(f"{path}: {error}") from error
 

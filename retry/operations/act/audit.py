@@ -64,6 +64,9 @@ class AuditRecord(msgspec.Struct, frozen=True):
     teams: list[str] = []
 
 
+decode_audit = msgspec.json.Decoder(AuditRecord).decode
+
+
 class Audit(NamedTuple):
     """The topic, as far as commands read it."""
 
@@ -113,6 +116,6 @@ def _named(name: str) -> AuditLetter:
 
 def _read(value: bytes, where: str) -> AuditRecord:
     try:
-        return msgspec.json.decode(value, type=AuditRecord)
+        return decode_audit(value)
     except msgspec.MsgspecError as error:
         raise TopicsInvalid([f"{where} cannot be read: {error}"], "find out who else writes there") from error

@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from types import TracebackType
 
-import msgspec
-
 from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Action, Order, Tally
-from retry.delay_queue.ramp_records import Step
 from retry.operations.control_requests import ShardNumbers
 
 _RECORDS_MAX = 5_000
@@ -56,12 +53,12 @@ class Following:
             if message.error() is not None or value is None:
                 continue
             if key == self._tally:
-                self.tallies[message.partition() or 0] = msgspec.json.decode(value, type=Tally)
+                self.tallies[message.partition() or 0] = action_records.decode_tally(value)
             elif key == self._step:
-                self.step = msgspec.json.decode(value, type=Step).step
+                self.step = ramp_records.decode_step(value).step
             elif key == self._held:
-                self.held = msgspec.json.decode(value, type=Order)
-            elif key == self._resumed and self.held and msgspec.json.decode(value, type=Order).hold >= self.held.at_ms:
+                self.held = action_records.decode_order(value)
+            elif key == self._resumed and self.held and action_records.decode_order(value).hold >= self.held.at_ms:
                 self.held = None
         return (self.tally.members, self.step) > before
 

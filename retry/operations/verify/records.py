@@ -45,6 +45,10 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     action: str | None = None
 
 
+# As in `retry.policies.schema`: its fields are worked out once, here.
+msgspec.json.Decoder(OutcomeRecord)
+
+
 def _outcomes(value: bytes) -> list[OutcomeRecord]:
     return [msgspec.convert(outcome, OutcomeRecord) for outcome in outcomes.read(value)]
 
