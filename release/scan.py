@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("locks", nargs="+")
     given = parser.parse_args()
     try:
-        found = read(_asked(given.venv / "bin" / "pip-audit", given.locks))
+        found = together(read(_asked(given.venv / "bin" / "pip-audit", lock)) for lock in given.locks)
     except orjson.JSONDecodeError as error:
         sys.exit(f"pip-audit did not say what it found: {error}")
     print(found.text())
@@ -70,16 +71,23 @@ def read(told: bytes) -> Found:
     return Found(len(asked), known, [each["name"] for each in packages if "vulns" not in each])
 
 
+def together(of_files: Iterable[Found]) -> Found:
+    """What was found in several files; what several of them name is told once."""
+    found = list(of_files)
+    known, unasked = ([*dict.fromkeys(chain.from_iterable(lines))] for lines in zip(*(each[1:] for each in found), strict=True))
+    return Found(sum(each.looked_up for each in found), known, unasked)
+
+
 def _line(package: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     names, mended = ", ".join([known["id"], *known["aliases"]]), ", ".join(known["fix_versions"]) or "no version yet"
     return f"{package['name']} {package['version']}: {names}; mended in {mended}"
 
 
-def _asked(pip_audit: Path, locks: Sequence[str]) -> bytes:
-    options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
-    files = [option for lock in locks for option in ("--requirement", lock)]
+def _asked(pip_audit: Path, lock: str) -> bytes:
+    # One file at a time: it refuses two that name a package, though they name the same version of it.
+    options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json", "--requirement", lock]
     # Its own exit code does not tell what was found from what could not be looked up.
-    done = subprocess.run([pip_audit, *options, *files], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([pip_audit, *options], stdout=subprocess.PIPE, check=False)
     return done.stdout
 
 

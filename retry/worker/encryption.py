@@ -22,7 +22,7 @@ def codec(settings: Settings, admin: AdminClient, instance: str = "") -> Envelop
     """Writes and reads envelopes, sealed where the settings name keys.
 
     Args:
-      instance: name of the worker that asks, which may be known from before it was upgraded.
+      instance: name of the worker that asks, which may be known from before it was upgraded; "" for who is no worker.
 
     Raises:
       SettingsInvalid: the file of keys cannot be used, or a worker is of an earlier version.
@@ -34,7 +34,9 @@ def codec(settings: Settings, admin: AdminClient, instance: str = "") -> Envelop
     group = topics.names(settings.app_id).table_group
     ids = consumer_groups.names(admin, group)
     if ids is None:
-        raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
+        # A worker is to be in that group, which is a right to read it, and to describe it with that.
+        operation = authorization.READ if instance else authorization.DESCRIBE
+        raise authorization.lacking(Right(authorization.GROUP, group, operation))
     others = [each for each in ids if each.partition(".reads.")[0] != instance]
     if older := sorted(each for each in others if not format_versions.reads(each, format_versions.SEALED_ENVELOPE)):
         raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))

@@ -113,6 +113,8 @@ def test_a_command_says_which_right_it_lacks(protected: Protected, secured: Secu
     shards.ask(action_records.head_key(action), action_records.encode(Action("retry", "ann", clock.wall_ms(), [1, 0], 1)))
     fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex()}
     # What is empty need not be read, and no right to that is missed.
+    for order in ("hold", "resume"):
+        protected.run("commands", "actions", order, fill["action"])
     for order in ("pause", "resume"):
         protected.run("commands", order, "--all")
     for _, of, right, *_ in _lines(protected, "commands"):
