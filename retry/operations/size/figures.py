@@ -28,12 +28,12 @@ class Figure(NamedTuple):
 
 LETTER_BYTES = 500
 # In and out at once, as in a steady stream, with four shards and everything that a start takes.
-DRAIN = Figure(20_177, "letters/s", ("drain", "drain from process start"), _WORKER)
-DRAIN_CPU = Figure(43.3, "µs a letter", ("drain", "CPU, drain"), _WORKER)
-BUSY_CPU = Figure(35.8, "µs a letter", ("ingest_fire", "CPU, ingest and fire"), _WORKER)
-INGEST = Figure(52_662, "letters/s", ("ingest_fire", "ingest"), _WORKER)
-PEAK_RSS = Figure(294, "MiB", ("ingest_fire", "peak RSS"), _WORKER)
-# So many letters a second were late by 77.7 ms at p99 (the row trickle).
+DRAIN = Figure(20_064, "letters/s", ("drain", "drain from process start"), _WORKER)
+DRAIN_CPU = Figure(49.0, "µs a letter", ("drain", "CPU, drain"), _WORKER)
+BUSY_CPU = Figure(49.5, "µs a letter", ("ingest_fire", "CPU, ingest and fire"), _WORKER)
+INGEST = Figure(36_054, "letters/s", ("ingest_fire", "ingest"), _WORKER)
+PEAK_RSS = Figure(288, "MiB", ("ingest_fire", "peak RSS"), _WORKER)
+# So many letters a second were late by 71.8 ms at p99 (the row trickle).
 TRICKLE_PER_S = 2_000
 SWEEP = Figure(33_881, "entries/s", ("sweep, due to last", "entries/s"), _MOST)
 IDLE = Figure(10.1, "% of a core", ("idle", "% of a core"), _MOST)
