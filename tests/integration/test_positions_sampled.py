@@ -107,7 +107,7 @@ def assert_declared(workers: list[WorkerProcess]) -> None:
     """Each page has what is declared of a worker, with its type and its labels."""
     pages = [exported(worker.get("/metrics")[1]) for worker in workers]
     for page in pages:
-        assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
+        assert page.keys() == {metric.name for metric in (*metric_catalogue.WORKER, *metric_catalogue.EVERY)}
         for name, (kind, labels) in page.items():
             metric = metric_catalogue.DECLARED[name]
             assert kind == metric.type, name
