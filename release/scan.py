@@ -12,7 +12,6 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,8 +73,9 @@ def read(told: bytes) -> Found:
 def together(of_files: Iterable[Found]) -> Found:
     """What was found in several files; what several of them name is told once."""
     found = list(of_files)
-    known, unasked = ([*dict.fromkeys(chain.from_iterable(lines))] for lines in zip(*(each[1:] for each in found), strict=True))
-    return Found(sum(each.looked_up for each in found), known, unasked)
+    known = dict.fromkeys(line for each in found for line in each.known)
+    unasked = dict.fromkeys(name for each in found for name in each.unasked)
+    return Found(sum(each.looked_up for each in found), [*known], [*unasked])
 
 
 def _line(package: Mapping[str, Any], known: Mapping[str, Any]) -> str:

@@ -95,4 +95,3 @@ def fault(key: str, value: bytes) -> str | None:
     except msgspec.MsgspecError as error:
         return f"no note: {error}"
     return f"note version {found.v} was written by a newer version of this service" if found.v > 1 else None
-

@@ -38,8 +38,8 @@ assert read == [state] * 8, read
 
 def late(tree: ast.Module) -> Iterator[str]:
     """What is read by a class that may never have been read before."""
-    of_functions = [inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)]
-    for node in of_functions:
+    functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    for node in [inner for outer in ast.walk(tree) if isinstance(outer, functions) for inner in ast.walk(outer)]:
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -63,6 +63,7 @@ def test_no_class_is_read_for_the_first_time_by_several_threads(module: Path) ->
 def test_what_is_looked_for_is_found() -> None:
     source = "def read(value):\n    return msgspec.json.decode(value, type=Letter)\n"
     assert list(late(ast.parse(source))) == ["line 2: msgspec.json.decode of ['Letter']"]
+    assert list(late(ast.parse(f"async {source}"))) == ["line 2: msgspec.json.decode of ['Letter']"]
     assert len(list(late(ast.parse("def read(value):\n    return msgspec.json.Decoder(Letter).decode(value)\n")))) == 1
     assert list(late(ast.parse("read = msgspec.json.Decoder(Letter).decode\n"))) == []
 
