@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -53,3 +54,17 @@ class ReloadedFile(Generic[_Parsed]):
             return self._parse(self._path.read_text())
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error
+
+
+def digest(files: Iterable[Path]) -> bytes:
+    """Tells whether files, or those in folders, have changed; one that cannot be read counts as empty."""
+    return hashlib.sha256(b"".join(map(_digest, files))).digest()
+
+
+def _digest(file: Path) -> bytes:
+    try:
+        held = sorted(file.iterdir()) if file.is_dir() else [file]
+        contents = [each.read_bytes() for each in held if each.is_file()]
+    except OSError:
+        contents = []
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).digest()

@@ -7,7 +7,6 @@ that it shows is still valid. Files with which a start would fail change nothing
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import random
@@ -20,6 +19,7 @@ from retry import clock
 from retry.errors import RetryError
 from retry.kafka.client_certificate import CERTIFICATE, FILES, KEYSTORE
 from retry.kafka.interface import KafkaException
+from retry.reloaded_file import digest
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class CertificateWatch:
     ) -> None:  # fmt: skip
         self.files = watched(settings)
         self._would_start, self._renew, self._draw = would_start, renew, draw
-        self._began_with = self._read()
+        self._began_with = digest(self.files)
         self.shown = _validity(settings.kafka) if _speaks_tls(settings.kafka) else FOR_EVER
         self._refused, self._why, self._again = b"", "", clock.Interval(_AGAIN_S)
         self._due: clock.Deadline | None = None
@@ -79,7 +79,7 @@ class CertificateWatch:
 
     def look(self) -> None:
         """Read the files, try what is new in them, and renew this process when its moment has come; every few seconds."""
-        held = self._read()
+        held = digest(self.files)
         if self._is_over or not self._is_to_try(held):
             return
         try:
@@ -120,9 +120,6 @@ class CertificateWatch:
     def _names(self) -> str:
         return ", ".join(map(str, self.files))
 
-    def _read(self) -> bytes:
-        return hashlib.sha256(b"".join(map(_digest, self.files))).digest()
-
 
 def watched(settings: Settings) -> list[Path]:
     """The files of certificates and keys that clients read; none where they do not speak TLS."""
@@ -135,16 +132,6 @@ def watched(settings: Settings) -> list[Path]:
 
 def _speaks_tls(properties: Mapping[str, str]) -> bool:
     return "ssl" in properties.get("security.protocol", "").lower()
-
-
-def _digest(file: Path) -> bytes:
-    """Of a file; of all files in a folder, which authorities may be; of nothing where it cannot be read."""
-    try:
-        held = sorted(file.iterdir()) if file.is_dir() else [file]
-        contents = [each.read_bytes() for each in held if each.is_file()]
-    except OSError:
-        contents = []
-    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).digest()
 
 
 def _validity(kafka: Mapping[str, str]) -> Validity:

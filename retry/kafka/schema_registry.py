@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from retry.clock import monotonic_s
-from retry.errors import SchemaUnavailable, SettingsInvalid
+from retry.errors import SchemaUnavailable
+from retry.kafka.registry_client import RegistryClient, is_missing
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-_DEFAULTS: dict[str, Any] = {"timeout": 3, "max.retries": 1, "retries.wait.ms": 200}
-_NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
 # Everything else that is taken in waits meanwhile: in each ten seconds no more than five are spent on asking, but for one answer.
 _AGAIN_S, _PATIENCE_S = 10.0, 5.0
-_NOT_FOUND = 404
 _REFERENCES_MAX = 100
 
 # Kind and texts, those that the last refers to before it.
@@ -35,20 +33,11 @@ class Schemas:
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        self._client: SchemaRegistryClient | None = None
+        self._client = RegistryClient(config) if config else None
         self._missing: dict[int, float] = {}
         self._silent_until_s = 0.0
         self._silence = ""
         self._window_s = self._waited_s = 0.0
-        if config:
-            # It brings an HTTP client and cryptography along, a fifth of a second of a worker's start.
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-
-            try:
-                properties = _DEFAULTS | {name: int(text) if name in _NUMBERS else text for name, text in config.items()}
-                self._client = SchemaRegistryClient(properties)
-            except (ValueError, TypeError, OSError) as error:
-                raise SettingsInvalid("RETRY_REGISTRY_*", str(error)) from None
 
     def __call__(self, number: int) -> Written:
         """Kind and texts of a schema.
@@ -64,9 +53,9 @@ class Schemas:
         if now_s < self._silent_until_s:
             raise SchemaUnavailable(f"schema {number}: {self._silence}")
         try:
-            return self._fetch(self._client, number)
+            return self._client.ask(lambda client: self._fetch(client, number))
         except Exception as error:  # whatever the client's own client meets on the way
-            if getattr(error, "http_status_code", 0) == _NOT_FOUND:
+            if is_missing(error):
                 self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s}
                 self._missing[number] = now_s + _AGAIN_S
                 raise SchemaUnavailable(f"the registry has no schema {number}: {error!s:.200}") from error

@@ -1,8 +1,9 @@
-"""A schema registry on loopback: a real HTTP server that answers the two paths which readers ask for."""
+"""A schema registry on loopback: a real HTTP or HTTPS server that answers the two paths which readers ask for."""
 
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,22 +14,29 @@ from retry.clock import pause
 class RegistryServer:
     """Keeps schemas by number and by subject and version; 404 for all others.
 
+    Args:
+      tls: how it speaks TLS; it does not where this is left out.
+
     Attributes:
       asked: the paths, in their order.
+      askers: who asked, by the common names of their certificates.
       broken: answers everything with this status where it is not 0.
       slow_s: how long each answer takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.versions: dict[tuple[str, int], dict[str, Any]] = {}
         self.asked: list[str] = []
+        self.askers: list[str] = []
         self.broken = 0
         self.slow_s = 0.0
         ours = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if isinstance(self.connection, ssl.SSLSocket):
+                    ours.askers.append(_common_name(self.connection))
                 status, body = ours.answer(self.path)
                 payload = json.dumps(body).encode()
                 self.send_response(status)
@@ -41,7 +49,10 @@ class RegistryServer:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls:
+            # Each connection is its own thread's to greet: one that is refused must not hold up the rest.
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def add(
@@ -75,6 +86,11 @@ class RegistryServer:
         """Stop answering, and let go of the port."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _common_name(connection: ssl.SSLSocket) -> str:
+    certificate = connection.getpeercert() or {}
+    return str(dict(pair for part in certificate["subject"] for pair in part)["commonName"])
 
 
 def confluent(number: int, datum: bytes) -> bytes:
