@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         `*` for all. IP addresses, localhost and the host that it listens on are always answered.
       sweep_interval_ms: pause between two searches for due entries.
       batch_records: most letters, or entries, in one transaction.
-      batch_bytes: most bytes of letters in one transaction. A single letter may be larger.
+      batch_bytes: most bytes of letters in one transaction, headers and keys included. A single letter may be larger.
       table_cache_bytes: memory for RocksDB's cached blocks and unwritten rows, for all shards together.
       lineages: most recent lineages that each worker remembers, at about 70 bytes each. Set it alike on all workers.
       stalled_s: how long a part of the worker may stand still although it has work. Then the process ends with exit code 1.

@@ -16,6 +16,7 @@ from typing import Any
 from retry import clock
 from retry.errors import RetryError, TransactionAborted
 from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
+from retry.intake.batch_size import BatchSize
 from retry.intake.intake import Intake
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.partition_cursor import Arrival, PartitionCursor
@@ -54,8 +55,7 @@ class LetterConsumer:
     ) -> None:
         self._log, self._subscription = log, subscription
         self._intake = self._former = intake
-        self._records_max, self._bytes_max = records_max, bytes_max
-        self._records = min(records_max, 1_000)
+        self._size = BatchSize(records_max, bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
         self.stopped = ""
@@ -85,9 +85,9 @@ class LetterConsumer:
         self._check_topics()
         if self._read_epoch != self._epoch and not self._rewound():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
-            self._member.read(self._records, _AGAIN_S)
+            self._member.read(self._size.records, _AGAIN_S)
             return None
-        messages = self._member.read(self._records, self._linger_s)
+        messages = self._member.read(self._size.records, self._linger_s)
         if not messages:
             if not self._under_way:
                 # Whatever failed, nothing is left to do.
@@ -105,9 +105,7 @@ class LetterConsumer:
             return None
         for p in positions:
             self._cursors[p.topic, p.partition].read_to = p.offset
-        # Bytes are bounded by counting records: as many as would have fitted, had all been like these.
-        size = sum(map(len, messages)) // len(messages) + 1
-        self._records = max(1, min(self._records_max, self._bytes_max // size))
+        self._size.learn(messages)
         with self._changed:
             self._under_way += 1
         topics = frozenset(topic for topic, _ in first)
