@@ -54,7 +54,10 @@ class Regrouping:
 
     def __init__(self, changes: dict[str, Change]) -> None:
         self._of_group: dict[str, list[tuple[int, Change]]] = {}
-        self._split: frozenset[str] = frozenset()
+        # As which change a group was split first and last, and as which another was merged into it last.
+        self._first_split: dict[str, int] = {}
+        self._last_split: dict[str, int] = {}
+        self._last_merge: dict[str, int] = {}
         self.replace(changes)
 
     @classmethod
@@ -64,20 +67,29 @@ class Regrouping:
 
     def replace(self, changes: dict[str, Change]) -> None:
         """From now on these stand."""
-        self._of_group.clear()
-        self._split = frozenset(group for change in changes.values() if change.by_what for group in change.groups)
+        for each in (self._of_group, self._first_split, self._last_split, self._last_merge):
+            each.clear()
         for n, change in enumerate(sorted(changes.values(), key=lambda each: each.at_ms)):
             for group in change.groups:
                 self._of_group.setdefault(group, []).append((n, change))
+                if change.by_what:
+                    self._first_split.setdefault(group, n)
+                    self._last_split[group] = n
+            if change.into:
+                self._last_merge[self._standing(change.into, n)] = n
 
     def group_of(self, failure: Alike) -> str | None:
         """The group of a failure; None where nothing is known of it."""
         group = failure.fingerprint
-        return None if group is None else self._followed(group, failure)
+        return None if group is None else self._followed(group, failure, -1)
 
     def merged(self, group: str) -> str:
-        """What a group counts as that was merged; as far as it was not split."""
-        return self._followed(group, None)
+        """What a group counts as that was merged; as far as it was not split.
+
+        What was merged before others came into it, by a merge or a split, counts elsewhere, and the group is theirs.
+        """
+        came = self._last_merge.get(group, -1), self._last_split.get(group.rpartition(PART)[0], -1)
+        return self._followed(group, None, max(came))
 
     def in_group(self, group: str) -> Callable[[Alike], bool]:
         """Whether a failure counts in a group as it is now: as what it was merged into, or with all that it was split into."""
@@ -89,23 +101,25 @@ class Regrouping:
 
         return is_in
 
-    def _followed(self, group: str, failure: Alike | None) -> str:
-        done = -1
+    def _followed(self, group: str, failure: Alike | None, done: int) -> str:
         while found := next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None):
             done, change = found
             if change.into:
-                group = self._standing(change.into)
+                group = self._standing(change.into, done)
             elif failure is None:
                 return group
             else:
                 group = split_id(group, change.by_what, value(failure, change.by_what))
         return group
 
-    def _standing(self, group: str) -> str:
-        """A group as it stands: where a split was undone, what was merged into a part of it counts in the whole."""
+    def _standing(self, group: str, merge: int) -> str:
+        """A group as it stands for a merge: where a split was undone, what had been merged into a part of it counts in the whole.
+
+        A split that came after the merge splits the whole, and with it what was merged.
+        """
         whole, *parts = group.split(PART)
         for part in parts:
-            if whole not in self._split:
+            if self._first_split.get(whole, merge) >= merge:
                 break
             whole += PART + part
         return whole

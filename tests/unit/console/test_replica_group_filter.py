@@ -80,6 +80,9 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["merge", "split", "undo"]), st.int
 @given(CHANGES)
 # What was merged into a part of a split that was undone.
 @example([("split", 0, 0), ("merge", 2, 0), ("undo", 1, 0)])
+# And of a whole that was split once more.
+@example([("split", 0, 0), ("merge", 0, 2), ("undo", 1, 0), ("split", 0, 0)])
+@example([("split", 0, 0), ("merge", 0, 1), ("undo", 1, 0), ("split", 0, 0)])
 def test_a_groups_filter_means_as_many_letters_as_it_counts(changes: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         replica = GivenReplica(Path(folder))
