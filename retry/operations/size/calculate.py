@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import ceil
 
 import msgspec
@@ -87,7 +88,7 @@ def size(asked: SizeRequest) -> Size:
         from_brokers_mb_s=_mb_s(asked.rate, asked.letter_bytes + (record.entry + record.null) * (1 + asked.standby)),
         to_brokers_mb_s=_mb_s(asked.rate, written := record.entry + record.null + record.retry + record.outcome),
         between_brokers_mb_s=_mb_s(asked.rate, written * (asked.copies - 1)),
-        restore_s=ceil(restore_s(held)),
+        restore_s=ceil(restore_s(held, asked.letter_bytes)),
         all_at_once_s=ceil(waiting / (slowed(figures.SWEEP.value, asked.letter_bytes) * (workers - 1))),
         beyond=list(_beyond(asked, held, workers)),
     )
@@ -99,10 +100,14 @@ def slowed(rate: float, letter_bytes: int) -> float:
 
 
 def cores(rate: float) -> float:
-    """Cores that a worker keeps busy at so many letters a second: batches grow with the rate, and cost less then."""
-    little = figures.IDLE.value / 100 + rate * figures.STEADY_CPU.value / 1e6
-    much = rate * figures.DRAIN_CPU.value / 1e6
-    return max(much, min(little, figures.DRAIN.value * figures.DRAIN_CPU.value / 1e6))
+    """Cores that a worker keeps busy at so many letters a second: on a straight line between rates that were measured."""
+    steady = ((per_s, per_s * figure.value / 1e6) for per_s, figure in figures.STEADY_CPU.items())
+    fastest = (figures.DRAIN.value, figures.DRAIN.value * figures.DRAIN_CPU.value / 1e6)
+    measured: list[tuple[float, float]] = [(0, figures.IDLE.value / 100), *steady, fastest]
+    for (low, at_low), (high, at_high) in pairwise(measured):
+        if rate <= high:
+            return at_low + (at_high - at_low) * (rate - low) / (high - low)
+    return rate * figures.DRAIN_CPU.value / 1e6
 
 
 def memory_mb() -> int:
@@ -116,9 +121,10 @@ def disk_bytes(letter_bytes: int) -> float:
     return letter_bytes + beside
 
 
-def restore_s(waiting: int) -> float:
+def restore_s(waiting: int, letter_bytes: int) -> float:
     """How long a worker whose disk is lost reads until it is ready."""
-    return figures.RESTART.value + (figures.RESTORE.value - figures.RESTART.value) * waiting / figures.MOST_WAITING
+    per_s = figures.MOST_WAITING / (figures.RESTORE.value - figures.RESTART.value)
+    return figures.RESTART.value + waiting / slowed(per_s, letter_bytes)
 
 
 def _mb_s(rate: float, size_bytes: float) -> float:

@@ -60,7 +60,8 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
     assert full.restore_s == figures.RESTORE.value
     assert full.beyond == ["lateness at 2,778 letters a second in a worker; it was measured at 2,000"]
     assert calculate.cores(0) == figures.IDLE.value / 100
-    assert calculate.cores(500) == pytest.approx(0.101 + 0.4175)
+    assert calculate.cores(500) == pytest.approx(0.494)
+    assert calculate.cores(300) == pytest.approx((0.3873 + 0.494) / 2)
     assert calculate.cores(figures.DRAIN.value) == pytest.approx(figures.DRAIN.value * figures.DRAIN_CPU.value / 1e6)
 
 
@@ -76,7 +77,8 @@ def test_one_worker_may_be_away_and_shards_are_there_for_more() -> None:
 
 
 def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_what_was_measured() -> None:
-    small, large = calculate.size(asked(peak=5_000.0)), calculate.size(asked(peak=5_000.0, letter_bytes=5_000))
+    small = calculate.size(asked(peak=5_000.0, delay_ms=3_600_000))
+    large = calculate.size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
     assert small.workers == 2 and large.workers > 4
     assert calculate.disk_bytes(5_000) - calculate.disk_bytes(500) == 4_500
     assert any("5,000 bytes" in each for each in large.beyond) and not any("bytes" in each for each in small.beyond)
