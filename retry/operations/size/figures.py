@@ -1,6 +1,6 @@
 """What was measured, each figure with the page, the row and the column of the table that has it; a test holds them equal.
 
-All are of one machine, two cores that worker, broker and clients shared: read them as what is there at least.
+They are of virtual machines of two cores, which worker, broker and clients shared: read them as what is there at least.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PEAK_RSS = Figure(288, "MiB", ("ingest_fire", "peak RSS"), _WORKER)
 TRICKLE_PER_S = 2_000
 SWEEP = Figure(40_718, "entries/s", ("sweep, due to last", "entries/s"), _MOST)
 IDLE = Figure(3.00, "% of a core", ("idle", "% of a core"), _MOST)
-# By letters a second that come and go. Most of it is what transactions cost, whether one letter shares them or a hundred.
+# By letters a second that come and go. Most of it is what a batch costs, whether one letter is in it or a hundred.
 STEADY_CPU = {
     per_s: Figure(cpu_us, "µs a letter", ("CPU, in and out", "µs a letter"), f"{per_s:,}/s")
     for per_s, cpu_us in {10: 14_333, 100: 3_873, 500: 988, 1_000: 530, 2_000: 322}.items()

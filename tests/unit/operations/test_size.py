@@ -62,7 +62,8 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
     assert calculate.cores(0) == figures.IDLE.value / 100
     assert calculate.cores(500) == pytest.approx(0.494)
     assert calculate.cores(300) == pytest.approx((0.3873 + 0.494) / 2)
-    assert calculate.cores(figures.DRAIN.value) == pytest.approx(figures.DRAIN.value * figures.DRAIN_CPU.value / 1e6)
+    for per_s in (figures.DRAIN.value, 2 * figures.DRAIN.value):
+        assert calculate.cores(per_s) == pytest.approx(per_s * figures.DRAIN_CPU.value / 1e6)
 
 
 def test_what_waits_is_the_rate_times_the_delay() -> None:
