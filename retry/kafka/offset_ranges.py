@@ -88,6 +88,11 @@ def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partitio
     return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
+def lasts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The offsets behind their last records, undecided ones included; without those that got no answer in that time."""
+    return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S, IsolationLevel.READ_UNCOMMITTED)
+
+
 def offsets_at(
     admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,

@@ -1,0 +1,99 @@
+"""How far dead letters were taken in, as somebody sees it from outside, and what operators may ask for about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from retry import clock
+from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_request, fold_record
+from retry.kafka import consumer_groups, offset_ranges, record_producer, topics
+from retry.kafka.interface import Partition
+from retry.kafka.offset_ranges import Span
+from retry.kafka.topic_ids import TopicIds
+from retry.operations.cluster import Cluster
+
+
+class KnownPositions(NamedTuple):
+    """What the topic of positions says, by partition."""
+
+    positions: dict[Partition, ReadPosition]
+    requests: dict[Partition, RereadRequest]
+
+
+def load_positions(cluster: Cluster) -> KnownPositions:
+    """Read the topic of positions to its end; nothing is known where there is no such topic yet.
+
+    Raises:
+      ReadPositionNewer: a newer version of this service wrote a record there.
+      TopicsInvalid: it cannot be read.
+    """
+    known, topic = KnownPositions({}, {}), cluster.names.positions
+    if topic in topics.describe(cluster.admin, [topic], optional=True):
+        spans = offset_ranges.readable_spans(cluster.admin, topic, [PARTITION]).values()
+        for batch in offset_ranges.batches(cluster.reader, list(spans)):
+            for message in batch:
+                fold_record(message.key(), message.value(), known.positions, known.requests)
+    return known
+
+
+def find_read_offsets(cluster: Cluster) -> dict[Partition, int]:
+    """By partition, the offset up to which letters were taken in: the larger of the service's own record and the group's.
+
+    Raises:
+      ReadPositionNewer, TopicsInvalid: as `load_positions`.
+    """
+    # The group's first: what it says was committed together with a position.
+    offsets = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
+    positions = load_positions(cluster).positions
+    ids = TopicIds(cluster.admin).now({topic for topic, _ in positions})
+    for partition, position in positions.items():
+        if ids.get(partition[0]) == position.topic_id:
+            offsets[partition] = max(position.offset, offsets.get(partition, 0))
+    return offsets
+
+
+def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[str]:
+    """What is wrong with positions and the group's offsets of topics that are read, in sentences; nothing where all is well.
+
+    Raises:
+      ReadPositionNewer, TopicsInvalid: as `load_positions`.
+    """
+    group = cluster.names.intake_group
+    offsets, (positions, _) = consumer_groups.positions(cluster.admin, group), load_positions(cluster)
+    partitions = [partition for partition in sorted(positions) if reads(partition[0])]
+    ids = TopicIds(cluster.admin).now({topic for topic, _ in partitions})
+    ends = offset_ranges.lasts(cluster.admin, partitions)
+    for partition in partitions:
+        topic, number = partition
+        position, offset, end = positions[partition], offsets.get(partition), ends.get(partition)
+        if end is None or ids.get(topic) != position.topic_id:
+            continue
+        goes_on = f"workers go on at {position.offset:,} by the service's own record"
+        if position.offset > end:
+            yield (
+                f"{topic}/{number} ends at {end:,}, and was taken in up to {position.offset:,}: it has lost records. "
+                f"`retry topics reread {topic}` has what is left taken in again"
+            )
+        elif offset is None:
+            yield f"{topic}/{number}: the group {group} has lost its offset; {goes_on}"
+        elif offset > end or offset < position.offset:
+            yield f"{topic}/{number}: the offset of the group {group} is {offset:,}; {goes_on}"
+
+
+def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
+    """Ask workers to take in again what lies from the start of each span on; how many partitions were asked for.
+
+    Raises:
+      BrokersUnreachable: not all requests were written.
+    """
+    wanted, known = list(spans), load_positions(cluster)
+    ids, now_ms = TopicIds(cluster.admin).now({span.topic for span in wanted}), clock.wall_ms()
+    rows = []
+    for span in wanted:
+        partition = span.topic, span.partition
+        former, position = known.requests.get(partition), known.positions.get(partition)
+        number = max(former.number if former else 0, position.reread if position else 0) + 1
+        request = RereadRequest(topic_id=ids[span.topic], offset=span.start, number=number, asked_at_ms=now_ms, by=by)
+        rows.append(encode_request(partition, request))
+    return record_producer.send(cluster.settings, cluster.names.positions, [(row["key"], row["value"]) for row in rows])
