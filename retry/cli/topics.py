@@ -49,8 +49,8 @@ def reread(topic: str, since: int | None, from_offset: int | None, partition: in
     cluster = Cluster(environment.from_environment())
     spans = cluster.spans(LetterRange(topic, partition, from_offset))
     if since is not None:
-        spans = cluster.spans_since(spans, since)
-    reached = find_read_offsets(cluster)
+        spans = cluster.cut_spans(spans, since)
+    reached = find_read_offsets(cluster).reached
     for span in spans:
         again = max(0, reached.get((topic, span.partition), 0) - span.start)
         say(f"{topic}/{span.partition} from {span.start:,} on: {again:,} offsets that were taken in before")

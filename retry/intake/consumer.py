@@ -55,6 +55,7 @@ class LetterConsumer:
         group: str,
         subscription: list[str],
         intake: Intake,
+        *,
         positions: ReadPositions,
         records_max: int,
         bytes_max: int,

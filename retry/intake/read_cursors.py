@@ -24,7 +24,7 @@ _NEVER = 1 << 62
 
 
 class ReadCursor:
-    """Where reading of one partition stands.
+    """The place in one partition that reading has come to.
 
     Attributes:
       next_offset: of the next letter.
@@ -116,7 +116,7 @@ class ReadCursors:
                 cursor.committed_offset = position.offset
 
     def find_position(self, partition: Partition, topic_id: str) -> ReadPosition:
-        """Where reading of a partition goes on after what was taken of it so far."""
+        """The position of a partition behind the letters that were taken so far."""
         cursor = self._cursors[partition]
         return ReadPosition(
             topic_id=topic_id, offset=cursor.next_offset, leader_epoch=cursor.leader_epoch, reread=cursor.reread

@@ -8,7 +8,7 @@ asks for that. The group's offsets still fence workers that were given up for de
 | record | key | value, a JSON object |
 | --- | --- | --- |
 | position | `orders.DLT/0` | `v`, `topic_id`, `offset` of the next letter, `leader_epoch` of the last one, `reread` |
-| request to read again | `reread orders.DLT/0` | `v`, `topic_id`, `offset`, `number`, `asked_at_ms`, `by` |
+| request to read again | `reread orders.DLT/0` | `v`, `topic_id`, `offset`, `lowest_offset`, `number`, `asked_at_ms`, `by` |
 
 `reread` is the number of the last request that the position has followed, 0 at first; a request with a greater one is still to
 be followed. So a request holds whatever was under way when it was written.
@@ -48,10 +48,15 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RereadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's request to take in once more what lies from `offset` on."""
+    """An operator's request to take in once more what lies from `offset` on.
+
+    Attributes:
+      lowest_offset: of all requests for this partition so far.
+    """
 
     topic_id: str
     offset: int
+    lowest_offset: int
     number: int
     asked_at_ms: int
     by: str
@@ -106,14 +111,14 @@ class ReadPositions:
     def find_start(
         self, partition: Partition, topic_id: str, committed: CommittedOffset, bounds: OffsetBounds
     ) -> StartingPoint:
-        """Where reading of a partition is to begin; see `choose_start`."""
+        """Say where reading of a partition is to begin; see `choose_start`."""
         return choose_start(self._positions.get(partition), self._requests.get(partition), committed, topic_id, bounds)
 
 
 def choose_start(
     position: ReadPosition | None, request: RereadRequest | None, committed: CommittedOffset, topic_id: str, bounds: OffsetBounds
 ) -> StartingPoint:
-    """Where reading of a partition is to begin: at the larger of the service's own position and the group's offset.
+    """Choose where reading of a partition begins: at the larger of the service's own position and the group's offset.
 
     Args:
       topic_id: of the topic that is there now; what is known of another one of its name does not count.
@@ -187,7 +192,7 @@ def fold_record(
     if partition is None or value is None:
         return
     try:
-        version = msgspec.json.decode(value, type=_Versioned).v
+        version = _read_version(value).v
         if format_versions.READ_POSITION.newer(version):
             raise ReadPositionNewer(format_versions.READ_POSITION.told(version))
         if is_request:
@@ -202,6 +207,7 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
+_read_version = msgspec.json.Decoder(_Versioned).decode
 _position_of = msgspec.json.Decoder(ReadPosition).decode
 _request_of = msgspec.json.Decoder(RereadRequest).decode
 _encode = msgspec.json.Encoder().encode

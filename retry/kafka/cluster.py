@@ -62,7 +62,7 @@ class KafkaCluster:
         return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """See `Log.bounds_of`."""
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
         asked = list(partitions)
         starts, ends = offset_ranges.firsts(self._admin, asked), offset_ranges.lasts(self._admin, asked)
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}

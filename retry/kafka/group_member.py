@@ -26,8 +26,8 @@ _AGAIN_S = 1.0
 _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 
 
-def committed_offset(found: TopicPartition) -> CommittedOffset:
-    """What a client tells of an offset, in our terms."""
+def read_committed_offset(found: TopicPartition) -> CommittedOffset:
+    """Translate what a client tells of a committed offset."""
     if found.offset < 0:
         return CommittedOffset(None)
     return CommittedOffset(found.offset, found.metadata or "", -1 if found.leader_epoch is None else found.leader_epoch)
@@ -165,7 +165,7 @@ class KafkaGroupMember:
         self._ids = ids | self._identities.now({topic for topic, _ in wanted} - ids.keys())
         asked = [TopicPartition(*partition) for partition in wanted if partition[0] in self._ids]
         committed = self._consumer.committed(asked, _COMMITTED_S) if asked else []
-        offsets = {(each.topic, each.partition): committed_offset(each) for each in committed}
+        offsets = {(each.topic, each.partition): read_committed_offset(each) for each in committed}
         for partition, start in choose(offsets, self._ids).items():
             place = _topic_partition(partition, start)
             self._consumer.seek(place)

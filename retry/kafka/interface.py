@@ -27,7 +27,7 @@ class OffsetBounds(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition; `offset` is None where it has nothing."""
+    """An offset that a group has committed for a partition; None where it has nothing."""
 
     offset: int | None
     topic_id: str = ""
@@ -35,7 +35,7 @@ class CommittedOffset(NamedTuple):
 
 
 class StartingPoint(NamedTuple):
-    """Where reading of a partition begins.
+    """The place in a partition at which reading begins.
 
     Attributes:
       offset: None for the beginning of the partition.
@@ -126,5 +126,5 @@ class Log(Protocol):
         ...
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """The same of partitions of several topics; without those that no broker answers for within a few seconds."""
+        """Ask where partitions of several topics begin and end; without those that no broker answers for in a few seconds."""
         ...

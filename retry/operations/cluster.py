@@ -96,8 +96,8 @@ class Cluster:
         wanted = range(count) if part.partition is None else [part.partition]
         return [part.of(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
 
-    def spans_since(self, spans: list[Span], at_ms: int) -> list[Span]:
-        """The same spans without what was written before a time, in milliseconds since 1970."""
+    def cut_spans(self, spans: list[Span], at_ms: int) -> list[Span]:
+        """Cut off from spans what was written before a time, in milliseconds since 1970."""
         partitions: dict[str, list[int]] = {}
         for span in spans:
             partitions.setdefault(span.topic, []).append(span.partition)

@@ -15,7 +15,7 @@ from retry.operations.cluster import Cluster
 
 
 class KnownPositions(NamedTuple):
-    """What the topic of positions says, by partition."""
+    """The newest records of the topic of positions, by partition."""
 
     positions: dict[Partition, ReadPosition]
     requests: dict[Partition, RereadRequest]
@@ -37,31 +37,47 @@ def load_positions(cluster: Cluster) -> KnownPositions:
     return known
 
 
-def find_read_offsets(cluster: Cluster) -> dict[Partition, int]:
-    """By partition, the offset up to which letters were taken in: the larger of the service's own record and the group's.
+class ReadOffsets(NamedTuple):
+    """How far letters were taken in, by partition.
+
+    Attributes:
+      reached: up to this offset: the larger of the service's own record and the group's.
+      read_again_from: letters from this offset on may have been taken in more than once, since an operator asked for that.
+    """
+
+    reached: dict[Partition, int]
+    read_again_from: dict[Partition, int]
+
+
+def find_read_offsets(cluster: Cluster) -> ReadOffsets:
+    """How far letters were taken in.
 
     Raises:
       ReadPositionNewer, TopicsInvalid: as `load_positions`.
     """
     # The group's first: what it says was committed together with a position.
-    offsets = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
-    positions = load_positions(cluster).positions
-    ids = TopicIds(cluster.admin).now({topic for topic, _ in positions})
+    reached = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
+    positions, requests = load_positions(cluster)
+    ids = TopicIds(cluster.admin).now({topic for topic, _ in [*positions, *requests]})
     for partition, position in positions.items():
         if ids.get(partition[0]) == position.topic_id:
-            offsets[partition] = max(position.offset, offsets.get(partition, 0))
-    return offsets
+            reached[partition] = max(position.offset, reached.get(partition, 0))
+    again = {each: asked.lowest_offset for each, asked in requests.items() if ids.get(each[0]) == asked.topic_id}
+    return ReadOffsets(reached, again)
 
 
 def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[str]:
-    """What is wrong with positions and the group's offsets of topics that are read, in sentences; nothing where all is well.
+    """Say in sentences what is wrong with positions and the group's offsets of topics that are read; nothing where all is well.
 
     Raises:
       ReadPositionNewer, TopicsInvalid: as `load_positions`.
     """
-    group = cluster.names.intake_group
-    offsets, (positions, _) = consumer_groups.positions(cluster.admin, group), load_positions(cluster)
+    group, positions = cluster.names.intake_group, load_positions(cluster).positions
     partitions = [partition for partition in sorted(positions) if reads(partition[0])]
+    if not partitions:
+        # Nor is there a group: a client that asks for one while a cluster makes its first ends the process (librdkafka 2.16).
+        return
+    offsets = consumer_groups.positions(cluster.admin, group)
     ids = TopicIds(cluster.admin).now({topic for topic, _ in partitions})
     ends = offset_ranges.lasts(cluster.admin, partitions)
     for partition in partitions:
@@ -94,6 +110,14 @@ def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
         partition = span.topic, span.partition
         former, position = known.requests.get(partition), known.positions.get(partition)
         number = max(former.number if former else 0, position.reread if position else 0) + 1
-        request = RereadRequest(topic_id=ids[span.topic], offset=span.start, number=number, asked_at_ms=now_ms, by=by)
+        is_same = former is not None and former.topic_id == ids[span.topic]
+        request = RereadRequest(
+            topic_id=ids[span.topic],
+            offset=span.start,
+            lowest_offset=min(span.start, former.lowest_offset) if former and is_same else span.start,
+            number=number,
+            asked_at_ms=now_ms,
+            by=by,
+        )
         rows.append(encode_request(partition, request))
     return record_producer.send(cluster.settings, cluster.names.positions, [(row["key"], row["value"]) for row in rows])

@@ -171,9 +171,9 @@ def build_intake(
         names.intake_group,
         entry_source.subscription(registry, sources),
         _intake(context, lineages, fetcher, registry, entry_builder, sources),
-        positions,
-        settings.batch_records,
-        settings.batch_bytes,
+        positions=positions,
+        records_max=settings.batch_records,
+        bytes_max=settings.batch_bytes,
     )
     return IntakeSide(context, consumer, lineages, fetcher)
 

@@ -126,7 +126,7 @@ class Process:
 
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
-            positions, world.plan.batch, _BYTES_MAX,
+            positions=positions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
         )  # fmt: skip
         # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
         size_limits = RecordSizeLimits(

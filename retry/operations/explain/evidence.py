@@ -69,7 +69,7 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     """
     record, missing = letter_record.from_topic(cluster, location)
     # Before the changelog is read: what was taken in by then is in it.
-    position = find_read_offsets(cluster).get((location.topic, location.partition))
+    position = find_read_offsets(cluster).reached.get((location.topic, location.partition))
     with waiting_entries.folded(cluster.settings) as table:
         waiting = waiting_entries.of_source(table, *location, configured(cluster.settings))
         blocked = _blocked(cluster, registry, table, waiting, location.topic) if waiting else None

@@ -81,14 +81,14 @@ class _Run:
 
         # Anew, since partitions may have been added meanwhile.
         reading = TopicReading(cluster, self._registry.targets(), self._bar)
-        positions = find_read_offsets(cluster)
+        offsets = find_read_offsets(cluster)
         bounds = reading.bounds()
         reader.scope_ends = bounds.scope_ends
         tables.leave_out_beyond({span.partition: span.stop for span in bounds.spans[cluster.names.changelog]})
 
         outcomes = reading.read_own(reader, bounds, request.since_ms)
         targets = reading.read_targets(reader, deliveries, bounds, self._now_ms)
-        dead_letters = reading.read_letters(reader, positions, self._is_entry_source)
+        dead_letters = reading.read_letters(reader, offsets, self._is_entry_source)
         findings.aborted = reader.aborted()
 
         since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))

@@ -41,5 +41,5 @@ class MemoryCluster:
         return self._log.bounds(topic, partitions)
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """See `Log.bounds_of`."""
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
         return self._log.bounds_of(partitions)

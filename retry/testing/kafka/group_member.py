@@ -93,7 +93,7 @@ class MemoryGroupMember:
         kept = {topic for topic, _ in self.owned.difference(wanted)}
         self._ids = {topic: self._ids[topic] for topic in kept if topic in self._ids}
         self._ids |= {topic: self._log.topic_ids[topic] for topic, _ in wanted if topic not in self._ids}
-        committed = {place: self._log.committed(self._group.name, *place) for place in wanted}
+        committed = {place: self._log.find_committed(self._group.name, *place) for place in wanted}
         if None in committed.values():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction is about to commit offsets"))
         for place, start in choose(committed, self._ids).items():  # type: ignore[arg-type]

@@ -71,11 +71,11 @@ class MemoryLog:
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """See `retry.kafka.interface.Log.bounds_of`."""
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
         return {(topic, n): self.bounds(topic, [n])[n] for topic, n in partitions}
 
-    def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """What a group has committed; None while a transaction under way may change it."""
+    def find_committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Look up the offset that a group has committed; None while a transaction under way may change it."""
         place = group, topic, partition
         if any(place in transaction.positions for transaction in self.under_way.values()):
             return None

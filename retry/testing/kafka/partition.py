@@ -120,7 +120,7 @@ class MemoryPartition:
         self.end, self.leader_epoch = min(self.end, offset), self.leader_epoch + 1
 
     def seek(self, start: StartingPoint) -> int:
-        """Where a reader begins that asks for an offset and knows the leader epoch of the record before it."""
+        """Find the offset at which a reader begins that knows the leader epoch of the record before it."""
         epochs = [(slot.offset, slot.record.leader_epoch() or 0) for slot in self._slots if slot.record is not None]
         later = [offset for offset, epoch in epochs if epoch > start.leader_epoch >= 0]
         return min(start.offset or 0, *later, self.end if start.leader_epoch >= 0 else start.offset or 0)

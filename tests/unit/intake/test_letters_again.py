@@ -69,7 +69,10 @@ class World:
         """A worker starts here: in the place of the one before, if there was one."""
         self.brokers = Wanderers(self.log, "app", "a")
         positions = FollowedPositions(self.brokers)
-        self.letters = LetterConsumer(self.brokers, "intake-a", GROUP, [TOPIC], self.intake, positions, 10, 1 << 20)  # type: ignore[arg-type]
+        self.letters = LetterConsumer(
+            self.brokers, "intake-a", GROUP, [TOPIC], self.intake,  # type: ignore[arg-type]
+            positions=positions, records_max=10, bytes_max=1 << 20,
+        )  # fmt: skip
 
     def put(self, count: int) -> None:
         for _ in range(count):
@@ -226,7 +229,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
 
 def asked_to_reread(world: World, offset: int, number: int = 1) -> None:
     request = RereadRequest(
-        topic_id=world.log.topic_ids[TOPIC], offset=offset, number=number, asked_at_ms=0, by="ann"
+        topic_id=world.log.topic_ids[TOPIC], offset=offset, lowest_offset=offset, number=number, asked_at_ms=0, by="ann"
     )
     row = encode_request((TOPIC, 0), request)
     world.log.put(POSITIONS, row["key"], row["value"], partition=PARTITION)

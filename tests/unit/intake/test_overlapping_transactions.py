@@ -91,7 +91,8 @@ class Worker:
         brokers = Brokers(log, "app", instance)
         positions = FollowedPositions(brokers)
         self.letters = LetterConsumer(
-            brokers, f"intake-{instance}", GROUP, [TOPIC, OTHER], self.intake, positions, 10, 1 << 20  # type: ignore[arg-type]
+            brokers, f"intake-{instance}", GROUP, [TOPIC, OTHER], self.intake,  # type: ignore[arg-type]
+            positions=positions, records_max=10, bytes_max=1 << 20,
         )  # fmt: skip
 
     @property
@@ -149,7 +150,7 @@ def test_a_batch_is_written_while_the_one_before_it_is_committed(worker: Worker)
     assert worker.taken() == [0, 1]
     assert worker.commits(second) == [True]
     assert worker.taken() == [0, 1, 2, 3]
-    assert worker.log.committed(GROUP, TOPIC, 0).offset == 4
+    assert worker.log.find_committed(GROUP, TOPIC, 0).offset == 4
 
 
 def test_a_batch_sends_only_what_has_moved_since_the_one_before_it_which_is_not_committed_yet(worker: Worker) -> None:
@@ -168,7 +169,7 @@ def test_where_a_commit_fails_the_next_batch_is_undone_and_each_letter_is_taken_
     assert worker.log.under_way == {}
     worker.catches_up()
     assert worker.taken() == [0, 1, 2, 3, 4]
-    assert worker.log.committed(GROUP, TOPIC, 0).offset == 5
+    assert worker.log.find_committed(GROUP, TOPIC, 0).offset == 5
 
 
 def test_what_has_moved_before_a_failure_is_sent_again_after_it(worker: Worker) -> None:
