@@ -1,8 +1,9 @@
-"""The newest so many lineages, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
+"""The newest so many lineages of one team, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
 
 A send is named by its number, which only grows; its row lies at that number modulo the length of the ring, and the newest
-takes the place of the oldest. Both indexes are chains from newer to older: one for each slot, with the newest number in
-`heads`. A chain ends at a number whose row is gone, since all behind it are older, so nothing is tidied up when rows go.
+takes the place of the oldest. Where fewer rows may be kept than fit, the oldest are gone before that. Both indexes are chains
+from newer to older: one for each slot, with the newest number in `heads`. A chain ends at a number whose row is gone, since all
+behind it are older, so nothing is tidied up when rows go.
 A Python dict takes three times the memory for each index and finds nothing faster.
 
     lineage u64 | next by lineage u64 | fingerprint u64 | next by fingerprint u64 | due u32 | first failed u32 | attempts u16
@@ -27,7 +28,7 @@ _AT_FINGERPRINT, _AT_STATE = 16, 32
 
 
 class Ring:
-    """At most `rows_max` rows. 0 is the number of none; a number is good until `rows_max` more were added.
+    """At most `rows_max` rows. 0 is the number of none; a number is good until its row is gone.
 
     Every row is in the chain of its lineage, and in that of its fingerprint from `link` to `unlink`: at most one of each
     fingerprint, so that equal letters do not lengthen it.
@@ -41,10 +42,50 @@ class Ring:
         self._rows = mmap(-1, rows_max * _SIZE)
         # So begun, the number of a row that is gone is never below 0.
         self._newest = rows_max
+        # Rows up to this number are gone, though their place is not taken yet.
+        self._dropped = 0
+        self._young_rows = rows_max // 2
 
     def __len__(self) -> int:
         """How many rows there are."""
-        return min(self._newest - self.rows_max, self.rows_max)
+        # Numbers up to the size of the ring were never given.
+        return self._newest - max(self._gone(), self.rows_max)
+
+    def _gone(self) -> int:
+        """The newest number whose row is gone."""
+        return max(self._newest - self.rows_max, self._dropped)
+
+    def keep(self, rows: int) -> None:
+        """Let the oldest rows go where there are more than so many; half as many are young from now on."""
+        self._dropped, self._young_rows = max(self._dropped, self._newest - rows), rows // 2
+
+    def resize(self, rows_max: int) -> Ring:
+        """Make a ring of this size of the newest rows, as they are."""
+        ring, linked = Ring(rows_max), self._find_linked()
+        oldest = self._newest - len(self) + 1
+        into, slots, by_lineage, by_fingerprint = ring._rows, ring._slots, ring._lineages, ring._fingerprints
+        for number in range(max(oldest, self._newest - rows_max + 1), self._newest + 1):
+            lineage_id, _, fingerprint, _, due_s, first_s, attempts = _ROW.unpack_from(self._rows, self._row_at(number))
+            slot, other = lineage_id % slots, fingerprint % slots
+            ring._newest = new = ring._newest + 1
+            is_linked = linked[number - oldest]
+            before, behind = by_lineage[slot], by_fingerprint[other] if is_linked else 0
+            _ROW.pack_into(into, new % rows_max * _SIZE, lineage_id, before, fingerprint, behind, due_s, first_s, attempts)
+            by_lineage[slot] = new
+            if is_linked:
+                by_fingerprint[other] = new
+        return ring
+
+    def _find_linked(self) -> bytearray:
+        """For each row, the oldest first, 1 where it is linked to its fingerprint."""
+        oldest = self._newest - len(self) + 1
+        linked = bytearray(len(self))
+        for head in self._fingerprints:
+            number = head
+            while number >= oldest:
+                linked[number - oldest] = 1
+                number = self._after(number)
+        return linked
 
     def bytes_used(self) -> int:
         """Memory of the rows that were ever written, and of both indexes."""
@@ -54,6 +95,9 @@ class Ring:
         """The newest row of a lineage."""
         number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
+        # Not by a call: each letter asks here.
+        if gone < self._dropped:
+            gone = self._dropped
         while number > gone:
             id_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE)
             if id_of_row == lineage_id:
@@ -65,6 +109,9 @@ class Ring:
         """The row that is linked to a fingerprint."""
         number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
+        # Not by a call: each letter asks here.
+        if gone < self._dropped:
+            gone = self._dropped
         while number > gone:
             fingerprint_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
             if fingerprint_of_row == fingerprint:
@@ -75,7 +122,7 @@ class Ring:
     def there(self, fingerprints: Iterable[int]) -> list[int]:
         """Positions of those that are linked to a row: `of_fingerprint`, of many in one call."""
         heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
-        gone = self._newest - rows_max
+        gone = self._gone()
         for position, fingerprint in enumerate(fingerprints):
             number = heads[fingerprint % slots]
             while number > gone:
@@ -87,7 +134,7 @@ class Ring:
 
     def young(self, number: int) -> bool:
         """Whether it is in the newer half."""
-        return number > self._newest - self.rows_max // 2
+        return number > self._newest - self._young_rows
 
     def names(self, number: int) -> tuple[int, int]:
         """Lineage and fingerprint of a row."""
@@ -109,11 +156,13 @@ class Ring:
           otherwise: is told, in their order, of sends that this is not so of, and may change rows.
         """
         rows, rows_max, slots = self._rows, self.rows_max, self._slots
-        by_lineage, by_fingerprint = self._lineages, self._fingerprints
+        by_lineage, by_fingerprint, dropped = self._lineages, self._fingerprints, self._dropped
         for send in sends:
             lineage_id, fingerprint, due_s, first_s, attempt, flags = send
             slot, other = lineage_id % slots, fingerprint % slots
             before, behind, gone = by_lineage[slot], by_fingerprint[other], self._newest - rows_max
+            if gone < dropped:
+                gone = dropped
             # Where the slots are empty, nothing is there.
             if (
                 attempt != 1 or flags or fingerprint in more or (before > gone and self.of_lineage(lineage_id))
