@@ -15,7 +15,7 @@ import math
 import secrets
 import sys
 from array import array
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from mmap import mmap
 from struct import Struct
 
@@ -25,6 +25,8 @@ _ROW = Struct("<QQQQIIH")
 _SIZE = _ROW.size
 _ENTRY, _NEXT, _NAMES, _STATE = Struct("<QQ"), Struct("<Q"), Struct("<Q8xQ"), Struct("<IIH")
 _AT_FINGERPRINT, _AT_STATE = 16, 32
+# Stands for what comes next by fingerprint, in a row that is not in the chain of its own.
+_NOT_LINKED = (1 << 64) - 1
 
 
 class Ring:
@@ -61,31 +63,27 @@ class Ring:
 
     def resize(self, rows_max: int) -> Ring:
         """Make a ring of this size of the newest rows, as they are."""
-        ring, linked = Ring(rows_max), self._find_linked()
-        oldest = self._newest - len(self) + 1
-        into, slots, by_lineage, by_fingerprint = ring._rows, ring._slots, ring._lineages, ring._fingerprints
-        for number in range(max(oldest, self._newest - rows_max + 1), self._newest + 1):
-            lineage_id, _, fingerprint, _, due_s, first_s, attempts = _ROW.unpack_from(self._rows, self._row_at(number))
-            slot, other = lineage_id % slots, fingerprint % slots
-            ring._newest = new = ring._newest + 1
-            is_linked = linked[number - oldest]
-            before, behind = by_lineage[slot], by_fingerprint[other] if is_linked else 0
-            _ROW.pack_into(into, new % rows_max * _SIZE, lineage_id, before, fingerprint, behind, due_s, first_s, attempts)
-            by_lineage[slot] = new
-            if is_linked:
-                by_fingerprint[other] = new
+        ring, kept = Ring(rows_max), min(len(self), rows_max)
+        rows, slots, by_lineage, by_fingerprint = ring._rows, ring._slots, ring._lineages, ring._fingerprints
+        for number, fields in enumerate(self._unpack_newest(kept), rows_max + 1):
+            lineage_id, _, fingerprint, behind, due_s, first_s, attempts = fields
+            slot = lineage_id % slots
+            if behind != _NOT_LINKED:
+                other = fingerprint % slots
+                behind, by_fingerprint[other] = by_fingerprint[other], number
+            _ROW.pack_into(
+                rows, number % rows_max * _SIZE, lineage_id, by_lineage[slot], fingerprint, behind, due_s, first_s, attempts
+            )
+            by_lineage[slot] = number
+        ring._newest += kept
         return ring
 
-    def _find_linked(self) -> bytearray:
-        """For each row, the oldest first, 1 where it is linked to its fingerprint."""
-        oldest = self._newest - len(self) + 1
-        linked = bytearray(len(self))
-        for head in self._fingerprints:
-            number = head
-            while number >= oldest:
-                linked[number - oldest] = 1
-                number = self._after(number)
-        return linked
+    def _unpack_newest(self, count: int) -> Iterator[tuple[int, ...]]:
+        """The newest so many rows, the oldest of them first."""
+        oldest = self._row_at(self._newest - count + 1)
+        behind = min(oldest + count * _SIZE, len(self._rows))
+        yield from _ROW.iter_unpack(self._rows[oldest:behind])
+        yield from _ROW.iter_unpack(self._rows[: oldest + count * _SIZE - behind])
 
     def bytes_used(self) -> int:
         """Memory of the rows that were ever written, and of both indexes."""
@@ -182,7 +180,7 @@ class Ring:
         self._newest = number = self._newest + 1
         at, slot = self._row_at(number), lineage_id % self._slots
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
+        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, _NOT_LINKED, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
 
@@ -208,6 +206,7 @@ class Ring:
             before, here = here, self._after(here)
         if here == number:
             self._join(slot, before, self._after(number))
+            _NEXT.pack_into(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size, _NOT_LINKED)
 
     def _after(self, number: int) -> int:
         return _NEXT.unpack_from(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size)[0]
