@@ -48,7 +48,7 @@ def _flood_forgets() -> Patches:
     def make_room(recent: RecentLineages, told: TeamRows) -> int:
         over = len(recent) + told.row_count - recent._limit
         for lineages in recent._by_team.values():
-            lineages.keep(max(0, len(lineages) - max(0, over)))
+            lineages.limit_rows(max(0, len(lineages) - max(0, over)))
         return recent._limit
 
     return [patch.object(RecentLineages, "_make_room", make_room)]

@@ -101,8 +101,8 @@ class AttemptCounter:
         if letter.id is not None:
             if attempts.belongs_to(letter.id, route.team):
                 return self._by_id(letter, letter.id, route, print_, now_ms)
-            return self._by_foreign_id(letter, letter.id, route, print_, now_ms)
-        if back := self._by_print_of_retry(letter, route, print_, now_ms):
+            return self._trace_foreign_id(letter, letter.id, route, print_, now_ms)
+        if back := self._match_print_of_retry(letter, route, print_, now_ms):
             return back
         failure = letter.failure
         consumer = attempts.failing_consumer(route.team, failure.consumer_group or route.group, letter.topic)
@@ -173,8 +173,8 @@ class AttemptCounter:
             unfit += [n for n in recent.known(prints) if n not in known]
         return LetterHistories(ids, own, prints, unfit)
 
-    def _by_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
-        """By its print, unless it names a record that is no retry."""
+    def _match_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
+        """Know a letter by its print, unless it names a record that is no retry."""
         failure = letter.failure
         if failure.origin_offset is not None and not self.is_retry(failure, route.team):
             return None
@@ -209,13 +209,13 @@ class AttemptCounter:
         first_ms = letter.first_failed_at_ms or sends.first_failed_ms
         return LetterHistory(id_, number, print_, sends.attempts, first_ms, False)
 
-    def _by_foreign_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        """By an id that is not of the team: only what this team's letters were sent for counts."""
+    def _trace_foreign_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
+        """Trace a letter whose id is not of the team: only sends of this team's letters count."""
         number = attempts.from_header(id_)
         own_id = attempts.to_header(number, route.team)
         if sends := self._recent.find_team(route.team).sends(number):
             return LetterHistory(own_id, number, print_, sends.attempts, sends.first_failed_ms, False)
-        if back := self._by_print_of_retry(letter, route, print_, now_ms):
+        if back := self._match_print_of_retry(letter, route, print_, now_ms):
             return back
         # What is no count is told all the same.
         return LetterHistory(own_id, number, print_, None if letter.retries_made is None else 0, None, False)

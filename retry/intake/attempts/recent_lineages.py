@@ -41,9 +41,9 @@ class RecentLineages:
 
     def find_team(self, team: str) -> TeamLineages:
         """The lineages of a team; it may have none yet, and has them here from then on."""
-        return self._find(team_number(team))
+        return self._find_by_number(team_number(team))
 
-    def _find(self, number: int) -> TeamLineages:
+    def _find_by_number(self, number: int) -> TeamLineages:
         found = self._by_team.get(number)
         if found is None:
             found = self._by_team[number] = TeamLineages()
@@ -56,7 +56,7 @@ class RecentLineages:
           LineageUnreadable: see `unpack`; nothing of it was taken in.
         """
         told = unpack(packed)
-        lineages = self._find(told.team)
+        lineages = self._find_by_number(told.team)
         levels = lineages.level_count
         lineages.fold(told.rows, told.row_count, self._make_room(told))
         if lineages.level_count > levels:
@@ -71,7 +71,7 @@ class RecentLineages:
         share = equal_share(wanted.values(), self._limit)
         for number, rows in wanted.items():
             if rows > share and number != told.team:
-                self._by_team[number].keep(share)
+                self._by_team[number].limit_rows(share)
         return share
 
     def _forget_levels(self) -> None:

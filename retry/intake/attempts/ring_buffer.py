@@ -51,13 +51,13 @@ class Ring:
     def __len__(self) -> int:
         """How many rows there are."""
         # Numbers up to the size of the ring were never given.
-        return self._newest - max(self._gone(), self.rows_max)
+        return self._newest - max(self._newest_gone(), self.rows_max)
 
-    def _gone(self) -> int:
+    def _newest_gone(self) -> int:
         """The newest number whose row is gone."""
         return max(self._newest - self.rows_max, self._dropped)
 
-    def keep(self, rows: int) -> None:
+    def limit_rows(self, rows: int) -> None:
         """Let the oldest rows go where there are more than so many; half as many are young from now on."""
         self._dropped, self._young_rows = max(self._dropped, self._newest - rows), rows // 2
 
@@ -71,9 +71,8 @@ class Ring:
             if behind != _NOT_LINKED:
                 other = fingerprint % slots
                 behind, by_fingerprint[other] = by_fingerprint[other], number
-            _ROW.pack_into(
-                rows, number % rows_max * _SIZE, lineage_id, by_lineage[slot], fingerprint, behind, due_s, first_s, attempts
-            )
+            row = lineage_id, by_lineage[slot], fingerprint, behind, due_s, first_s, attempts
+            _ROW.pack_into(rows, number % rows_max * _SIZE, *row)
             by_lineage[slot] = number
         ring._newest += kept
         return ring
@@ -120,7 +119,7 @@ class Ring:
     def there(self, fingerprints: Iterable[int]) -> list[int]:
         """Positions of those that are linked to a row: `of_fingerprint`, of many in one call."""
         heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
-        gone = self._gone()
+        gone = self._newest_gone()
         for position, fingerprint in enumerate(fingerprints):
             number = heads[fingerprint % slots]
             while number > gone:

@@ -80,9 +80,9 @@ class TeamLineages:
         """Memory of rows and indexes; that of equal letters is not counted."""
         return self._ring.bytes_used()
 
-    def keep(self, rows_max: int) -> None:
+    def limit_rows(self, rows_max: int) -> None:
         """Forget the oldest lineages beyond so many rows, and give back memory that is not used any more."""
-        self._ring.keep(rows_max)
+        self._ring.limit_rows(rows_max)
         if self._ring.rows_max > max(_ROWS_MIN, 2 * len(self._ring)):
             self._resize(max(_ROWS_MIN, len(self._ring)), rows_max)
 
@@ -92,7 +92,7 @@ class TeamLineages:
 
     def _resize(self, rows: int, rows_max: int) -> None:
         self._ring = self._ring.resize(rows)
-        self._ring.keep(rows_max)
+        self._ring.limit_rows(rows_max)
 
     def sends(self, lineage_id: int) -> KnownLineage | None:
         """What is known of a lineage; None where nothing was sent lately."""
@@ -159,7 +159,7 @@ class TeamLineages:
 
         # Nearly every letter is new, and needs no closer look.
         self._ring.admit(sends, self._equal, closely)
-        self._ring.keep(rows_max)
+        self._ring.limit_rows(rows_max)
 
     def _fold_closely(
         self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
