@@ -377,6 +377,13 @@ class TestCommit:
         assert attempts.unpack(record_of_lineages.value() or b"").row_count == 3
         assert log.positions == {("intake", "orders.DLT", 3): 43}
 
+    def test_what_was_decided_is_recorded_in_the_partition_of_each_team(self, log: MemoryLog) -> None:
+        other = MemoryRecord(Entry("nobody's", b"key", b"value", [], None, ""), 3, 7, NOW_MS)
+        self.take(log, [record(), other])
+        told = [(each.partition(), attempts.unpack(each.value() or b"").team) for each in log.read("lineage")]
+        topic = attempts.LineageTopic("lineage", 2)
+        assert sorted(told) == sorted((topic.find_partition(team), attempts.team_number(team)) for team in ("orders", "default"))
+
     @pytest.mark.parametrize(("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)])
     def test_a_batch_that_fails_leaves_nothing_and_is_taken_in_once_again(
         self, log: MemoryLog, fault: Fault, error: type[Exception]
