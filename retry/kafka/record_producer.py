@@ -17,7 +17,7 @@ from retry import clock
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
 from retry.kafka.client_config import Config, admin, asking_config
-from retry.kafka.flush import flush
+from retry.kafka.flush import discard_queued, flush
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -147,8 +147,8 @@ class Records:
         """Fail what is under way, and open another producer."""
         log.error("%s; what is under way fails, and another is opened", self._fatal)
         with self._lock:
-            self._producer.purge()
-            self._serve(0)
+            discard_queued(self._producer)
+            self._wake()
             try:
                 self._producer = client_config.producer(self._config)
             finally:
@@ -162,6 +162,8 @@ class Records:
             clock.pause(_POLL_S / 10)
         self._closing.set()
         self._thread.join()
+        discard_queued(self._producer)
+        self._wake()
 
 
 def _settle(done: Future[int] | asyncio.Future[int], result: int | RecordUnwritten) -> None:

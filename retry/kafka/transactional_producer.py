@@ -7,7 +7,6 @@ same `transactional.id` makes the broker decide.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -23,12 +22,10 @@ from retry.kafka import authorization, client_config
 from retry.kafka.authorization import Right
 from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.client_config import Config
-from retry.kafka.flush import flush
+from retry.kafka.flush import discard_queued, flush
 from retry.kafka.refused_records import Anchor, RehearsedRecord, refusals
 from retry.kafka.rehearsal import Rehearsal
 from retry.kafka.transaction_errors import transaction_error
-
-log = logging.getLogger(__name__)
 
 _FULL_QUEUE_S = 0.05
 _ARRIVE_S = 8.0
@@ -213,12 +210,7 @@ class KafkaTransactionalProducer:
 
     def close(self) -> None:
         """Let go of the producer without waiting for anything that is queued."""
-        try:
-            self._producer.purge()
-            self._producer.flush(0)
-        except KafkaException as error:
-            # A producer that was fenced says so once more.
-            log.debug("closed: %s", error)
+        discard_queued(self._producer)
 
     def _insist(self, call: Callable[[float], None], deadline: Deadline, first_s: float = _COMMIT_S) -> None:
         """Call until it is done, refused, or the time is over; each call waits twice as long as the one before, at most."""

@@ -63,7 +63,7 @@ class Producer:
         self.told.append(lambda: self.on_error(self.fatal))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        return len(self.under_way)
+        return len(self.under_way) + len(self.told)
 
 
 @pytest.fixture
