@@ -1,7 +1,8 @@
 """The times that a cron expression names, by the clocks of a time zone.
 
-A time that clocks jump over counts as the first instant after the jump; one that comes twice counts the first time only.
-So in the hour that is repeated in autumn nothing matches again, not even `* * * * *`.
+A time that clocks jump over counts as the first instant after the jump. In the hour that autumn repeats an expression whose
+minute or hour begins with `*`, such as `*/15 * * * *` or `30 * * * *`, matches again, as often as clocks show the time; one
+that names both, such as `30 2 * * *`, matches the first time only. Vixie cron does so too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from backoff.cron_fields import fields
 from backoff.errors import PolicyInvalid
-from backoff.time_zone import END_MS, first_s, reached_s
+from backoff.time_zone import END_MS, first_s, offset_s, reached_s, repeat_s
 from backoff.time_zone import zone as zone_named
 
 _MINUTES = 1_440  # of a day
@@ -34,6 +35,7 @@ class Cron:
       months: from 1, ascending.
       weekdays: 0 is Monday.
       either: a day matches by `days` or by `weekdays`; otherwise it must match by both.
+      repeats: a time that clocks show twice matches both times.
     """
 
     written: str
@@ -43,6 +45,7 @@ class Cron:
     months: tuple[int, ...]
     weekdays: frozenset[int]
     either: bool
+    repeats: bool
 
     @classmethod
     def parse(cls, text: object, zone: object = "UTC") -> Cron:
@@ -66,6 +69,7 @@ class Cron:
             months=tuple(sorted(sets.months)),
             weekdays=frozenset((number - 1) % 7 for number in sets.weekdays),
             either=sets.either,
+            repeats=sets.wildcard,
         )
 
     def next_at_or_after(self, moment_ms: int) -> int:
@@ -81,7 +85,10 @@ class Cron:
             return moment_ms
         # Not from the moment itself: it may be the end of a jump, where matches inside the jump count.
         minute = self._next_minute(reached_s((moment_ms - 1) // 1_000, self.zone) // 60 + 1)
-        return moment_ms if minute is None else 1_000 * first_s(60 * minute, self.zone)
+        if minute is None:
+            return moment_ms
+        again_ms = self._next_repeated_ms(moment_ms) if self.repeats else END_MS
+        return min(1_000 * first_s(60 * minute, self.zone), again_ms)
 
     def text(self) -> str:
         """In words.
@@ -90,6 +97,18 @@ class Cron:
         'aligned to */15 * * * * UTC'
         """
         return f"aligned to {self.written} {self.zone.key}"
+
+    def _next_repeated_ms(self, moment_ms: int) -> int:
+        """The first match, not before a moment, that clocks show for the second time; END_MS if those around it have none."""
+        # Matches in a repeat that is yet to begin come later than the same wall times' first, unless these are over: then
+        # the moment is among the wall times that come twice.
+        repeat = repeat_s(moment_ms // 1_000, self.zone)
+        if not repeat:
+            return END_MS
+        ahead_s = offset_s(repeat.start, self.zone)
+        minute = self._next_minute(-(-(max(-(-moment_ms // 1_000), repeat.start) + ahead_s) // 60))
+        at_s = END_MS if minute is None else 60 * minute - ahead_s
+        return 1_000 * at_s if at_s in repeat else END_MS
 
     def _next_minute(self, minute: int) -> int | None:
         """The first match from a wall time on, both in minutes since 1970."""

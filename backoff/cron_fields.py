@@ -38,6 +38,7 @@ class Fields(NamedTuple):
     Attributes:
       either: both kinds of day are restricted, and one of them is enough. One that begins with `*`, such as `*/2`, does
         not count as restricted.
+      wildcard: the minute or the hour begins with `*`, so it is no fixed time of a day.
     """
 
     minutes: frozenset[int]
@@ -46,6 +47,7 @@ class Fields(NamedTuple):
     months: frozenset[int]
     weekdays: frozenset[int]
     either: bool
+    wildcard: bool
 
 
 class _Kind(NamedTuple):
@@ -87,7 +89,8 @@ def fields(expression: object) -> Fields:
         raise PolicyInvalid("cron", f"{shown(expression)} is not of five fields: {allowed}")
     minutes, hours, days, months, weekdays = (_values(text, kind) for text, kind in zip(texts, _KINDS, strict=True))
     either = not texts[2].startswith("*") and not texts[4].startswith("*")
-    return Fields(minutes, hours, days, months, weekdays, either)
+    wildcard = texts[0].startswith("*") or texts[1].startswith("*")
+    return Fields(minutes, hours, days, months, weekdays, either, wildcard)
 
 
 def _values(text: str, kind: _Kind) -> frozenset[int]:

@@ -73,6 +73,22 @@ def first_s(wall_s: int, zone: ZoneInfo) -> int:
     return wall_s - before_s
 
 
+def repeat_s(at_s: int, zone: ZoneInfo) -> range:
+    """The instants at which clocks show wall times for the second time, where those of `at_s` come twice; else none.
+
+    >>> one_hour_before_s = 1_792_886_400  # 25 October 2026, when clocks in Berlin go from 03:00 to 02:00
+    >>> list(repeat_s(one_hour_before_s, ZoneInfo("Europe/Berlin")))[::1_800] == [1_792_890_000, 1_792_891_800]
+    True
+    """
+    local = datetime.fromtimestamp(at_s, zone)
+    first_s, second_s = _seconds(local.replace(fold=0)), _seconds(local.replace(fold=1))
+    if first_s <= second_s:
+        return range(0)
+    wall_s = at_s + _seconds(local)
+    begin_s = change_s(wall_s - first_s, wall_s - second_s, zone)
+    return range(begin_s, begin_s + first_s - second_s)
+
+
 def _seconds(local: datetime) -> int:
     offset = local.utcoffset() or timedelta()
     return offset.days * 86_400 + offset.seconds

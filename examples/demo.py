@@ -14,25 +14,33 @@ The exit code is 0 only if all of that is so.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-import tempfile
+
+if __name__ == "__main__":
+    # Nothing has begun while modules are imported, which takes a second: leave at once, without a word.
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(_number, lambda number, _: os._exit(128 + number))
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples import mended, report, scheduler, tasks, timers
 from examples.console import Console
 from examples.ledger import KINDS, Event, Ledger, differences, expected, returned
+from examples.lifetime import killed_on_failure, run_demo
 from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, monotonic_s
-from retry.errors import RetryError
+from retry.java import demand_java_of_spark
 from retry.kafka.local_broker import LocalBroker
 
 # For a busy machine, where Spark alone takes minutes.
@@ -45,21 +53,10 @@ _POLICIES = (Path(__file__).with_name("policies.yaml"), tasks.POLICIES)
 _PAGE = Path("build/retry-report.html").absolute()
 
 
-def main() -> int:
-    """Run the demo; the exit code: 0 if all checks passed."""
-    # So that ending this process ends its children too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def main() -> NoReturn:
+    """Run the demo, and end this process; the exit code is 0 if all checks passed."""
     deadline, screen = Deadline(_ALL_S), Screen()
-    try:
-        with tempfile.TemporaryDirectory(prefix="retry-demo-") as folder:
-            _Demo(Path(folder), screen, deadline).run()
-    except (DemoFailed, RetryError, KafkaException) as error:
-        screen.say(f"FAILED: {error}")
-        return 1
-    except KeyboardInterrupt:
-        screen.say("stopped; nothing is left running")
-        return 130
-    return 0
+    run_demo(lambda folder: _Demo(folder, screen, deadline).run(), screen.say)
 
 
 class _Demo:
@@ -78,17 +75,19 @@ class _Demo:
 
         Raises:
           DemoFailed: something that the last screen claims did not happen.
+          JavaUnavailable: the broker or Spark has none.
         """
+        demand_java_of_spark()
         say = self._screen.part("demo")
         say("starting a Kafka broker")
         broker = LocalBroker(self._folder / "broker")
         servers = broker.bootstrap_servers
-        # The threads end after the processes that they wait for.
-        with ThreadPoolExecutor(5) as pool, ExitStack() as stack:
+        pool = ThreadPoolExecutor(5)
+        with ExitStack() as stack:
             receiver, webhooks = stack.enter_context(timers.receiving(self._folder))
             settings = self._settings(servers) | webhooks
             analytics = report.Analytics(stack.enter_context(Stage(self._folder, settings)), _PAGE)
-            stack.enter_context(broker)
+            stack.enter_context(killed_on_failure(broker))
             service = stack.enter_context(Stage(self._folder, settings))
             shown = stack.enter_context(Stage(self._folder, settings | {"RETRY_DATA_DIR": str(self._folder / "console")}))
             schedules = stack.enter_context(Stage(self._folder, scheduler.settings(servers, self._folder / "scheduler")))
@@ -121,7 +120,6 @@ class _Demo:
             if self._screen.is_terminal:
                 self._last_screen(events, "the console stays up")
                 self._stay(service, servers, console)
-                return
         self._last_screen(events, "nothing is left running")
 
     def _settings(self, servers: str) -> dict[str, str]:
@@ -157,11 +155,13 @@ class _Demo:
             service.start(topic, "examples.orders", "--topic", topic, "--bootstrap-servers", servers)
 
     def _stay(self, service: Stage, servers: str, console: Console) -> None:
-        """Let who looks at the console act, until Ctrl-C."""
+        """Let who looks at the console act, until Ctrl-C; then leave, with 0."""
         self._start_letters(service, servers)
         self._screen.say(f"\nOPEN {console.url} and retry, edit or discard what was parked; Ctrl-C ends all of it")
         console.keep(service.check)
         self._screen.say("stopped; nothing is left running")
+        # All of it has been checked and shown: nothing has to end in order.
+        sys.exit(0)
 
     def _play_letters(
         self, service: Stage, servers: str, ledger: Ledger, ways: list[Future[None]], mend: Callable[[], Future[None]]
@@ -245,4 +245,4 @@ def _create_topics(servers: str) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

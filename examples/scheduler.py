@@ -6,18 +6,16 @@ for the year 2030. The exit code is 0 only if what had to be sent was, once and 
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from examples.lifetime import killed_on_failure, run_demo
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline
-from retry.errors import RetryError
 from retry.kafka.local_broker import LocalBroker
 from retry.scheduling import client
 
@@ -86,23 +84,18 @@ def _received(stage: Stage, bootstrap_servers: str, deadline: Deadline, began: i
     return values
 
 
-def main() -> int:
-    """Run it on a broker of its own; 0 if all checks passed."""
+def main(folder: Path) -> None:
+    """Run it on a broker of its own."""
     deadline = Deadline(_ALL_S)
-    try:
-        with tempfile.TemporaryDirectory(prefix="retry-scheduler-") as folder, LocalBroker(Path(folder) / "broker") as broker:
-            servers = broker.bootstrap_servers
-            create_topics(servers)
-            with Stage(Path(folder), settings(servers, Path(folder) / "data")) as stage:
-                stage.start("scheduler", "retry", "scheduler")
-                stage.await_ready("scheduler", deadline)
-                play(stage, servers, print, deadline)
-    except (DemoFailed, RetryError, KafkaException) as failed:
-        print(f"FAILED: {failed}")
-        return 1
+    with killed_on_failure(LocalBroker(folder / "broker")) as broker:
+        servers = broker.bootstrap_servers
+        create_topics(servers)
+        with Stage(folder, settings(servers, folder / "data")) as stage:
+            stage.start("scheduler", "retry", "scheduler")
+            stage.await_ready("scheduler", deadline)
+            play(stage, servers, print, deadline)
     print("all as it must be; nothing is left running")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_demo(main, print)

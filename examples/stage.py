@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from retry.clock import Deadline, pause
@@ -36,7 +37,12 @@ class Stage:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
         # What Java and Python need from the environment passes; what would change the demo does not.
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RETRY_")} | dict(settings)
+        # Nothing of theirs stays in the system's temporary folder.
+        temporary = folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RETRY_")}
+        launcher = {"TMPDIR": str(temporary), "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData"}
+        self._environment = environment | launcher | dict(settings)
         self._processes: dict[str, Tethered] = {}
 
     def run(self, *arguments: str, deadline: Deadline) -> str:
@@ -44,9 +50,11 @@ class Stage:
         command = [sys.executable, "-m", "retry", *arguments]
         left_s = deadline.remaining_s()
         try:
+            # In a session of its own: a typed Ctrl-C is answered here alone, and `subprocess` then kills it.
             done = subprocess.run(
-                command, env=self._environment, capture_output=True, text=True, timeout=left_s, check=False
-            )
+                command, env=self._environment, capture_output=True, text=True, timeout=left_s, check=False,
+                start_new_session=True,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise DemoFailed(f"time is up: `retry {' '.join(arguments)}` was still at work") from None
         if done.returncode != 0:
@@ -124,10 +132,27 @@ class Stage:
                 process.kill()
                 process.wait()
                 stubborn.append(name)
+            _kill_group(process)
         return stubborn
 
     def __enter__(self) -> Stage:
         return self
 
-    def __exit__(self, *_raised: object) -> None:
-        self._end_all()
+    def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:
+        if kind is None:
+            self._end_all()
+        else:
+            # Whoever stops the demo, or it itself, throws away what it made: nothing has to end in order.
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        for process in self._processes.values():
+            _kill_group(process)
+        for process in self._processes.values():
+            process.wait()
+
+
+def _kill_group(process: Tethered) -> None:
+    """Kill a process and what it has started, such as Spark's Java, which would go on for a while."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

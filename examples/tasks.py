@@ -7,18 +7,16 @@ The first is changed, then deleted. Each run is shown as its consumer sees it.
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from examples.lifetime import killed_on_failure, run_demo
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline
-from retry.errors import RetryError
 from retry.kafka.local_broker import LocalBroker
 
 DEFINITIONS, PARKED = "task-schedules", "task-schedules.parked"
@@ -28,29 +26,24 @@ _ALL_S = 90.0
 Say = Callable[[str], None]
 
 
-def main() -> int:
-    """Run the example; 0 if all checks passed."""
+def main(folder: Path) -> None:
+    """Run the example on a broker of its own."""
     deadline = Deadline(_ALL_S)
-    try:
-        with tempfile.TemporaryDirectory(prefix="retry-tasks-") as folder, LocalBroker(Path(folder) / "broker") as broker:
-            settings = {
-                "RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-                "RETRY_POLICIES": str(POLICIES),
-                "RETRY_DATA_DIR": str(Path(folder) / "worker"),
-                "RETRY_SHARDS": "2",
-                "RETRY_HTTP_ADDR": "127.0.0.1:0",
-            }
-            with Stage(Path(folder), settings) as stage:
-                create_topics(broker.bootstrap_servers)
-                stage.run("topics", "create", deadline=deadline)
-                stage.start("worker", "retry", "worker")
-                stage.await_ready("worker", deadline)
-                play(stage, broker.bootstrap_servers, print, deadline)
-                stage.stop()
-    except (DemoFailed, RetryError, KafkaException) as failed:
-        print(f"FAILED: {failed}")
-        return 1
-    return 0
+    with killed_on_failure(LocalBroker(folder / "broker")) as broker:
+        settings = {
+            "RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "RETRY_POLICIES": str(POLICIES),
+            "RETRY_DATA_DIR": str(folder / "worker"),
+            "RETRY_SHARDS": "2",
+            "RETRY_HTTP_ADDR": "127.0.0.1:0",
+        }
+        with Stage(folder, settings) as stage:
+            create_topics(broker.bootstrap_servers)
+            stage.run("topics", "create", deadline=deadline)
+            stage.start("worker", "retry", "worker")
+            stage.await_ready("worker", deadline)
+            play(stage, broker.bootstrap_servers, print, deadline)
+            stage.stop()
 
 
 def create_topics(servers: str) -> None:
@@ -131,4 +124,4 @@ def _headers(message: Message) -> Iterable[tuple[str, bytes | None]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_demo(main, print)

@@ -11,8 +11,6 @@ import hashlib
 import hmac
 import json
 import re
-import sys
-import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,9 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from examples.lifetime import killed_on_failure, run_demo
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, pause, wall_ms
-from retry.errors import RetryError
 from retry.kafka.local_broker import LocalBroker
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -120,27 +118,22 @@ def _request(method: str, url: str, payload: object = None) -> Any:
         return json.loads(answer.read() or b"{}")
 
 
-def main() -> int:
-    """Run it on a broker of its own; 0 if all checks passed."""
+def main(folder: Path) -> None:
+    """Run it on a broker of its own."""
     deadline = Deadline(_ALL_S)
-    try:
-        with tempfile.TemporaryDirectory(prefix="retry-timers-") as name, LocalBroker(Path(name) / "broker") as broker:
-            settings = {"RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "RETRY_SHARDS": "2",
-                        "RETRY_DATA_DIR": f"{name}/data", "RETRY_HTTP_ADDR": "127.0.0.1:0"}  # fmt: skip
-            with receiving(Path(name)) as (receiver, more), Stage(Path(name), settings | more) as stage:
-                stage.run("topics", "create", deadline=deadline)
-                stage.start("worker", "retry", "worker", "--timers-only")
-                stage.start("api", "retry", "api")
-                for part in ("worker", "api"):
-                    stage.await_ready(part, deadline)
-                play(stage, receiver, print, deadline)
-                stage.stop()
-    except (DemoFailed, RetryError) as failed:
-        print(f"FAILED: {failed}")
-        return 1
+    with killed_on_failure(LocalBroker(folder / "broker")) as broker:
+        settings = {"RETRY_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "RETRY_SHARDS": "2",
+                    "RETRY_DATA_DIR": str(folder / "data"), "RETRY_HTTP_ADDR": "127.0.0.1:0"}  # fmt: skip
+        with receiving(folder) as (receiver, more), Stage(folder, settings | more) as stage:
+            stage.run("topics", "create", deadline=deadline)
+            stage.start("worker", "retry", "worker", "--timers-only")
+            stage.start("api", "retry", "api")
+            for part in ("worker", "api"):
+                stage.await_ready(part, deadline)
+            play(stage, receiver, print, deadline)
+            stage.stop()
     print("all as it must be; nothing is left running")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_demo(main, print)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -24,7 +27,7 @@ from retry.cli.inspect import inspect
 from retry.cli.keys import keys
 from retry.cli.letters import letters
 from retry.cli.migrate import migrate
-from retry.cli.output import say
+from retry.cli.output import discard_output, say
 from retry.cli.pause import pause, pauses, resume
 from retry.cli.policies import policies
 from retry.cli.reschedule import reschedule
@@ -36,10 +39,31 @@ from retry.cli.try_letters import try_letters
 from retry.cli.verify import verify
 from retry.cli.worker import worker
 from retry.errors import RetryError
+from retry.printable import is_text
+
+# What the system says of a file or a terminal that takes no more.
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 
 
 class _Commands(click.Group):
     """Whatever a command could not do is told in one line."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.errno not in _NOT_WRITTEN:
+                raise
+            discard_output()
+            where = f" to {error.filename}" if error.filename else ""
+            say(f"what this command says could not be written{where}: {error.strerror}; write it elsewhere", err=True)
+            sys.exit(1)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for place, text in enumerate(args, 1):
+            if not is_text(text):
+                raise click.UsageError(f"argument {place} is not UTF-8 text: {os.fsencode(text)!r:.60}")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

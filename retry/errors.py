@@ -14,6 +14,7 @@ RetryError
 ├── RecordUnwritten        send the request again: it is not known whether the record was written
 ├── UrlRefused             call another URL, or list its host or network in RETRY_WEBHOOK_ALLOW
 ├── LookupsBusy            nothing: the timer waits; if it waits for long, mend the machine's name servers
+├── JavaUnavailable        install the Java that the message names, and set JAVA_HOME where there are several
 ├── JarsUnavailable        check the network, and the settings of the client that fetches them
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
@@ -144,6 +145,10 @@ class UrlRefused(RetryError):
 
 class LookupsBusy(RetryError):
     """A team has as many lookups of host names in flight as it may have."""
+
+
+class JavaUnavailable(RetryError):
+    """There is no Java that the local broker or Spark can run on."""
 
 
 class JarsUnavailable(RetryError):

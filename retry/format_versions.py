@@ -6,7 +6,7 @@
 | envelope | first element of the array | 1; 2 where it is sealed | 1 without `failed_at_ms` | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
-| table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
+| table | `format` of the state | 5 | | table wiped and restored |
 | lineage record | first byte | 2 | | no letter is taken in |
 | read position | `v` of the JSON object | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
@@ -54,7 +54,7 @@ ENVELOPE = Format("envelope version", 1, frozenset({1, 2}))
 SEALED_ENVELOPE = Format("envelope version", 2, ENVELOPE.reads)
 CONTROL = Format("control version", 1, frozenset({1}))
 ACTION = Format("action version", 2, frozenset({1, 2}))
-TABLE = Format("table format", 4, frozenset({2, 3, 4}))
+TABLE = Format("table format", 5, frozenset({5}))
 LINEAGE = Format("lineage record version", 2, frozenset({2}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))

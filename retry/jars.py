@@ -10,10 +10,12 @@ import hashlib
 import importlib.util
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from retry.errors import JarsUnavailable
+from retry.errors import JarsUnavailable, RetryError
+from retry.java import find_java
 from retry.settings import cache_dir
 
 _ROOTS = {
@@ -29,7 +31,8 @@ def jars(name: str) -> list[Path]:
     """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
 
     Raises:
-      JarsUnavailable: Java or PySpark is missing, the registry did not answer, or a file is not the pinned one.
+      JarsUnavailable: PySpark is missing, the registry did not answer, or a file is not the pinned one.
+      JavaUnavailable: see `retry.java`.
     """
     pinned = _pins(name)
     folder = cache_dir() / f"{name}-{_ROOTS[name][2]}"
@@ -67,9 +70,7 @@ def _fetch(name: str, folder: Path) -> None:
 
 
 def _ivy(name: str, target: Path) -> list[str]:
-    java, spark = shutil.which("java"), importlib.util.find_spec("pyspark")
-    if java is None:
-        raise JarsUnavailable("no `java` on the PATH; install Java 17 or later")
+    java, spark = find_java(), importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise JarsUnavailable("PySpark is not installed; pip install 'dead-letter-retry[analytics]'")
     ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"))
@@ -84,5 +85,8 @@ def _sha256(file: Path) -> str:
 
 
 if __name__ == "__main__":
-    for root in _ROOTS:
-        jars(root)
+    try:
+        for root in _ROOTS:
+            jars(root)
+    except RetryError as error:
+        sys.exit(str(error))

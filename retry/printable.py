@@ -36,3 +36,16 @@ def visible_json(encoded: str) -> str:
     if encoded.isprintable():
         return encoded
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in encoded)
+
+
+def is_text(given: str) -> bool:
+    """Whether what the system gave is UTF-8: it holds none of the surrogates that stand for bytes which are not.
+
+    >>> is_text("é"), is_text("\udcff")
+    (True, False)
+    """
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -52,8 +52,10 @@ class ReloadedFile(Generic[_Parsed]):
     def _read(self) -> _Parsed:
         try:
             return self._parse(self._path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error
+        except UnicodeDecodeError:
+            raise SettingsInvalid(self._setting, f"{self._path} is not UTF-8 text; is it the right file?") from None
 
 
 def digest(files: Iterable[Path]) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from retry.errors import SettingsInvalid
+from retry.printable import is_text
 
 _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
@@ -242,6 +243,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
       SettingsInvalid: a variable that begins with RETRY_ is unknown, or its value cannot be used.
     """
     found = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(_PREFIX)}
+    if wrong := next((k for k, v in found.items() if not is_text(v)), None):
+        raise SettingsInvalid(wrong, "is not UTF-8 text")
     kafka = {_property(k, _KAFKA_PREFIX): v for k, v in found.items() if k.startswith(_KAFKA_PREFIX)}
     registry = {_property(k, _REGISTRY_PREFIX): v for k, v in found.items() if k.startswith(_REGISTRY_PREFIX) and v != ""}
     if registry and "url" not in registry:

@@ -18,6 +18,7 @@ from retry.analytics import class_archive
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
 from retry.jars import jars
+from retry.java import demand_java_of_spark
 from retry.settings import submitted
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -51,13 +52,16 @@ def session(
 
     Raises:
       JarsUnavailable: see `retry.jars`.
+      JavaUnavailable: see `retry.java`.
+      RetryError: Spark did not start.
     """
     builder = SparkSession.builder.appName(name)
     if submitted():
         spark = _configured(builder, _COMMON).getOrCreate()
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
-        with chdir(_scratch().name):
+        demand_java_of_spark()
+        with chdir(_scratch().name), failing_as("Spark did not start"):
             spark = _configured(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
         yield spark
@@ -125,7 +129,14 @@ _COMMON = {
 
 def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, str]:
     more = class_archive.java_options() if java is None else java
-    options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _QUICK_START if quick else "", more)
+    options = (
+        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        # Nothing stays in the system's temporary folder.
+        f'-Djava.io.tmpdir="{_scratch().name}"',
+        "-XX:-UsePerfData",
+        _QUICK_START if quick else "",
+        more,
+    )
     return {
         **({"spark.jars": ",".join(str(jar) for jar in jars("spark"))} if kafka else {}),
         "spark.driver.memory": memory,

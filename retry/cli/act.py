@@ -26,7 +26,10 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
 @click.command(context_settings=TERMS)
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="FILTER")
-@click.option("--letter", "letters", multiple=True, metavar="KEY", help="The letter with this key, as `retry letters` prints it.")
+@click.option(
+    "--letter", "letters", multiple=True, metavar="KEY",
+    help="One letter: its key or its letter, as `retry letters --json` prints them.",
+)
 @kind_options
 @click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
@@ -115,7 +118,8 @@ def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Mea
     try:
         return meaning(" ".join(words), letters, now_ms)
     except ValueError as wrong:
-        raise click.BadParameter(f"{wrong.args[0]!r} is no key that `retry letters` prints", param_hint="--letter") from None
+        forms = "take TOPIC/PARTITION/OFFSET or DUE/TOPIC/PARTITION/OFFSET from `retry letters --json` or `retry explain`"
+        raise click.BadParameter(f"{wrong.args[0]!r} names no letter; {forms}", param_hint="--letter") from None
 
 
 def _expected(found: Preview, expect: int | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from retry.cli.output import say
+from retry.errors import BrokerNotStarted
 
 
 @click.command()
@@ -27,6 +28,7 @@ def broker(port: int, data_dir: Path, heap_mb: int) -> None:
     try:
         with local:
             say(f"broker ready on {local.bootstrap_servers}, data in {local.data_dir}")
-            sys.exit(local.wait())
+            code = local.wait()
+            raise BrokerNotStarted(f"the broker's process ended by itself with code {code}; read {local.log_file}")
     except KeyboardInterrupt:
         say("broker stopped")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def explain(letter: str, policies: str | None, as_json: bool) -> None:
     """Explain one letter: what failed, by which rule it is due when, where it is now, and what happens next.
 
-    The letter is named as the header retry-source names it. Payloads are not printed. No worker needs to run.
+    The letter is named as the header retry-source names it, or by its key of `retry letters`. Payloads are not printed. No worker
+    needs to run.
     """
     from retry import settings as environment
     from retry.clock import wall_ms
@@ -30,11 +31,11 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
     from retry.operations.cluster import Cluster
     from retry.operations.explain.evidence import evidence_of
     from retry.operations.explain.explanation import explained
-    from retry.operations.explain.search import place
+    from retry.operations.explain.search import named_place
     from retry.policies.policy_file import load
 
     try:
-        location = place(letter)
+        location = named_place(letter)
         registry = load(policies) if policies else None
         cluster = Cluster(environment.from_environment())
         evidence = evidence_of(cluster, location, registry)

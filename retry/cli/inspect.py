@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from retry.cli.output import say
+from retry.cli.output import discard_output, say
 from retry.printable import visible_json
 
 if TYPE_CHECKING:
@@ -125,5 +124,4 @@ def _print(rows: Iterator[InspectedLetter]) -> None:
             out.write(visible_json(msgspec.json.encode(row).decode()).encode() + b"\n")
         out.flush()
     except BrokenPipeError:
-        # What is left in the buffer would make the interpreter complain when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+
 import click
 
 from retry.printable import visible, visible_json
@@ -10,6 +14,19 @@ from retry.printable import visible, visible_json
 def say(line: str, *, err: bool = False) -> None:
     """Print a line for people, to standard output or to standard error."""
     click.echo(visible(line), err=err)
+
+
+def discard_output() -> None:
+    """Throw away what could not be written to standard output or standard error, and what is yet to be.
+
+    What is left in the buffers would make the interpreter complain when it ends.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say_json(encoded: str | bytes) -> None:

@@ -12,9 +12,9 @@ A named entry (0x03) can be replaced and cancelled. In the place of `order` it h
 
     name, 16 bytes | version, 8 bytes big-endian
 
-Of the entries of one name the one of the greatest version counts, of one version that of the latest due time; all others
-are superseded, and so is everything that a cancel is greater than: a key in the lane of eight zero bytes. See
-`retry.delay_queue.table.named_entries`.
+Of the entries of one name the one of the greatest version counts, of one version a cancel, else that of the latest due time.
+All others are superseded. A cancel is a key in the lane of eight zero bytes; its due time says until when it is remembered.
+See `retry.delay_queue.table.named_entries`.
 
 The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
 key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
@@ -38,6 +38,10 @@ _TAIL = struct.Struct(">IQ")
 PLAIN, ORDERED, NAMED = 1, 2, 3
 LANE_BYTES = 9
 NAME_BYTES, VERSION_BYTES = 16, 8
+# Versions of what comes from topics begin with the milliseconds at which it was written; see `retry.intake.record_versions`.
+VERSIONS_OF_MS = 1 << 20
+# 2001-09-09: what is less is no such version.
+_WRITTEN_MS_MIN = 1_000_000_000_000
 _DUE_END = LANE_BYTES + _DUE.size
 _ORDER_END = _DUE_END + 8
 _NAME_END = _DUE_END + NAME_BYTES
@@ -105,7 +109,7 @@ def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: in
     """The key of an entry with a name.
 
     Args:
-      version: of those of one name the greatest counts, 0 to 2**64 - 1: the offset of the record that asks for it, say.
+      version: of those of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.record_versions`.
       stem, offset: where it came from, as for `key`.
     """
     return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
@@ -224,6 +228,12 @@ def name_of(named_key: bytes) -> bytes:
 def version_of(named_key: bytes) -> int:
     """The version of a named key."""
     return int.from_bytes(named_key[_NAME_END:_VERSION_END], "big")
+
+
+def written_at_ms(named_key: bytes) -> int | None:
+    """When what asked for an entry was written, as its version has it; None where versions of its kind do not say so."""
+    written_ms = version_of(named_key) // VERSIONS_OF_MS
+    return written_ms if written_ms >= _WRITTEN_MS_MIN else None
 
 
 def letter(entry_key: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from retry import format_versions
-from retry.delay_queue.entry_keys import CANCEL, DUE_MS_MAX, named_key
+from retry.delay_queue.entry_keys import CANCEL, named_key
 from retry.delay_queue.recurrence import Recurrence
 from retry.errors import EntryNewer, EntryUnreadable, SealUnopened
 from retry.record import Headers
@@ -207,7 +207,13 @@ def check_version(envelope: bytes) -> None:
         raise EntryNewer(format_versions.ENVELOPE.told(version))
 
 
-def cancel(name: bytes, version: int, stem: bytes, offset: int) -> tuple[bytes, bytes]:
-    """Key and envelope of a record that ends what waits under a name up to this version, that one included."""
-    return named_key(DUE_MS_MAX, name, version, stem, offset, CANCEL), _CANCELLED
+def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
+    """Key and envelope of a record that ends what waits under a name up to this version, that one included.
+
+    Args:
+      remembered_until_ms: so long it also ends what is taken in after it; 0 for what can only be taken in before it.
+    """
+    return named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
+
+
 _CANCELLED = encode(Entry("", None, None, [], None, ""))

@@ -2,11 +2,11 @@
 
 One batch is one transaction. Its steps, and what a crash after each costs:
 
-1. select the first due rows of each shard that may go, and what was
-   superseded                                                           nothing
+1. select the first due rows of each shard that may go, what was
+   superseded, and cancels that are remembered no more                  nothing
 2. begin a transaction                                                  nothing
-3. write into the changelog: nulls for what was superseded, rows that
-   replace due ones, a null for each due row                            nothing: all are undone
+3. write into the changelog: nulls for what was superseded and for
+   those cancels, rows that replace due ones, a null for each due row   nothing: all are undone
 4. publish the entries, and wait for their arrival                      nothing: the same
 5. commit                                                               nothing: all stand, and a restored table has none
 6. forget the rows in each shard's table, in one write for each         nothing: the fold finds the same nulls
@@ -42,6 +42,7 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
+from retry.delivery.disregarded_changes import OverruledPair, find_overruled
 from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, diagnose, too_large
 from retry.delivery.transaction_batch import EMPTY, TransactionBatch, decoded, with_side_records
@@ -88,6 +89,8 @@ class Swept(NamedTuple):
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
       errors: why they were refused.
       superseded: how many superseded entries got their nulls.
+      named: keys of the delivered entries that have a name.
+      overruled: see `retry.delivery.disregarded_changes`.
     """
 
     sent: list[Entry]
@@ -96,6 +99,8 @@ class Swept(NamedTuple):
     deferred: Counter[str]
     errors: list[str]
     superseded: int = 0
+    named: Sequence[bytes] = ()
+    overruled: Sequence[OverruledPair] = ()
 
 
 NOTHING = Swept([], [], [], Counter(), [])
@@ -110,6 +115,7 @@ class ShardBatch(NamedTuple):
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
       unopened: due rows, of which some cannot be opened; the batch is empty then.
+      overruled: of what is superseded, what entries of other partitions count in place of.
     """
 
     table: Table
@@ -119,6 +125,7 @@ class ShardBatch(NamedTuple):
     forget: Callable[[Sequence[bytes], Sequence[DueRow]], None]
     replacements: Sequence[DueRow] = ()
     unopened: Sequence[DueRow] = ()
+    overruled: Sequence[OverruledPair] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
@@ -127,7 +134,7 @@ class ShardBatch(NamedTuple):
 
     def nothing(self) -> ShardBatch:
         """The same where nothing was committed."""
-        return self._replace(batch=EMPTY)
+        return self._replace(batch=EMPTY, overruled=())
 
 
 class SweepContext(NamedTuple):
@@ -158,14 +165,17 @@ def select(
         goes = [not (key in gone or (no_names and key[0] == NAMED)) for key, _ in rows]
         give_back(gate, [row for row, go in zip(rows, goes, strict=True) if not go])
         rows = list(compress(rows, goes))
-    if not rows and not superseded:
+    # Behind all that was superseded: with the null of a cancel alone the next one of its name would count.
+    ended = [*superseded[:rows_max], *table.expired_cancels(now_ms, max(0, rows_max - len(superseded)))]
+    if not rows and not ended:
         return None
     try:
-        batch, unopened = decoded(superseded[:rows_max], rows, codec), list[DueRow]()
+        batch, unopened = decoded(ended, rows, codec), list[DueRow]()
     except SealUnopened:
         give_back(gate, rows)
         batch, unopened = EMPTY, rows
-    return ShardBatch(table, changelog, batch, [], table.forget, unopened=unopened)
+    overruled = find_overruled(table, batch.superseded)
+    return ShardBatch(table, changelog, batch, [], table.forget, unopened=unopened, overruled=overruled)
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
@@ -306,4 +316,6 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
         deferred=Counter(batch.entries[n].destination for n in batch.deferred),
         errors=sorted(set(batch.deferred.values())),
         superseded=len(batch.superseded),
+        named=sent.named_keys(),
+        overruled=shard.overruled,
     )

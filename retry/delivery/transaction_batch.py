@@ -8,6 +8,7 @@ import msgspec
 
 from retry.dead_letters.retry_headers import RetryLabels, labels_of_retries
 from retry.delay_queue import entry_keys, recurrence
+from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.recurrence import Recurrence
@@ -45,6 +46,10 @@ class TransactionBatch(NamedTuple):
         if not _any_named(self.entries):
             return []
         return [(n, e.plan) for n, e in enumerate(self.entries) if isinstance(e, Named) and e.plan is not None]
+
+    def named_keys(self) -> list[bytes]:
+        """Keys of the entries that have a name."""
+        return [key for key, _ in self.rows if key[0] == NAMED] if _any_named(self.entries) else []
 
     def skipped_runs(self, now_ms: int) -> set[int]:
         """Runs that were missed and are not made up for: nothing is published, and the next one is put."""

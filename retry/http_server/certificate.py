@@ -104,8 +104,10 @@ class Certificate:
     def _key_text(self) -> str:
         try:
             return self._files[1].read_text()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise SettingsInvalid(self._settings[1], f"{self._files[1]} cannot be read: {error}") from error
+        except UnicodeDecodeError:
+            raise SettingsInvalid(self._settings[1], f"{self._files[1]} is not UTF-8 text; is it the right file?") from None
 
     def _loaded(self, text: str, key_text: str) -> tuple[x509.Certificate, ssl.SSLContext]:
         (of_certificate, of_key), (certificate, key) = self._settings, self._files

@@ -20,6 +20,7 @@ from retry.intake.intake import Intake
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.read_cursors import ReadCursors
 from retry.intake.read_positions import ReadPositions
+from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import CommittedOffset, KafkaException, Log, Partition, StartingPoint, TransactionalProducer
 from retry.telemetry.health import HealthProbe
 
@@ -41,6 +42,7 @@ class LetterConsumer:
       group: the intake group.
       subscription: topics, and patterns that begin with `^`.
       positions: how far each partition was taken in, by the service's own record.
+      versions: of records whose entries have names; entry sources ask it.
       records_max, bytes_max: of a batch.
 
     Attributes:
@@ -57,10 +59,11 @@ class LetterConsumer:
         intake: Intake,
         *,
         positions: ReadPositions,
+        versions: RecordVersions,
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._log, self._subscription, self._positions = log, subscription, positions
+        self._log, self._subscription, self._positions, self._versions = log, subscription, positions, versions
         self._intake = self._former = intake
         self._size = BatchSize(records_max, bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
@@ -180,7 +183,8 @@ class LetterConsumer:
         """
         if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
-            return PreparedBatch(batch, self._deciding(batch).prepare(batch.handed_over(), now_ms))
+            result = self._deciding(batch).prepare(batch.handed_over(), now_ms)
+            return PreparedBatch(batch._replace(positions=self._versions.stamp(batch.positions)), result)
         self._done()
         return None
 
@@ -277,10 +281,15 @@ class LetterConsumer:
         }
         for partition, start in starts.items():
             self._cursors.begin(partition, start)
+            self._begin_versions(partition)
             self._note(partition, start)
         self._mend_group(starts, committed)
         self._unplaced.difference_update(starts)
         return starts
+
+    def _begin_versions(self, partition: Partition) -> None:
+        position = self._positions.find_position(partition)
+        self._versions.begin(partition, position.version if position else 0)
 
     def _note(self, partition: Partition, start: StartingPoint) -> None:
         if start.note and self.notes.get(partition) != start.note:

@@ -13,7 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.intake.batch import BatchResult
+from retry.intake.record_versions import RecordVersions
 from retry.policies.registry import Registry
+
+# So long a cancel ends older records of other partitions that are taken in after it.
+CANCELS_REMEMBERED_MS = 15 * 60_000
 
 
 class EntrySource(Protocol):
@@ -49,11 +53,13 @@ class QueueLimits(NamedTuple):
     Attributes:
       shards: how many there are.
       bytes_max: how large a record of theirs may be, envelope, key and all.
+      versions: gives versions to records.
       codec: writes envelopes.
     """
 
     shards: int
     bytes_max: int
+    versions: RecordVersions
     codec: EnvelopeCodec = PLAIN
 
 

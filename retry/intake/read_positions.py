@@ -7,11 +7,12 @@ asks for that. The group's offsets still fence workers that were given up for de
 
 | record | key | value, a JSON object |
 | --- | --- | --- |
-| position | `orders.DLT/0` | `v`, `topic_id`, `offset` of the next letter, `leader_epoch` of the last one, `reread` |
+| position | `orders.DLT/0` | `v`, `topic_id`, `offset` of the next letter, `leader_epoch` of the last one, `reread`, `version` |
 | request to read again | `reread orders.DLT/0` | `v`, `topic_id`, `offset`, `lowest_offset`, `number`, `asked_at_ms`, `by` |
 
 `reread` is the number of the last request that the position has followed, 0 at first; a request with a greater one is still to
-be followed. So a request holds whatever was under way when it was written.
+be followed. So a request holds whatever was under way when it was written. `version` is the greatest that was given to a
+record of the partition; see `retry.intake.record_versions`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
       offset: of the next letter.
       leader_epoch: under which the letter before that was written; -1 where that is not known.
       reread: the number of the last request to read again that was followed.
+      version: the greatest that was given to a record of it; 0 where none has one.
     """
 
     topic_id: str
     offset: int
     leader_epoch: int = -1
     reread: int = 0
+    version: int = 0
     v: int = format_versions.READ_POSITION.writes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import socket
 import subprocess
 import uuid
@@ -14,6 +13,7 @@ from types import TracebackType
 from retry.clock import Deadline, pause
 from retry.errors import BrokerNotStarted
 from retry.jars import jars
+from retry.java import find_java
 from retry.kafka.child_process import Tethered
 
 HOST = "127.0.0.1"
@@ -103,8 +103,9 @@ class LocalBroker:
         """Start it and return when it answers clients.
 
         Raises:
-          BrokerNotStarted: the process ended, or did not answer within three minutes.
+          BrokerNotStarted: the port is in use, the process ended, or did not answer within three minutes.
           JarsUnavailable: see `retry.jars`.
+          JavaUnavailable: see `retry.java`.
         """
         self.launch()
         self.await_ready()
@@ -112,6 +113,7 @@ class LocalBroker:
 
     def launch(self) -> None:
         """Start it and do not wait: one node of several answers only when most of them are there."""
+        self._demand_free_port()
         classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
         properties = self._write_properties()
         if not (self.data_dir / "kafka" / "meta.properties").exists():
@@ -119,6 +121,16 @@ class LocalBroker:
             if self._java(classpath, 128, *format_it).wait():
                 raise BrokerNotStarted(f"the data directory could not be formatted; read {self.log_file}")
         self._process = self._java(classpath, self._heap_mb, "kafka.Kafka", properties)
+
+    def _demand_free_port(self) -> None:
+        with socket.socket() as probe:
+            # As Java does: connections of a broker that has just ended are in nobody's way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, self.port))
+            except OSError as error:
+                reason = f"nobody can listen on {self.bootstrap_servers}: {error.strerror}"
+                raise BrokerNotStarted(f"{reason}; end what listens there, or give another port") from None
 
     def _write_properties(self) -> str:
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -128,10 +140,11 @@ class LocalBroker:
         return str(file)
 
     def _java(self, classpath: str, heap_mb: int, *arguments: str) -> Tethered:
-        java = shutil.which("java") or "java"
-        options = [f"-Xmx{heap_mb}m", *self._jvm, *_LOGGING]
+        # Whatever it leaves lies in its own directory, and nothing in the system's temporary folder.
+        own = [f"-Djava.io.tmpdir={self.data_dir}", "-XX:-UsePerfData"]
+        options = [f"-Xmx{heap_mb}m", *self._jvm, *_LOGGING, *own]
         with self.log_file.open("ab") as log:
-            return Tethered([java, *options, "-cp", classpath, *arguments], log, own_session=True)
+            return Tethered([find_java(), *options, "-cp", classpath, *arguments], log, own_session=True)
 
     def await_ready(self, timeout_s: float = _START_S) -> None:
         """Return when it answers clients; raises `BrokerNotStarted` as `start` does."""

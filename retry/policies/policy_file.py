@@ -58,7 +58,7 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     """
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
-    document = dataclasses.replace(read(text, name), own=own)
+    document = dataclasses.replace(read(text, name, File.__struct_fields__), own=own)
     file: File = shaped(document, {} if document.value is None else document.value, File, "")
     teams = {team: _team(document, team, section) for team, section in file.teams.items()}
     routes = Routes(document, file.defaults, teams)

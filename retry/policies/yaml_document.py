@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,6 +19,8 @@ from retry.errors import PolicyFileInvalid
 # The format needs 9 levels; each costs the parser a few stack frames.
 _DEPTH_MAX = 20
 _KEY_CHARS_MAX = 100
+# What the parser quotes of a text besides single characters and kinds of tokens: names of tags.
+_QUOTED = re.compile(r" '!.*'")
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 
 
@@ -69,23 +71,37 @@ class Document:
         raise PolicyFileInvalid(self.name, self.lines.get(at, 1), path or "file", reason)
 
 
-def read(text: str, name: str) -> Document:
+def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
     """The values of a YAML text that holds one document.
+
+    Args:
+      sections: one of them must be a key of the document, if it has keys. Else it is a wrong file, which may hold secrets, and
+        nothing of what it holds is in the message.
 
     Raises:
       PolicyFileInvalid: it is not YAML, or uses what is refused here.
     """
     try:
         node = _Composer(text).get_single_node()
+        _demand_section(node, name, sections)
         values = _Values(name)
         return Document(name, values.value(node, "") if node else None, values.lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise PolicyFileInvalid(name, mark.line + 1 if mark else 1, "file", f"YAML: {error.problem}") from None
+        problem = _QUOTED.sub("", error.problem or "")
+        raise PolicyFileInvalid(name, mark.line + 1 if mark else 1, "file", f"YAML: {problem}") from None
     except yaml.reader.ReaderError as error:
         # Of this one error the position counts characters of the text, not lines.
         line = text.count("\n", 0, error.position) + 1
         raise PolicyFileInvalid(name, line, "file", f"YAML: character #x{error.character:04x}") from None
+
+
+def _demand_section(node: yaml.Node | None, name: str, sections: Collection[str]) -> None:
+    if node is None or not sections or not node.value:
+        return
+    if not isinstance(node, yaml.MappingNode) or not any(key.value in sections for key, _ in node.value):
+        line = node.start_mark.line + 1
+        raise PolicyFileInvalid(name, line, "file", f"has none of {', '.join(sections)} at its top; is it the right file?")
 
 
 class _Composer(yaml.SafeLoader):

@@ -45,7 +45,7 @@ def parse(text: str) -> Keys:
     """The keys of a file; empty lines and lines that begin with # are left out.
 
     Raises:
-      SettingsInvalid: a line is no key, or an id is there twice; the message does not repeat a key.
+      SettingsInvalid: a line is no key, or an id is there twice; the message repeats nothing of what is no key.
     """
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -58,7 +58,7 @@ def parse(text: str) -> Keys:
             raise SettingsInvalid(SETTING, fault)
         if key_id in by_id:
             raise SettingsInvalid(SETTING, f"there are two keys {key_id}; give a new key a new id")
-        by_id[key_id] = _key(key_id, key.strip())
+        by_id[key_id] = _key(number, key.strip())
     if not by_id:
         raise SettingsInvalid(SETTING, "the file has no key; make a line with: retry keys new ID")
     return Keys(next(iter(by_id)) if seals else None, by_id)
@@ -84,11 +84,12 @@ def new_line(key_id: str) -> str:
     return line
 
 
-def _key(key_id: str, text: str) -> bytes:
+def _key(number: int, text: str) -> bytes:
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if len(key) != KEY_BYTES:
-        raise SettingsInvalid(SETTING, f"key {key_id} is not {KEY_BYTES} bytes in base64; make a line with: retry keys new ID")
+        # Not by its id: in a file that holds no keys, a password may stand there.
+        raise SettingsInvalid(SETTING, f"key {number} is not {KEY_BYTES} bytes in base64; make a line with: retry keys new ID")
     return key

@@ -42,6 +42,11 @@ WORKER = (
     Metric("retry_entries_sent_total", COUNTER, ("team",), "entries delivered and committed, parked letters included"),
     Metric("retry_entries_deferred_total", COUNTER, ("target",),
            "records that were too large for their topic and were postponed by 30 s"),
+    Metric("retry_named_changes_disregarded_total", COUNTER, ("kind",),
+           "changes of schedules and tasks that were not followed: `late_cancel` and `late_replacement` were written before the "
+           "due time, and taken in when the message had been sent; `older_cancel` has no effect, since what another partition "
+           "has by that id was written later; `older_than_sent` is sent although a later one was. The log names these. "
+           "`ended_elsewhere` was replaced or cancelled from another partition, by what was written later"),
     Metric("retry_webhooks_total", COUNTER, ("team", "decision"),
            "webhook calls of HTTP timers that have ended: `delivered`, `retry`, `parked`"),
     Metric("retry_webhook_seconds", HISTOGRAM, (), "duration of these webhook calls"),

@@ -33,6 +33,7 @@ class Metrics:
         self._sent = prometheus.counter(registry, "retry_entries_sent_total")
         self._put_back = prometheus.counter(registry, "retry_entries_deferred_total")
         self._called = prometheus.counter(registry, "retry_webhooks_total")
+        self._disregarded = prometheus.counter(registry, "retry_named_changes_disregarded_total")
         self._positions = prometheus.counter(registry, "retry_offset_samples_written_total")
         self._unsampled = prometheus.counter(registry, "retry_offset_samples_failed_total")
         self._took = prometheus.histogram(registry, "retry_webhook_seconds", _TOOK_S)
@@ -100,6 +101,10 @@ class Metrics:
         """Count entries that were put back, by destination."""
         for destination, entries in destinations.items():
             self._put_back.labels(destination).inc(entries)
+
+    def tell_disregarded(self, kind: str, changes: int) -> None:
+        """Count changes of named entries that had no effect, or came too late."""
+        self._disregarded.labels(kind).inc(changes)
 
     def tell_positions(self, written: int, failed: int) -> None:
         """Count samples of what consumer groups have committed, and those that could not be had or written."""

@@ -179,6 +179,17 @@ class MemoryTable:
         rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
         return [named_entries.key_of(row) for row in rows[:rows_max]]
 
+    def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
+        """Answer as `Table.expired_cancels` says."""
+        self._readable()
+        rows = self._between(named_entries.FIRST_REMEMBERED, named_entries.remembered_until(now_ms))
+        return [named_entries.cancel_of(row) for row in rows[:keys_max]]
+
+    def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Answer as `Table.find_greatest` says."""
+        rows = self.get_many([named_entries.pointer(key) for key in keys])
+        return [None if row is None else row[1:] for row in rows]
+
     @property
     def has_slices(self) -> bool:
         """See `Table.has_slices`."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from retry.delay_queue import envelope_codec
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.admission import Admission
+from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks.http_client import WebhookClient
 from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
@@ -172,6 +173,7 @@ def build_intake(
         entry_source.subscription(registry, sources),
         _intake(context, lineages, fetcher, registry, entry_builder, sources),
         positions=positions,
+        versions=context.versions,
         records_max=settings.batch_records,
         bytes_max=settings.batch_bytes,
     )
@@ -215,6 +217,7 @@ def build_delivery(
         _passed_letters(context).ask,
         context.codec,
         shards_in_all,
+        DisregardedChanges(context.metrics.tell_disregarded),
     )
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)

@@ -13,6 +13,7 @@ from retry.delay_queue.table.table_directory import RocksTables
 from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
+from retry.intake.record_versions import RecordVersions
 from retry.kafka import client_config, topics
 from retry.kafka.cluster import KafkaCluster
 from retry.kafka.interface import AdminClient, Partition
@@ -37,6 +38,7 @@ class Context(NamedTuple):
       own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
       codec: writes and reads envelopes.
+      versions: of records whose entries have names.
     """
 
     settings: Settings
@@ -51,6 +53,7 @@ class Context(NamedTuple):
     identity: ChangelogIdentity
     log: KafkaCluster
     codec: EnvelopeCodec
+    versions: RecordVersions
 
     @property
     def admin(self) -> AdminClient:
@@ -81,7 +84,7 @@ class Context(NamedTuple):
 
     def sources(self, registry: Registry) -> Sequence[EntrySource]:
         """What comes in besides dead letters, under a policy file."""
-        limits = QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog), self.codec)
+        limits = QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog), self.versions, self.codec)
         return self.make_sources(registry, limits)
 
     def entry_builder(self, registry: Registry) -> EntryBuilder:
@@ -102,8 +105,10 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics) -> 
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
     codec = encryption.codec(settings, admin, instance)
-    log = KafkaCluster(settings, admin, instance, identity)
-    return Context(settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log, codec)
+    log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
+    return Context(
+        settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log, codec, versions
+    )
 
 
 def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:

@@ -110,3 +110,27 @@ def test_the_demo_shows_what_it_checked_and_its_console_stays_until_ctrl_c(tmp_p
             httpx2.get(opened[1], timeout=60.0)
         with pytest.raises(ProcessLookupError):
             os.killpg(demo.process.pid, 0)
+
+
+@pytest.mark.parametrize("phase", ["", "starting a Kafka broker", "creating topics", "waiting,"])
+def test_ctrl_c_in_any_phase_ends_the_demo_soon_without_a_traceback_and_leaves_no_file(phase: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "examples.demo"], cwd=tmp_path, env=environ, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    assert demo.stdout is not None
+    lines = []
+    try:
+        while phase and not (lines and phase in lines[-1]):
+            lines.append(demo.stdout.readline())
+            assert lines[-1], lines
+    finally:
+        os.killpg(demo.pid, signal.SIGINT)
+        lines.append(demo.communicate(timeout=30)[0])
+    told = "".join(lines)
+    assert ("Traceback" in told, list(temporary.iterdir())) == (False, []), told
+    if phase:
+        assert (demo.returncode, told.rstrip().splitlines()[-1]) == (130, "stopped; nothing is left running"), told

@@ -73,15 +73,16 @@ class Service(Bench):
         runs = 0 if what < 0.2 else RUNS if what < 0.5 else 1
         self.runs.setdefault(name, {})[version] = runs
         if runs == 0:
-            self.cancel_later(version, name)
+            self.cancel_later(version, name, now_ms)
             return
         plan = Recurrence(0, due_ms, every_ms=EVERY_MS, end_ms=due_ms + (RUNS - 1) * EVERY_MS) if runs > 1 else None
         also = (envelopes.Also("copies", 0, name, None, copies_entry=True),)
         self.named(due_ms, version, b"%b/%d" % (name, version), name=name, fold=False, also=also, plan=plan)
 
-    def cancel_later(self, version: int, name: bytes) -> None:
-        row = envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
-        self.write([row], fold=False)
+    def cancel_later(self, version: int, name: bytes, now_ms: int) -> None:
+        of, stem = entry_keys.name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
+        remembered_until_ms = self.chance.choice([0, now_ms, now_ms + 100])
+        self.write([envelopes.cancel(of, version, stem, version, remembered_until_ms)], fold=False)
 
     def known(self) -> dict[bytes, int]:
         """The latest version of each name that the table has been told of."""

@@ -41,25 +41,28 @@ def raw(table: Table) -> dict[bytes, bytes]:
     if isinstance(table, MemoryTable):
         return dict(table._rows)
     assert isinstance(table, RocksTable)
-    return dict(table._db.scan(entry_keys.FIRST_KEY, b"\x08", ALL, ALL)[0])
+    return dict(table._db.scan(entry_keys.FIRST_KEY, b"\x09", ALL, ALL)[0])
 
 
-def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """What waits and what is superseded, where just these keys stand in the changelog."""
+def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], list[bytes]]:
+    """What waits, which cancels count, and what is superseded, where just these keys stand in the changelog."""
 
-    def rank(key: bytes) -> tuple[bytes, int, int]:
-        return entry_keys.name_of(key), entry_keys.version_of(key), entry_keys.due_at_ms(key)
+    def rank(key: bytes) -> tuple[bytes, int, bool, int]:
+        of_cancel = key.startswith(entry_keys.CANCEL)
+        return entry_keys.name_of(key), entry_keys.version_of(key), of_cancel, entry_keys.due_at_ms(key)
 
     ordered = sorted(live, key=rank)
-    counts = {entry_keys.name_of(key): key for key in ordered}
-    waits = {key for key in counts.values() if not key.startswith(entry_keys.CANCEL)}
-    return {key: live[key] for key in waits}, [key for key in ordered if key not in waits]
+    counts = {entry_keys.name_of(key): key for key in ordered}.values()
+    cancels = {key for key in counts if key.startswith(entry_keys.CANCEL)}
+    waits = {key: live[key] for key in counts if key not in cancels}
+    return waits, cancels, sorted(set(live) - set(counts), key=named_entries.superseded_row)
 
 
 def shows(table: Table, live: dict[bytes, bytes]) -> None:
-    waits, superseded = model(live)
+    waits, cancels, superseded = model(live)
     assert everything(table) == waits
     assert (table.waiting, table.superseded(ALL)) == (len(waits), superseded)
+    assert set(table.expired_cancels(FAR_MS, ALL)) == cancels
 
 
 @pytest.mark.parametrize("order", permutations([FIRST, SECOND, THIRD]))
@@ -80,9 +83,48 @@ def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
 def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[ChangelogRow, ...]) -> None:
     fold(table, *order)
     assert (everything(table), table.waiting, table.lanes()) == ({}, 0, [])
-    assert table.superseded(ALL) == [FIRST, SECOND, CANCEL[0]], "the cancel last: with its null alone the others would count"
+    assert (table.superseded(ALL), table.expired_cancels(NOW_MS, ALL)) == ([FIRST, SECOND], [CANCEL[0]])
     fold(table, *((key, None) for key in table.superseded(ALL)))
-    assert (raw(table), table.superseded(ALL)) == ({}, [])
+    assert table.superseded(ALL) == []
+    fold(table, (CANCEL[0], None))
+    assert (raw(table), table.expired_cancels(NOW_MS, ALL)) == ({}, [])
+
+
+def test_a_cancel_also_ends_what_comes_after_it_while_it_is_remembered(table: Table) -> None:
+    """Partitions of a topic are read apart: what is older may come later."""
+    fold(table, remembered := cancel(4, until_ms=NOW_MS + 10))
+    put(table, FIRST)
+    assert (everything(table), table.superseded(ALL)) == ({}, [FIRST])
+    fold(table, (FIRST, None))
+    put(table, SECOND)
+    assert (everything(table), table.superseded(ALL)) == ({}, [SECOND])
+    table.drop([SECOND])
+    assert table.expired_cancels(NOW_MS + 9, ALL) == []
+    assert table.expired_cancels(NOW_MS + 10, ALL) == [remembered[0]]
+    table.drop([remembered[0]])
+    assert raw(table) == {}
+
+
+def test_cancels_are_forgotten_in_the_order_in_which_they_expire_at_most_so_many_at_once(table: Table) -> None:
+    cancels = [cancel(1, b"%d" % n, until_ms=NOW_MS + 10 - n) for n in range(5)]
+    fold(table, *cancels, cancel(1, b"later", until_ms=FAR_MS))
+    assert table.expired_cancels(NOW_MS + 20, 2) == [cancels[4][0], cancels[3][0]]
+    table.drop([cancels[4][0], cancels[3][0]])
+    assert table.expired_cancels(NOW_MS + 20, ALL) == [cancels[n][0] for n in (2, 1, 0)]
+    assert table.expired_cancels(NOW_MS, 0) == []
+
+
+def test_of_one_version_the_cancel_counts(table: Table) -> None:
+    put(table, FIRST)
+    fold(table, cancel(1))
+    assert (everything(table), table.superseded(ALL)) == ({}, [FIRST])
+
+
+def test_the_greatest_of_a_name_is_found_by_any_of_its_keys(table: Table) -> None:
+    put(table, FIRST, SECOND, named_key(5, 1, b"other"))
+    assert table.find_greatest([FIRST, SECOND, named_key(9, 9, b"nobody")]) == [SECOND, SECOND, None]
+    fold(table, CANCEL)
+    assert table.find_greatest([FIRST]) == [CANCEL[0]]
 
 
 def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
@@ -107,7 +149,7 @@ def test_a_cancel_ends_the_version_that_it_names_and_no_later_one(table: Table) 
     """What was fired leaves a tombstone: read back, it must not end a newer schedule."""
     put(table, FIRST, THIRD)
     fold(table, cancel(1))
-    assert (due(table), table.superseded(ALL)) == ([THIRD], [FIRST, cancel(1)[0]])
+    assert (due(table), table.superseded(ALL)) == ([THIRD], [cancel(1)[0], FIRST])
 
 
 def test_names_do_not_know_each_other(table: Table) -> None:

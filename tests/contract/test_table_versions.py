@@ -153,7 +153,7 @@ def test_a_failed_move_leaves_each_entry_once(shard: Shard, fault: Fault, fresh:
 
 
 NEWER = {
-    "kind of key": (b"\x08" + plain_key(NOW_MS)[1:], b"v"),
+    "kind of key": (b"\x09" + plain_key(NOW_MS)[1:], b"v"),
     "envelope": (plain_key(NOW_MS), b"\x92\x03\xa1t"),
     "envelope of an ordered entry": (ordered_key(NOW_MS, 0), b"\x92\x03\xa1t"),
     "envelope without a lane": (CAPTURED[0], b"\x92\x03\xa1t"),

@@ -78,7 +78,7 @@ def opened(path: Path, end_offset: int) -> Shard:
 
 NEWER = {
     "envelope": (KEYS[1], b"\x91\x03"),
-    "kind of key": (b"\x08" + KEYS[1][1:], b"v"),
+    "kind of key": (b"\x09" + KEYS[1][1:], b"v"),
     "control": (b"\x10hold/all/", b"{}"),
 }
 

@@ -12,11 +12,13 @@ from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Also, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.intake.batch import BatchResult
+from retry.intake.record_versions import RecordVersions
 from tests.simulation.plan import SHARDS
 
 TEAM, SCHEDULES, FIRED, HISTORY = "door", "schedules", "fired", "history"
 SOURCE, ENDED = "schedule", "ended"
 RUNS = 4
+_REMEMBERED_MS = 3_000
 # More than are ever missed.
 _ALL = 1_000
 
@@ -27,8 +29,8 @@ class SimulatedSource:
     A message's key is the name; its value says when, and how often; without one it is a cancel.
     """
 
-    def __init__(self, codec: EnvelopeCodec) -> None:
-        self._codec = codec
+    def __init__(self, codec: EnvelopeCodec, versions: RecordVersions) -> None:
+        self._codec, self._versions = codec, versions
 
     topics: Sequence[str] = (SCHEDULES,)
 
@@ -45,7 +47,8 @@ class SimulatedSource:
         for message in messages:
             if not ended(message):
                 name = entry_keys.name(TEAM, SCHEDULES, message.key())
-                key, value = _row(name, message, self._codec)
+                version = self._versions.next_version(message, now_ms, of_cancel=message.value() is None)
+                key, value = _row(name, version, message, now_ms, self._codec)
                 into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": key, "value": value})
 
 
@@ -54,11 +57,11 @@ def ended(message: Any) -> bool:
     return any(name == ENDED for name, _ in message.headers() or [])
 
 
-def _row(name: bytes, message: Any, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
+def _row(name: bytes, version: int, message: Any, now_ms: int, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
     partition, offset, value = message.partition(), message.offset(), message.value()
     stem = entry_keys.key_stem(SCHEDULES, partition)
     if value is None:
-        return envelopes.cancel(name, offset, stem, offset)
+        return envelopes.cancel(name, version, stem, offset, now_ms + offset % 2 * _REMEMBERED_MS)
     told = orjson.loads(value)
     plan = None
     if every_ms := told["every_ms"]:
@@ -68,7 +71,7 @@ def _row(name: bytes, message: Any, codec: EnvelopeCodec) -> tuple[bytes, bytes]
     also = (Also(HISTORY, None, message.key(), None, copies_entry=True), *((tombstone,) if plan is None else ()))
     headers = [(SOURCE, source(message).encode())]
     named = Named(FIRED, message.key(), value, list(headers), None, TEAM, also=also, plan=plan)
-    key = entry_keys.named_key(told["due_ms"], name, offset, stem, offset, entry_keys.named_lane(TEAM, SCHEDULES, FIRED))
+    key = entry_keys.named_key(told["due_ms"], name, version, stem, offset, entry_keys.named_lane(TEAM, SCHEDULES, FIRED))
     return key, codec.encode(key, named)
 
 

@@ -11,6 +11,7 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | offset-before-rows | the table's offset moves in one write, its rows in the next |
 | positions-after-commit | positions and offsets of letters are committed after their transaction |
 | positions-unkept | only the group knows how far letters were taken in |
+| versions-unkept | whoever reads on does not know the last version that was given in a partition |
 | positions-unread | nobody waits for the newest positions before reading begins |
 | back-is-news | what a client brings again, when it goes back by itself, is taken in |
 | stale-tables | a table is trusted at any age |
@@ -52,6 +53,7 @@ from retry.intake.consumer import LetterConsumer
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.read_cursors import ReadCursor
 from retry.intake.read_positions import ReadPositions
+from retry.intake.record_versions import RecordVersions
 from retry.kafka import sweep_producers
 from retry.kafka.interface import CommittedOffset, OffsetBounds
 from retry.testing import memory_table
@@ -296,6 +298,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "offset-before-rows": _offset_before_rows,
     "positions-after-commit": _positions_after_commit,
     "positions-unkept": _positions_unkept,
+    "versions-unkept": lambda: [patch.object(RecordVersions, "stamp", lambda _, positions: dict(positions))],
     "positions-unread": lambda: [patch.object(ReadPositions, "await_current", lambda _: None)],
     "back-is-news": _back_is_news,
     "stale-tables": _stale_tables,

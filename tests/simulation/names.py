@@ -18,7 +18,7 @@ from typing import Any
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import CANCEL, NAMED
-from retry.delay_queue.table.named_entries import superseded_row
+from retry.delay_queue.table.named_entries import rank
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.entry_source import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
@@ -72,7 +72,7 @@ class Schedules:
         name = entry_keys.name_of(key)
         for offset, other, value in rows:
             if value is not None and other[0] == NAMED and offset < folded and entry_keys.name_of(other) == name:
-                is_lesser = superseded_row(other) <= superseded_row(key)
+                is_lesser = rank(other) <= rank(key)
                 want(is_lesser, "superseded", f"{about} by {entry_keys.source(other)}, at {offset} of {folded}")
 
     def committed(self, transaction: Transaction, records: list[MemoryRecord]) -> None:
@@ -123,7 +123,7 @@ class Schedules:
             about, live = _about(key), self.live.get(entry_keys.name_of(key), set())
             want(key in live, "duplicate", f"{about} has ended already")
             live.discard(key)
-            lower = [other for other in live if superseded_row(other) < superseded_row(key)]
+            lower = [other for other in live if rank(other) < rank(key)]
             greater = len(live) > len(lower)
             want(greater or not lower, "revived", f"{', '.join(map(_about, lower))} by the end of {about}")
             if about in fired:

@@ -104,7 +104,9 @@ class Outside:
         every_ms = random.choice((0, 0, 700))
         due_ms = world.now_ms + random.choice((-1_000, random.randint(0, 3_000), random.randint(0, 30_000)))
         value = None if random.random() < 0.25 else orjson.dumps({"n": self.unscheduled, "due_ms": due_ms, "every_ms": every_ms})
-        record = world.log.put(SCHEDULES, key, value, partition=key == b"y")
+        # Half of them by a clock that is up to a minute late.
+        stamp_ms = world.now_ms - self.unscheduled % 2 * (self.unscheduled * 7_919 % 61_000)
+        record = world.log.put(SCHEDULES, key, value, partition=key == b"y", stamp_ms=stamp_ms)
         world.ledger.schedules.written(record, runs_of(every_ms) if value else 0)
         world.happened["cancel" if value is None else "schedule that recurs" if every_ms else "schedule"] += 1
         world.say(f"schedule {key!r} {record.partition()}/{record.offset()} {value!r}")

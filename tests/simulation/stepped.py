@@ -261,6 +261,14 @@ class SteppedTable:
         """See `Table.superseded`."""
         return _around(self._world, "table superseded", self.table.superseded, rows_max)
 
+    def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
+        """See `Table.expired_cancels`."""
+        return _around(self._world, "table expired_cancels", self.table.expired_cancels, now_ms, keys_max)
+
+    def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `Table.find_greatest`."""
+        return self.table.find_greatest(keys)
+
     def bulk_load(self, *, on: bool) -> None:
         """See `Table.bulk_load`."""
         self.table.bulk_load(on=on)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retry.delay_queue.entry_keys import CANCEL, NAMED, name_of
+from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, name_of
 from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.testing.memory_table import MemoryTable
@@ -39,12 +39,13 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
 
 
 def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Rows of those that count no more, and whether just the greatest of each name waits."""
+    """Rows of those that count no more and of cancels, and whether just the greatest of each name waits."""
     rows = {key: table._rows[named_entries.superseded_row(key)] for key in table.superseded(1 << 30)}
+    cancels = {key: table._rows[named_entries.remembered_row(key)] for key in table.expired_cancels(DUE_MS_MAX - 1, 1 << 30)}
+    waits = {key for key in found if key[0] == NAMED}
     greatest: dict[bytes, bytes] = {}
-    for key in sorted([*rows, *(key for key in found if key[0] == NAMED)], key=named_entries.superseded_row):
+    for key in sorted([*rows, *cancels, *waits], key=named_entries.rank):
         greatest[name_of(key)] = key
-    waits = {key for key in greatest.values() if not key.startswith(CANCEL)}
-    if waits != {key for key in found if key[0] == NAMED}:
+    if {*waits, *cancels} != set(greatest.values()):
         raise Violation(f"table: {of} has not the greatest of each name")
-    return rows
+    return rows | cancels

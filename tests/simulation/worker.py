@@ -17,6 +17,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.intake import Intake
 from retry.intake.read_positions import ReadPositions
+from retry.intake.record_versions import RecordVersions
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable, MemoryTables
@@ -110,7 +111,8 @@ class Process:
         self.policies = _Policies(world)
         registry = self.policies.registry
         codec = world.keys.codec(self.host.name)
-        through = [SimulatedSource(codec)]
+        versions = RecordVersions()
+        through = [SimulatedSource(codec, versions)]
         recorded, ramped, positions = RecentLineages(LINEAGES), RampedLineages(LINEAGES), ReadPositions(log, own.positions)
         recent = LineageFollower(log, own.lineage, partitions[own.lineage], recorded, positions, ramped)
 
@@ -123,7 +125,7 @@ class Process:
 
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
-            positions=positions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
+            positions=positions, versions=versions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
         )  # fmt: skip
         # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
         size_limits = RecordSizeLimits(

@@ -74,9 +74,9 @@ class Scheduling:
         record = client.schedule(value=id_.encode() if value is None else value, at=at, schedule_id=id_, **told)
         self.send(partition=partition, **record)
 
-    def cancel(self, id_: str) -> None:
-        """Send a null."""
-        self.send(**client.cancel(schedule_id=id_, schedules_topic=self.schedules))
+    def cancel(self, id_: str, **where: int) -> None:
+        """Send a null; `partition` and `timestamp` may be said."""
+        self.send(**client.cancel(schedule_id=id_, schedules_topic=self.schedules), **where)
 
     def send(self, partition: int = -1, **record: Any) -> None:
         """Send any record."""
@@ -110,6 +110,13 @@ class Scheduling:
         lines = [line for line in instance.get("/metrics")[1].splitlines() if line.startswith("kafka_scheduler_event_total{")]
         told = {line.split('"')[1].removeprefix("kafka_scheduler_"): float(line.rsplit(" ", 1)[1]) for line in lines}
         return {name.removesuffix("_schedule"): value for name, value in told.items()}
+
+    @staticmethod
+    def disregarded(instance: WorkerProcess) -> dict[str, float]:
+        """Its counts of changes that were not followed, by kind."""
+        name = "retry_named_changes_disregarded_total{"
+        lines = [line for line in instance.get("/metrics")[1].splitlines() if line.startswith(name)]
+        return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
     @staticmethod
     def ask(instance: WorkerProcess, path: str) -> Any:

@@ -43,9 +43,10 @@ def named_key(due_ms: int, version: int, name: bytes = b"n", n: int = 0) -> byte
     return entry_keys.named_key(due_ms, entry_keys.name("door", "schedules", name), version, stem, version, lane)
 
 
-def cancel(version: int, name: bytes = b"n") -> ChangelogRow:
-    """A record that ends a name up to a version."""
-    return envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
+def cancel(version: int, name: bytes = b"n", until_ms: int = 0) -> ChangelogRow:
+    """A record that ends a name up to a version, and is remembered for a while."""
+    stem = entry_keys.key_stem("schedules", 0)
+    return envelopes.cancel(entry_keys.name("door", "schedules", name), version, stem, version, until_ms)
 
 
 def everything(table: Table) -> dict[bytes, bytes]:

@@ -22,7 +22,7 @@ _BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
 _SINCE_1970 = 0x80
 _VERSIONS = frozenset(bytes([version]) for version in format_versions.ENVELOPE.reads)
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
-_KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7}
+_KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7, 8}
 # Of single letters that operators act on, beside entries and controls, and how long these keys are.
 OF_ACTIONS = {
     SLICE: action_records.SLICE_BYTES, RETURNED: returned_offsets.BLOCK_BYTES, SENDING: ramp_records.SENDING_BYTES,

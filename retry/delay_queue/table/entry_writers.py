@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from retry.delay_queue.entry_keys import END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN
+from retry.delay_queue.entry_keys import CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN
 from retry.delay_queue.table import named_entries, ordered_entries
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
-from retry.delay_queue.table.superseded_entries import Superseded
+from retry.delay_queue.table.superseded_entries import RememberedCancels, Superseded
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import Watermarks
 
@@ -128,20 +128,23 @@ class NamedEntries:
 
     Attributes:
       superseded: rows of those that count no more.
+      cancels: rows of cancels that count.
     """
 
     def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
-        self._db, self._watermarks, self._unfolded, self.superseded = db, watermarks, unfolded, Superseded(db)
+        self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
+        self.superseded, self.cancels = Superseded(db), RememberedCancels(db)
 
     def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         """Put and delete what the changelog says."""
         low, is_news = self._watermarks.low, self._unfolded.is_news
-        # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back.
+        # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back; cancels have no lane.
         return self._change(
             [
                 (key, value)
                 for key, value in rows
-                if is_news(key, value) and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]))
+                if is_news(key, value)
+                and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]) or key.startswith(CANCEL))
             ],
             batch,
         )
@@ -194,5 +197,7 @@ class NamedEntries:
                     lowest[lane] = min(lowest.get(lane, END_KEY), row)
                 elif row[:1] == named_entries.FIRST_SUPERSEDED:
                     self.superseded.put(row)
+                elif row[:1] == named_entries.FIRST_REMEMBERED:
+                    self.cancels.note_row(row)
         self._watermarks.put(lowest)
         return waiting

@@ -123,6 +123,14 @@ class Table(Protocol):
         """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
         ...
 
+    def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
+        """Keys of cancels that count and are remembered no more: nulls are to be written for them, behind all superseded ones."""
+        ...
+
+    def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The entry or cancel that counts under the name of each of these keys; None where there is none."""
+        ...
+
     @property
     def has_slices(self) -> bool:
         """Whether there is a slice of an action, or letters that a ramp waits for; costs nothing."""

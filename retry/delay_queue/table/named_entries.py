@@ -4,10 +4,13 @@ Rows beside those of the entries:
 
     0x06 | name                                     → whether any of it is superseded, 0 or 1, and the key of the one that counts
     0x07 | name | version | due | lane | source     → envelope of one that is superseded; a null is to be written for its key
+    0x08 | due | name | version | source            → envelope of a cancel that counts; due is until when it is remembered
 
-Greatest is who has the greatest version, then the latest due time: the order of the second kind of rows. A cancel counts as
-any other, and lies among the superseded. All rows follow from which keys stand in the changelog, and from nothing else. So
-what is folded twice changes nothing the second time, and the order does not matter.
+Greatest is who has the greatest version, of these a cancel, then the latest due time. All rows follow from which keys stand in
+the changelog, and from nothing else. So what is folded twice changes nothing the second time, and the order does not matter.
+
+A cancel counts as any other. It is remembered for a while, since what it ends may be taken in after it, from another partition;
+then a null is written for its key too.
 
 Whoever counts must not end before those that it superseded: with its null alone in the changelog the next one would count.
 The sweep writes nulls in the order of these rows, and delivers nothing that has a name while any are left;
@@ -20,9 +23,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, name_of
+from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, due_bound, name_of
 
-_COUNTS, _SUPERSEDED = b"\x06", b"\x07"
+_COUNTS, _SUPERSEDED, _REMEMBERED = b"\x06", b"\x07", b"\x08"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"
 _NAME_AT = LANE_BYTES + 8
 _SOURCE_AT = _NAME_AT + NAME_BYTES + VERSION_BYTES
@@ -75,12 +78,11 @@ def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]
     """
     pointers = rows.get_many([_COUNTS + name for name in news])
     existing = [(name, pointer) for name, pointer in zip(news, pointers, strict=True) if pointer is not None]
-    envelopes = rows.get_many([pointer[1:] for _, pointer in existing])
+    envelopes = rows.get_many([_row_of_greatest(pointer[1:]) for _, pointer in existing])
     live: dict[bytes, Live] = {}
     for (name, pointer), envelope in zip(existing, envelopes, strict=True):
         others = rows.under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
-        counts = {} if pointer.startswith(CANCEL, 1) else {pointer[1:]: envelope}
-        live[name] = {**counts, **{key_of(row): value for row, value in others}}
+        live[name] = {pointer[1:]: envelope, **{key_of(row): value for row, value in others}}
     for name, changes in news.items():
         yield _fold(name, live.get(name, {}), changes)
 
@@ -97,14 +99,34 @@ def _fold(name: bytes, before: Live, news: News) -> NameEffect:
     return NameEffect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
 
 
+def rank(key: bytes) -> tuple[bytes, bool, bytes]:
+    """Compare keys of one name by this; the greatest counts."""
+    return key[_NAME_AT:_SOURCE_AT], key.startswith(CANCEL), key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
+
+
 def superseded_row(key: bytes) -> bytes:
-    """The key of a superseded entry's row; of one name they sort from the least to the greatest."""
+    """The key of a superseded entry's row; of one name they sort by their versions."""
     return _SUPERSEDED + key[_NAME_AT:_SOURCE_AT] + key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
 
 
 def key_of(row: bytes) -> bytes:
     """The key of a superseded entry, from that of its row."""
     return row[_LANE_AT:_REST_AT] + row[_DUE_AT:_LANE_AT] + row[1:_DUE_AT] + row[_REST_AT:]
+
+
+def remembered_row(cancel: bytes) -> bytes:
+    """The key of the row of a cancel that counts; they sort by until when they are remembered."""
+    return _REMEMBERED + cancel[LANE_BYTES:]
+
+
+def cancel_of(row: bytes) -> bytes:
+    """The key of a cancel that counts, from that of its row."""
+    return CANCEL + row[1:]
+
+
+def remembered_until(now_ms: int) -> bytes:
+    """Below this lie the rows of cancels that are remembered no more."""
+    return _REMEMBERED + due_bound(now_ms + 1)[LANE_BYTES:]
 
 
 def pointer(key: bytes) -> bytes:
@@ -121,17 +143,18 @@ def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
     """The rows that a table has for a name, where these of its entries stand in the changelog."""
     if not live:
         return {}
-    counts = max(live, key=superseded_row)
-    waits = not counts.startswith(CANCEL)
-    rows: dict[bytes, bytes | None] = {
-        key if key == counts and waits else superseded_row(key): envelope for key, envelope in live.items()
-    }
-    rows[_COUNTS + name] = (_ALONE if len(live) == 1 and waits else _WITH_OTHERS) + counts
+    counts = max(live, key=rank)
+    rows = {_row_of_greatest(key) if key == counts else superseded_row(key): envelope for key, envelope in live.items()}
+    rows[_COUNTS + name] = (_ALONE if len(live) == 1 else _WITH_OTHERS) + counts
     return rows
 
 
+def _row_of_greatest(key: bytes) -> bytes:
+    return remembered_row(key) if key.startswith(CANCEL) else key
+
+
 def _waiting(rows: Iterable[bytes]) -> int:
-    return sum(row[:1] not in (_COUNTS, _SUPERSEDED) for row in rows)
+    return sum(row[:1] not in (_COUNTS, _SUPERSEDED, _REMEMBERED) for row in rows)
 
 
 def _others(rows: Iterable[bytes]) -> int:
@@ -139,3 +162,4 @@ def _others(rows: Iterable[bytes]) -> int:
 
 
 FIRST_SUPERSEDED, END_SUPERSEDED = _SUPERSEDED, bytes([_SUPERSEDED[0] + 1])
+FIRST_REMEMBERED, END_REMEMBERED = _REMEMBERED, bytes([_REMEMBERED[0] + 1])

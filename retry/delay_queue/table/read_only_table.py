@@ -18,7 +18,7 @@ from retry.delay_queue.table.table_state import STATE_KEY
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
 # The state, entries, the two rows of queues and those of names, and what operators asked for.
-_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7)), CONTROL, *OF_ACTIONS)
+_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7, 8)), CONTROL, *OF_ACTIONS)
 
 
 class Stored(NamedTuple):

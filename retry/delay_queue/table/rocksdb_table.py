@@ -15,7 +15,7 @@ from retry import format_versions
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
-from retry.delay_queue.table import ordered_entries, table_state
+from retry.delay_queue.table import named_entries, ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS, checked
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
@@ -197,6 +197,15 @@ class RocksTable:
         """See `Table.superseded`."""
         with self._lock:
             return self._named.superseded.keys(rows_max)
+
+    def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
+        """Answer as `Table.expired_cancels` says."""
+        with self._lock:
+            return self._named.cancels.expired_keys(now_ms, keys_max)
+
+    def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Answer as `Table.find_greatest` says."""
+        return [None if row is None else row[1:] for row in self._db.get_many([named_entries.pointer(key) for key in keys])]
 
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """See `Table.slices`."""

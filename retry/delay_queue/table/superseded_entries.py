@@ -1,4 +1,4 @@
-"""Rows of superseded entries in a table on disk: how many there are and where they begin, so that no scan looks for none."""
+"""Rows of superseded entries and of cancels in a table on disk: where they begin, so that no scan looks for none."""
 
 from __future__ import annotations
 
@@ -51,3 +51,24 @@ class Superseded:
         for row, envelope in self._db.scan(self._low, named_entries.END_SUPERSEDED, _REWRITTEN_MAX, _EVERYTHING)[0]:
             batch.put(row, envelope)
         self._db.write(batch)
+
+
+class RememberedCancels:
+    """Rows of cancels that count, by until when they are remembered; used under the lock of its table."""
+
+    def __init__(self, db: Database) -> None:
+        # No row lies below.
+        self._db, self._low = db, named_entries.FIRST_REMEMBERED
+
+    def note_row(self, row: bytes) -> None:
+        """Know of a row that the table has put."""
+        self._low = min(self._low, row)
+
+    def expired_keys(self, now_ms: int, keys_max: int) -> list[bytes]:
+        """Keys of the cancels that are remembered no more, those first that expired first."""
+        expired = named_entries.remembered_until(now_ms)
+        if self._low >= expired or not keys_max:
+            return []
+        rows = self._db.keys(self._low, named_entries.END_REMEMBERED, keys_max)
+        self._low = rows[0] if rows else named_entries.END_REMEMBERED
+        return [named_entries.cancel_of(row) for row in rows if row < expired]

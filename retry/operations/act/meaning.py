@@ -15,7 +15,7 @@ from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter
 
 RESTING = ("parked", "discarded")
-# Slashes in the name of a letter that rests: topic/partition/offset.
+# Slashes in topic/partition/offset; the name of a letter that waits begins with its due time.
 _OF_PLACE = 2
 _NAMES_SHOWN = 20
 
@@ -51,9 +51,12 @@ class Meaning(NamedTuple):
 
 
 def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup | None = None) -> Meaning:
-    """What a filter, and names of letters as `retry letters` prints them, come to; letters have to be in both.
+    """What a filter, and names of letters, come to; letters have to be in both.
 
     Args:
+      names: `key` or `letter` of `retry letters --json`: the due time and where a letter failed, or that alone; of one that
+        rests, where it rests or where it failed. One that is discarded is meant by where it failed only if the filter says so:
+        former versions of a letter that was edited failed there, too.
       in_group: tells which letters a group has, where filters may ask for that.
 
     Raises:
@@ -69,8 +72,14 @@ def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup |
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"
     if named:
-        of &= {state for each in named for state in (RESTING if each.count("/") == _OF_PLACE else ("waiting",))}
-        return Meaning(lambda letter: letter.name in named and letter.state in of and fits(letter), of, shown)
+        if not any(each.count("/") == _OF_PLACE for each in named):
+            of &= {"waiting"}
+        by_source = of if of == {"discarded"} else of - {"discarded"}
+
+        def is_named(letter: FoundLetter) -> bool:
+            return letter.name in named or (letter.state in by_source and str(letter.source) in named)
+
+        return Meaning(lambda letter: letter.state in of and is_named(letter) and fits(letter), of, shown)
     if of.issuperset({"waiting", "parked"}) and not says_states(meant):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})

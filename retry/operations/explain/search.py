@@ -22,6 +22,8 @@ SKEW_MS = 60_000
 RETURNED = "returned"
 # One more than any offset has.
 _DIGITS_MAX = 20
+# In <due_at_ms>/<topic>/<partition>/<offset>.
+_KEY_SLASHES = 3
 
 
 class LetterLocation(NamedTuple):
@@ -48,6 +50,16 @@ def place(text: str) -> LetterLocation:
     if partition >= 1 << 31 or offset >= 1 << 63:
         raise ValueError(f"{text!r}: there is no such partition or offset")
     return LetterLocation(topic, partition, offset)
+
+
+def named_place(text: str) -> LetterLocation:
+    """The place where the letter failed that a text names, as `place` reads it or as the key of a letter that waits.
+
+    Raises:
+      ValueError: it is of neither form.
+    """
+    due, _, rest = text.partition("/")
+    return place(rest if text.count("/") == _KEY_SLASHES and due.isascii() and due.isdigit() else text)
 
 
 class DecisionRecord(NamedTuple):

@@ -6,6 +6,7 @@ Where they are delivered to is their entry source's business, and not read here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from retry.clock import iso
 from retry.delay_queue.entry_keys import CANCEL
@@ -41,8 +42,9 @@ def _revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding
             entries[row.key_hash] = row
             continue
         ended = entries.pop(row.key_hash, None)
-        if ended is not None and row.in_scope and entries and max(map(_rank, entries.values())) < _rank(ended):
-            left = context.names.record(max(entries.values(), key=_rank))
+        rank = partial(_rank, context)
+        if ended is not None and row.in_scope and entries and max(map(rank, entries.values())) < rank(ended):
+            left = context.names.record(max(entries.values(), key=rank))
             yield "torn", f"{context.names.record(row)}: ended an entry with a name, and left an earlier one at {left}"
 
 
@@ -76,9 +78,13 @@ def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
 
 
 def _counts(context: VerifyContext, rows: Iterable[EntryRow]) -> EntryRow | None:
-    greatest = max(rows, key=_rank, default=None)
-    return None if greatest is None or context.names.lanes[greatest.lane] == CANCEL else greatest
+    greatest = max(rows, key=partial(_rank, context), default=None)
+    return None if greatest is None or _is_cancel(context, greatest) else greatest
 
 
-def _rank(row: EntryRow) -> tuple[int, int]:
-    return row.version, row.due_ms
+def _rank(context: VerifyContext, row: EntryRow) -> tuple[int, bool, int]:
+    return row.version, _is_cancel(context, row), row.due_ms
+
+
+def _is_cancel(context: VerifyContext, row: EntryRow) -> bool:
+    return context.names.lanes[row.lane] == CANCEL

@@ -1,9 +1,10 @@
 """The entry source for scheduled messages: messages of schedules topics → changelog rows.
 
-A schedule is a key of a partition, as compaction has it: the newest record counts, whatever came before. So even one that is
-no schedule replaces what waited, and a null cancels it. When it goes, two records go with it in the same transaction: a copy to
-the history topic, and a tombstone at the same key of the same partition. That tombstone is read back like all else; its header
-says that it is ours, and it ends nothing, for by then somebody may have scheduled the key anew.
+A schedule is a key of a topic: the newest record counts, whatever came before and in whichever partition; see
+`retry.intake.record_versions`. So even one that is no schedule replaces what waited, and a null cancels it. When it goes, two
+records go with it in the same transaction: a copy to the history topic, and a tombstone at the same key of its own partition.
+That tombstone is read back like all else; its header says that it is ours, and it ends nothing, for by then somebody may have
+scheduled the key anew.
 
 What is no schedule goes to the parking topic, with the reason, whatever comes under its key later: it cancels what waits for the
 key, and waits itself under a name that nothing else has. Only what is ended by a tombstone waits under its key, since a tombstone
@@ -19,7 +20,7 @@ from retry.dead_letters.retry_headers import PARKED_REASON
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import HEADERS_MAX, Also, Named
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import QueueLimits
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
 from retry.kafka.topics import matches
 from retry.record import Header, Headers
 from retry.scheduling.messages import headers as names
@@ -44,7 +45,7 @@ class SchedulesSource:
 
     def __init__(self, topics: Sequence[str], rules: Rules, history: str, parked: str, place: QueueLimits) -> None:
         self.topics, self._rules, self._history, self._parked = topics, rules, history, parked
-        self._shards, self._bytes_max, self._codec = place
+        self._shards, self._bytes_max, self._versions, self._codec = place
 
     def reads(self, topic: str) -> bool:
         """Whether it is a schedules topic."""
@@ -64,14 +65,14 @@ class SchedulesSource:
                 self._park(message, request, now_ms, into)
             elif isinstance(request, Cancel):
                 into.decided[TEAM, CANCELLED] += 1
-                self._cancel(message, into)
+                self._cancel(message, now_ms, into)
             elif isinstance(request, OwnTombstone):
                 into.decided[TEAM, DONE] += 1
 
     def _put(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
         also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
         entry, name = Named(put.target, put.target_key, message.value(), put.headers, None, TEAM, None, also), _name(message)
-        key = _key(message, name, put.due_at_ms, put.target)
+        key = self._key(message, name, put.due_at_ms, put.target, now_ms)
         envelope = self._codec.encode(key, entry)
         if not self._fits(message, envelope, len(put.headers) + len(put.history)):
             self._park(message, Invalid(RefusedBecause.TOO_LARGE, False), now_ms, into)
@@ -79,9 +80,10 @@ class SchedulesSource:
         into.decided[TEAM, PLANNED] += 1
         self._write(name, key, envelope, into)
 
-    def _cancel(self, message: Any, into: BatchResult) -> None:
-        name = _name(message)
-        self._write(name, *envelopes.cancel(name, message.offset(), _stem(message), message.offset()), into)
+    def _cancel(self, message: Any, now_ms: int, into: BatchResult) -> None:
+        name, version = _name(message), self._versions.next_version(message, now_ms, of_cancel=True)
+        remembered_until_ms = now_ms + CANCELS_REMEMBERED_MS
+        self._write(name, *envelopes.cancel(name, version, _stem(message), message.offset(), remembered_until_ms), into)
 
     def _fits(self, message: Any, envelope: bytes, headers: int) -> bool:
         return headers <= HEADERS_MAX and len(envelope) + _KEY_BYTES + len(message.topic()) <= self._bytes_max
@@ -93,27 +95,26 @@ class SchedulesSource:
         kept = [] if invalid.reason is RefusedBecause.UNREADABLE_HEADERS else message.headers() or []
         parked = Named(self._parked, message.key(), message.value(), kept + own, None, TEAM, None, also)
         name = _name(message) if invalid.ends else entry_keys.name(f"{TEAM} parked", message.topic(), _source(message))
-        entry_key = _key(message, name, now_ms, self._parked)
+        entry_key = self._key(message, name, now_ms, self._parked, now_ms)
         envelope = self._codec.encode(entry_key, parked)
         if not self._fits(message, envelope, len(parked.headers)):
             # By reference: the headers say where the whole record lies.
             key = message.key() if len(message.key() or b"") <= _REFERENCE_KEY_BYTES_MAX else None
             envelope = self._codec.encode(entry_key, Named(self._parked, key, None, own, None, TEAM, None, also))
         if message.key() is not None and not invalid.ends and invalid.reason is not RefusedBecause.NO_KEY:
-            self._cancel(message, into)
+            self._cancel(message, now_ms, into)
         self._write(name, entry_key, envelope, into)
+
+    def _key(self, message: Any, name: bytes, due_at_ms: int, destination: str, now_ms: int) -> bytes:
+        version, lane = self._versions.next_version(message, now_ms), entry_keys.named_lane(TEAM, message.topic(), destination)
+        return entry_keys.named_key(due_at_ms, name, version, _stem(message), message.offset(), lane)
 
     def _write(self, name: bytes, key: bytes, envelope: bytes, into: BatchResult) -> None:
         into.entries[entry_keys.shard_of(name, self._shards)].append({"key": key, "value": envelope})
 
 
 def _name(message: Any) -> bytes:
-    return entry_keys.name(TEAM, message.topic(), message.partition().to_bytes(4, "big") + message.key())
-
-
-def _key(message: Any, name: bytes, due_at_ms: int, destination: str) -> bytes:
-    topic, offset, stem = message.topic(), message.offset(), _stem(message)
-    return entry_keys.named_key(due_at_ms, name, offset, stem, offset, entry_keys.named_lane(TEAM, topic, destination))
+    return entry_keys.name(TEAM, message.topic(), message.key())
 
 
 def _stem(message: Any) -> bytes:

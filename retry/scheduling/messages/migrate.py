@@ -23,7 +23,7 @@ from retry.kafka.transactional_producer import KafkaTransactionalProducer, await
 from retry.record import RecordLocation, stamp_ms
 from retry.scheduling.messages import headers as names
 from retry.scheduling.messages.schedule_request import Invalid, Put, RefusedBecause, Rules, read_request
-from retry.scheduling.messages.waiting_schedules import ScheduleId, WaitingSchedules, written_last
+from retry.scheduling.messages.waiting_schedules import WaitingSchedules, written_last
 from retry.settings import Settings
 
 _OPEN_S, _BATCH = 30.0, 1_000
@@ -77,13 +77,13 @@ class SchedulesTopic:
         if about is None:
             raise TopicsInvalid([f"there is no topic {topic}"], "look at its name, and at this user's rights")
         self.partitions, self._read_to = about.partitions, dict[int, int]()
-        self.waits, self.written_ms = WaitingSchedules(), dict[ScheduleId, int]()
+        self.waits, self.written_ms = WaitingSchedules(), dict[bytes, int]()
 
     def read(self) -> None:
         """Fold what came since it was read last."""
         spans = offset_ranges.readable_spans(self._admin, self.topic, range(self.partitions))
         for batch in self._batches([span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]):
-            self.waits.fold(batch)
+            self.waits.fold(batch, wall_ms())
             written_last(batch, self.written_ms)
         self._read_to = {n: span.stop for n, span in spans.items()}
 
@@ -144,8 +144,8 @@ def move(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> 
     """
     if source.partitions != target.partitions:
         raise MigrationStopped(
-            f"{source.topic} has {source.partitions} partitions and {target.topic} {target.partitions}: a key that is scheduled "
-            f"again could come to another partition, and be sent twice; give a topic with {source.partitions}"
+            f"{source.topic} has {source.partitions} partitions and {target.topic} {target.partitions}, and each schedule keeps "
+            f"its partition; give a topic with {source.partitions}"
         )
     config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{source.topic}")
     producer, total = KafkaTransactionalProducer(config), Moved(0, 0)
@@ -171,7 +171,7 @@ def move(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> 
 
 def _moved(producer: KafkaTransactionalProducer, batch: list[Any], source: SchedulesTopic, target: SchedulesTopic) -> Moved:
     """Move some schedules in one transaction."""
-    newer = [m for m in batch if target.written_ms.get((m.partition(), m.key()), -1) <= m.timestamp()[1]]
+    newer = [m for m in batch if target.written_ms.get(m.key(), -1) <= m.timestamp()[1]]
     copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
     nulls = [Entry(source.topic, m.key(), None, [(names.MIGRATED, b"%d" % m.offset())], None, "") for m in batch]
     producer.begin()

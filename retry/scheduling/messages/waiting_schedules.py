@@ -1,6 +1,7 @@
-"""What waits in a schedules topic, by its records alone: the newest record of each key of a partition. No I/O.
+"""What waits in a schedules topic, by its records alone: the newest record of each key, as a scheduler has it. No I/O.
 
-A null cancels what waits for its key. One that says which schedule it ended, since that was sent or moved, leaves a newer one.
+A null cancels what waits for its key, in whichever partition. One that says which schedule it ended, since that was sent or
+moved, leaves a newer one.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from retry.intake.record_versions import RecordVersions
 from retry.record import RecordLocation
 from retry.scheduling.messages import headers as names
 
@@ -26,20 +28,34 @@ class WaitingSchedules:
     def __init__(self) -> None:
         self.offsets: dict[ScheduleId, int] = {}
         self.without_key: list[RecordLocation] = []
+        self._versions = RecordVersions()
+        # By key, the version of the newest schedule or cancel, and its partition.
+        self._newest: dict[bytes, tuple[int, int]] = {}
 
-    def fold(self, messages: Iterable[Any]) -> None:
-        """Add what was read next."""
+    def fold(self, messages: Iterable[Any], now_ms: int) -> None:
+        """Add what was read next, at this time."""
         for message in messages:
-            key, offset = message.key(), message.offset()
+            key, partition, offset = message.key(), message.partition(), message.offset()
+            is_null = message.value() is None
             if not key or not key.strip():
-                self.without_key.append((message.topic(), message.partition(), offset))
-            elif message.value() is not None:
-                self.offsets[message.partition(), key] = offset
-            else:
-                self.end(message.partition(), key, _ended(message, offset))
+                self.without_key.append((message.topic(), partition, offset))
+            elif is_null and (ended := _told(message)) is not None:
+                self.end(partition, key, ended)
+            elif self._is_newest(key, partition, self._versions.next_version(message, now_ms, of_cancel=is_null)) and not is_null:
+                self.offsets[partition, key] = offset
+
+    def _is_newest(self, key: bytes, partition: int, version: int) -> bool:
+        """Whether a record is the newest of its key so far; then what waited for that key waits no more."""
+        before = self._newest.get(key)
+        if before is not None and before[0] > version:
+            return False
+        if before is not None:
+            self.offsets.pop((before[1], key), None)
+        self._newest[key] = version, partition
+        return True
 
     def end(self, partition: int, key: bytes, offset: int) -> None:
-        """Up to an offset nothing waits for a key any more."""
+        """Up to an offset nothing waits for a key in a partition any more."""
         if self.offsets.get((partition, key), offset) <= offset:
             self.offsets.pop((partition, key), None)
 
@@ -49,18 +65,12 @@ class WaitingSchedules:
         return key is not None and self.offsets.get((message.partition(), key)) == message.offset()
 
 
-def written_last(messages: Iterable[Any], into: dict[ScheduleId, int]) -> None:
+def written_last(messages: Iterable[Any], into: dict[bytes, int]) -> None:
     """Note when something was last asked for by each key, in ms: a schedule or its end, but not that it was sent or moved."""
     for message in messages:
         key = message.key()
         if key is not None and (message.value() is not None or _told(message) is None):
-            into[message.partition(), key] = message.timestamp()[1]
-
-
-def _ended(message: Any, offset: int) -> int:
-    """Up to which offset a null ends what waits for its key."""
-    told = _told(message)
-    return offset if told is None else told
+            into[key] = max(into.get(key, 0), message.timestamp()[1])
 
 
 def _told(message: Any) -> int | None:

@@ -32,10 +32,16 @@ def read(path: str | None) -> tuple[Properties, Properties, Properties]:
         return {}, {}, {}
     try:
         sections: Any = yaml.safe_load(Path(path).read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsInvalid(_NAME, f"{path}: {error}") from None
+    except OSError as error:
+        raise SettingsInvalid(_NAME, f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        # Not in the parser's words, which quote the file: it may be a wrong one, and hold secrets.
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        raise SettingsInvalid(_NAME, f"{path}:{mark.line + 1 if mark else 1}: no YAML; is it the right file?") from None
     if not isinstance(sections, dict):
         raise SettingsInvalid(_NAME, f"{path}: not a mapping of {', '.join(_SECTIONS)}")
+    if sections and not any(name in sections for name in _SECTIONS):
+        raise SettingsInvalid(_NAME, f"{path}: has none of {', '.join(_SECTIONS)}; is it the right file?")
     if unknown := sorted(str(name) for name in sections if name not in _SECTIONS):
         raise SettingsInvalid(_NAME, f"{path}: no such section: {', '.join(unknown)}; known are {', '.join(_SECTIONS)}")
     common, producer, consumer = (_section(path, name, sections.get(name) or {}) for name in _SECTIONS)

@@ -1,4 +1,4 @@
-"""Definitions of recurring tasks → named entries: {customerId, taskName} is the name, the offset the version.
+"""Definitions of recurring tasks → named entries: {customerId, taskName} is the name; of two definitions the later counts.
 
 | record | what it comes to |
 | --- | --- |
@@ -25,7 +25,7 @@ from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named
 from retry.delay_queue.recurrence import Recurrence, headers_of_run
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import QueueLimits
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
 from retry.policies.tasks import TEAM, Tasks
 from retry.record import Headers
 from retry.scheduling.tasks import definition
@@ -71,7 +71,7 @@ class TasksSource:
         for message in messages:
             record = read(message)
             try:
-                shard, row, became = self._entry(record, now_ms)
+                shard, row, became = self._entry(message, record, now_ms)
             except TaskInvalid as fault:
                 shard, row, became = self._parked(record, now_ms, fault.reason, str(fault))
             except SchemaUnavailable as fault:
@@ -79,7 +79,7 @@ class TasksSource:
             into.entries[shard].append(row)
             into.decided[TEAM, became] += 1
 
-    def _entry(self, record: Letter, now_ms: int) -> tuple[int, ProducerRow, str]:
+    def _entry(self, message: Any, record: Letter, now_ms: int) -> tuple[int, ProducerRow, str]:
         """Shard and row of a definition, and what became of it."""
         if not record.copyable():
             raise TaskInvalid("unreadable_headers", f"a header's name is not UTF-8, or there are more than {HEADERS_MAX:,}")
@@ -96,9 +96,11 @@ class TasksSource:
             if run := first(plan, began_ms):
                 due_at_ms, plan = run[0], msgspec.structs.replace(plan, run=run[1])
                 lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
-                entry_key = entry_keys.named_key(due_at_ms, name, record.offset, stem, record.offset, lane)
+                version = self._place.versions.next_version(message, now_ms)
+                entry_key = entry_keys.named_key(due_at_ms, name, version, stem, record.offset, lane)
                 return shard, {"key": entry_key, "value": self._envelope(entry_key, record, task, plan, due_at_ms)}, "schedule"
-        entry_key, envelope = envelopes.cancel(name, record.offset, stem, record.offset)
+        version = self._place.versions.next_version(message, now_ms, of_cancel=True)
+        entry_key, envelope = envelopes.cancel(name, version, stem, record.offset, now_ms + CANCELS_REMEMBERED_MS)
         return shard, {"key": entry_key, "value": envelope}, "cancel"
 
     def _check(self, task: Definition) -> None:

@@ -98,10 +98,12 @@ class MemoryLog:
         return [record for partition in self.topics[topic] for record in partition.read(0, partition.end)[0]]
 
     def put(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = [], partition: int = _ANY_PARTITION  # noqa: B006
-    ) -> MemoryRecord:
-        """Add a record outside of any transaction."""
-        return self._add(Transaction(committed=True), Entry(topic, key, value, list(headers), None, ""), partition, self.now_ms())
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = [], partition: int = _ANY_PARTITION,  # noqa: B006
+        *, stamp_ms: int | None = None,
+    ) -> MemoryRecord:  # fmt: skip
+        """Add a record outside of any transaction; without `stamp_ms` its timestamp is the time by this log."""
+        entry = Entry(topic, key, value, list(headers), None, "")
+        return self._add(Transaction(committed=True), entry, partition, self.now_ms() if stamp_ms is None else stamp_ms)
 
     def refusal(self, e: Entry, partition: int = _ANY_PARTITION) -> KafkaError | None:
         """Why a broker would not take this as a record, or None."""

@@ -113,6 +113,8 @@ def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
         return NOTHING
     if swept.deferred:
         shard.moves.entries_moved()
+    shard.guarded(lambda: shard.sent_names.note(swept.named, shard.table))
+    shard.disregarded.tell_overruled(swept.overruled)
     shard.progress.swept(overlooked=False)
     return swept
 

@@ -19,6 +19,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.table.interface import Table, TableDirectory
 from retry.delivery import return_slice, slice_work
 from retry.delivery.admission import Admission
+from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.return_slice import AskParked
 from retry.delivery.slice_work import AskPassed
@@ -43,6 +44,7 @@ class ShardContext(NamedTuple):
       ask_passed: asks what consumers have read.
       codec: reads and writes envelopes; that of `judge`.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
+      disregarded: is told of changes by name that have no effect; None where nobody counts them.
     """
 
     log: Log
@@ -60,6 +62,7 @@ class ShardContext(NamedTuple):
     ask_passed: AskPassed = slice_work.silence
     codec: EnvelopeCodec = PLAIN
     shards: int = 0
+    disregarded: DisregardedChanges | None = None
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

@@ -17,6 +17,7 @@ from retry.delay_queue.table.changelog_records import before_unreadable
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import Table, TableDirectory
 from retry.delivery.admission import Admission
+from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryNewer, EntryUnreadable, ProducerSpent, TableUnreadable, TransactionAborted, TransactionFailed
 from retry.kafka.interface import Message, OffsetBounds
@@ -43,12 +44,16 @@ class Shard:
     Attributes:
       moves: what is to be moved in it between two sweeps.
       progress: what its sweeps have come to.
+      disregarded: is told of changes by name that have no effect.
+      sent_names: the named entries that it has sent last.
     """
 
     def __init__(
         self, changelog: ChangelogPartition, table: Table, tables: TableDirectory, end_offset: int,
-        stale_ms: int = DELETE_RETENTION_MS // 2, *, owned: bool = True,
+        stale_ms: int = DELETE_RETENTION_MS // 2, *, owned: bool = True, disregarded: DisregardedChanges | None = None,
     ) -> None:  # fmt: skip
+        self.disregarded = disregarded or DisregardedChanges()
+        self.sent_names = SentNames(self.disregarded)
         self.changelog, self.table, self._tables = changelog, table, tables
         self.trouble, self._freshness, self.progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
         self._begin(end_offset, owned=owned)
@@ -78,13 +83,16 @@ class Shard:
           TransactionFailed: the broker did not answer; nothing is open, try again later.
         """
         bounds = restore.fenced_bounds(changelog, around)
-        return cls(changelog, restore.table(changelog, around, bounds), around.tables, bounds.end, around.stale_ms)
+        table = restore.table(changelog, around, bounds)
+        return cls(changelog, table, around.tables, bounds.end, around.stale_ms, disregarded=around.disregarded)
 
     @classmethod
     def stand_by(cls, changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
         table = restore.table(changelog, around, bounds)
-        return cls(changelog, table, around.tables, bounds.end, around.stale_ms, owned=False)
+        return cls(
+            changelog, table, around.tables, bounds.end, around.stale_ms, owned=False, disregarded=around.disregarded
+        )
 
     def take_over(self, around: ShardContext) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
@@ -151,6 +159,7 @@ class Shard:
         try:
             self.restoring.look()
             self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
+            self.sent_names.check(rows)
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
         except EntryUnreadable as error:
@@ -255,7 +264,8 @@ class Shard:
             return True
         try:
             asked = control_records.stand(table.controls) or table.has_slices
-            return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or table.superseded(1))
+            ended = table.superseded(1) or table.expired_cancels(now_ms, 1)
+            return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or ended)
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False

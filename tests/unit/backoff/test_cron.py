@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backoff import PolicyInvalid, cron
 from backoff.cron import Cron
-from backoff.time_zone import END_MS
+from backoff.time_zone import END_MS, offset_s
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 EXPRESSIONS = [
@@ -86,14 +86,25 @@ def test_the_next_matches(expression, start, expected):
         (NEW_YORK, "30 2 * * *", "2026-03-07T03:00-05:00", ["2026-03-08 03:00-04:00", "2026-03-09 02:30-04:00"]),
         (LORD_HOWE, "15 2 * * *", "2026-10-03T03:00+10:30", ["2026-10-04 02:30+11:00", "2026-10-05 02:15+11:00"]),
         ("Pacific/Apia", "0 12 * * *", "2011-12-29T13:00-10:00", ["2011-12-31 00:00+14:00", "2011-12-31 12:00+14:00"]),
-        # Twice: the first time only.
+        # Twice: at a fixed time the first time only.
         (BERLIN, "30 2 * * *", "2026-10-25T00:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-26 02:30+01:00"]),
-        (BERLIN, "30 * * * *", "2026-10-25T02:00+02:00", ["2026-10-25 02:30+02:00", "2026-10-25 03:30+01:00"]),
-        (BERLIN, "* * * * *", "2026-10-25T02:59+02:00", ["2026-10-25 02:59+02:00", "2026-10-25 03:00+01:00"]),
-        (BERLIN, "*/15 * * * *", "2026-10-25T02:10+01:00", ["2026-10-25 03:00+01:00", "2026-10-25 03:15+01:00"]),
+        (BERLIN, "0,30 1-3 * * *", "2026-10-25T02:30+02:00", ["2026-10-25 02:30+02:00", "2026-10-25 03:00+01:00"]),
         (BERLIN, "0 3 * * *", "2026-10-25T02:30+01:00", ["2026-10-25 03:00+01:00"]),
+        (BERLIN, "@daily", "2026-10-25T00:00:01+02:00", ["2026-10-26 00:00+01:00"]),
         (NEW_YORK, "30 1 * * *", "2026-11-01T00:00-04:00", ["2026-11-01 01:30-04:00", "2026-11-02 01:30-05:00"]),
-        (LORD_HOWE, "*/15 * * * *", "2026-04-05T01:45+11:00", ["2026-04-05 01:45+11:00", "2026-04-05 02:00+10:30"]),
+        # With a wildcard for minute or hour each time that clocks show it.
+        (BERLIN, "30 * * * *", "2026-10-25T02:00+02:00",
+         ["2026-10-25 02:30+02:00", "2026-10-25 02:30+01:00", "2026-10-25 03:30+01:00"]),
+        (BERLIN, "@hourly", "2026-10-25T01:30+02:00",
+         ["2026-10-25 02:00+02:00", "2026-10-25 02:00+01:00", "2026-10-25 03:00+01:00"]),
+        (BERLIN, "* * * * *", "2026-10-25T02:59+02:00",
+         ["2026-10-25 02:59+02:00", "2026-10-25 02:00+01:00", "2026-10-25 02:01+01:00"]),
+        (BERLIN, "*/15 * * * *", "2026-10-25T02:10+01:00", ["2026-10-25 02:15+01:00", "2026-10-25 02:30+01:00"]),
+        (BERLIN, "*/30 2 * * *", "2026-10-25T02:20+02:00",
+         ["2026-10-25 02:30+02:00", "2026-10-25 02:00+01:00", "2026-10-25 02:30+01:00", "2026-10-26 02:00+01:00"]),
+        (BERLIN, "10 * 26 * *", "2026-10-25T02:20+02:00", ["2026-10-26 00:10+01:00"]),
+        (LORD_HOWE, "*/15 * * * *", "2026-04-05T01:45+11:00",
+         ["2026-04-05 01:45+11:00", "2026-04-05 01:30+10:30", "2026-04-05 01:45+10:30", "2026-04-05 02:00+10:30"]),
     ],
 )
 def test_changes_of_the_clocks(zone, expression, start, expected):
@@ -117,7 +128,59 @@ def test_two_days_minute_by_minute_are_as_a_clock_on_the_wall_shows_them(zone, s
             at_ms = made.next_at_or_after(at_ms + 1)
         days = {day for _, day, _ in minutes if is_on(made, day)}
         named = set(made.minutes)
-        assert (expression, found) == (expression, {at_ms for at_ms, day, minute in minutes if minute in named and day in days})
+        again = shown_again(ZoneInfo(zone), start_ms, end_ms) if has_wildcard(expression) else []
+        expected = {at_ms for at_ms, day, minute in [*minutes, *again] if minute in named and day in days}
+        assert (expression, found) == (expression, expected)
+
+
+def has_wildcard(expression):
+    return expression == "@hourly" or any(field.startswith("*") for field in expression.split()[:2])
+
+
+def shown_again(tz, start_ms, end_ms):
+    """Every minute that a clock on the wall shows for the second time: when, its day, the minute of that."""
+    shown = [(at_ms, datetime.fromtimestamp(at_ms / 1_000, tz)) for at_ms in range(start_ms, end_ms, 60_000)]
+    return [(at_ms, now.date(), 60 * now.hour + now.minute) for at_ms, now in shown if now.fold]
+
+
+# When clocks are changed, found by a look at each day of some years; and zones that once did something rare.
+CHANGED = [
+    (zone, day_s * 1_000)
+    for zone in ["Europe/London", "America/Santiago", "Asia/Gaza", "Africa/Cairo", "Antarctica/Troll", "America/Nuuk",
+                 "Asia/Beirut", "America/Havana", "Australia/Adelaide", "Pacific/Chatham", "Asia/Pyongyang", "America/Caracas",
+                 "Pacific/Norfolk", "Europe/Volgograd", "Africa/El_Aaiun", "Pacific/Kwajalein", *ZONES]
+    for day_s in range(ms("2014-01-01T00:00+00:00") // 1_000, ms("2026-12-31T00:00+00:00") // 1_000, 86_400)
+    if offset_s(day_s, ZoneInfo(zone)) != offset_s(day_s + 86_400, ZoneInfo(zone))
+]  # fmt: skip
+
+
+@given(
+    st.sampled_from(CHANGED),
+    st.sampled_from(["* * * * *", "*/15 * * * *", "7 * * * *", "@hourly", "*/20 0-3 * * *", "30 */2 * * *", "*/10 2 * * *"]),
+)
+@settings(max_examples=20 if settings().max_examples < 100 else 300)
+def test_with_a_wildcard_each_minute_counts_as_often_as_clocks_show_it(changed, expression):
+    zone, day_ms = changed
+    tz, made = ZoneInfo(zone), Cron.parse(expression, zone)
+    start_ms, end_ms = day_ms - 3_600_000, day_ms + 90_000_000
+    minutes, named = [*shown_first(tz, start_ms, end_ms), *shown_again(tz, start_ms, end_ms)], set(made.minutes)
+    found, at_ms = [], made.next_at_or_after(start_ms)
+    while at_ms < end_ms:
+        found.append(at_ms)
+        at_ms = made.next_at_or_after(at_ms + 1)
+    assert found == sorted({at_ms for at_ms, _, minute in minutes if minute in named})
+
+
+@given(st.sampled_from(CHANGED), st.integers(0, 23), st.integers(0, 59))
+def test_a_fixed_time_counts_once_a_day_whatever_clocks_do(changed, hour, minute):
+    zone, day_ms = changed
+    tz, made = ZoneInfo(zone), Cron.parse(f"{minute} {hour} * * *", zone)
+    start_ms, end_ms = day_ms - 3 * 86_400_000, day_ms + 4 * 86_400_000
+    days = {day for _, day, shown in shown_first(tz, start_ms, end_ms) if shown == 60 * hour + minute}
+    found, at_ms = 0, made.next_at_or_after(start_ms)
+    while at_ms < end_ms:
+        found, at_ms = found + 1, made.next_at_or_after(at_ms + 1)
+    assert found == len(days)
 
 
 def shown_first(tz, start_ms, end_ms):

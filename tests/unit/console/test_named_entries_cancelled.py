@@ -18,6 +18,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import EntrySource, QueueLimits
+from retry.intake.record_versions import RecordVersions
 from retry.policies.policy_file import parse
 from retry.record import Headers
 from retry.scheduling.messages.entry_source import SchedulesSource
@@ -33,7 +34,7 @@ from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS, letter
 
 SHARDS = 4
-LIMITS = QueueLimits(SHARDS, 1 << 20)
+LIMITS = QueueLimits(SHARDS, 1 << 20, RecordVersions())
 TASKS = "tasks: {topics: [task-schedules], allowed_targets: [bills], shortest: 1ms}\n"
 ANN, EVE = Viewer("ann", {"schedules": Role.OPERATOR, "shop": Role.OPERATOR}), Viewer("eve", {"bank": Role.ADMIN})
 

@@ -9,6 +9,7 @@ import pytest
 from retry.intake.batch import BatchResult
 from retry.intake.consumer import LetterConsumer
 from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
+from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import CommittedOffset
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.kafka.group_member import MemoryGroupMember
@@ -71,7 +72,7 @@ class World:
         positions = FollowedPositions(self.brokers)
         self.letters = LetterConsumer(
             self.brokers, "intake-a", GROUP, [TOPIC], self.intake,  # type: ignore[arg-type]
-            positions=positions, records_max=10, bytes_max=1 << 20,
+            positions=positions, versions=RecordVersions(), records_max=10, bytes_max=1 << 20,
         )  # fmt: skip
 
     def put(self, count: int) -> None:

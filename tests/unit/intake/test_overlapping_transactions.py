@@ -11,6 +11,7 @@ from retry.errors import CommitInDoubt
 from retry.intake.batch import BatchResult, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.intake.read_positions import PARTITION, ReadPosition, encode_positions, offsets_of
+from retry.intake.record_versions import RecordVersions
 from retry.testing.kafka import Fault, MemoryCluster, MemoryLog, MemoryTransactionalProducer
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions
@@ -92,7 +93,7 @@ class Worker:
         positions = FollowedPositions(brokers)
         self.letters = LetterConsumer(
             brokers, f"intake-{instance}", GROUP, [TOPIC, OTHER], self.intake,  # type: ignore[arg-type]
-            positions=positions, records_max=10, bytes_max=1 << 20,
+            positions=positions, versions=RecordVersions(), records_max=10, bytes_max=1 << 20,
         )  # fmt: skip
 
     @property

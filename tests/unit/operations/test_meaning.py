@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from retry.operations.act.meaning import meaning
+from retry.operations.explain.search import place
 
 WAITS, RESTS = "1790000000000/orders.DLT/0/1", "orders.parked/0/9"
 
 
-def letter(state: str = "waiting", team: str | None = "shop", name: str = WAITS) -> Any:
-    return SimpleNamespace(state=state, team=team, name=name)
+def letter(state: str = "waiting", team: str | None = "shop", name: str = WAITS, source: str | None = "orders.DLT/0/1") -> Any:
+    return SimpleNamespace(state=state, team=team, name=name, source=source and place(source))
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,24 @@ def test_a_letter_that_is_named_is_meant_wherever_it_rests() -> None:
     assert meant.fits(letter())
     assert meant.fits(letter("parked", name=RESTS))
     assert meant.fits(letter("discarded", name=RESTS))
-    assert not meant.fits(letter(name="1/orders.DLT/0/2"))
+    assert not meant.fits(letter(name="1/orders.DLT/0/2", source="orders.DLT/0/2"))
     assert meaning("state:parked", [WAITS, RESTS], 0).states == {"parked"}
     assert meant.words == f"--letter {WAITS} --letter {RESTS}"
     assert meaning("", [f"a/0/{n}" for n in range(30)], 0).words.endswith("--letter a/0/19 and 10 more")
+
+
+def test_a_letter_is_named_by_where_it_failed_as_explain_names_it() -> None:
+    meant = meaning("", ["orders.DLT/0/1"], 0)
+    assert meant.fits(letter())
+    assert meant.fits(letter("parked", name=RESTS))
+    assert not meant.fits(letter(name="2/orders.DLT/0/2", source="orders.DLT/0/2"))
+    assert not meant.fits(letter("parked", name=RESTS, source=None))
+    assert meaning("", [WAITS], 0).states == {"waiting"}
+
+
+def test_former_versions_of_a_letter_are_named_by_where_it_failed_only_if_the_filter_says_discarded() -> None:
+    assert not meaning("", ["orders.DLT/0/1"], 0).fits(letter("discarded", name=RESTS))
+    assert meaning("state:discarded", ["orders.DLT/0/1"], 0).fits(letter("discarded", name=RESTS))
 
 
 def test_of_some_teams_no_other_letter_is_meant_and_none_of_no_known_team() -> None:

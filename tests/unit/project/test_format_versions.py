@@ -36,9 +36,9 @@ LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
 ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
 # Rows that only tables have, and a named entry without name and version, among them.
 STRANGERS = [
-    *(bytes([kind]) + KEY[1:] for kind in range(3, 8)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
+    *(bytes([kind]) + KEY[1:] for kind in range(3, 9)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
 ]  # fmt: skip
-NEWER_KEYS = [b"\x08" + KEY[1:], b"\x1f" + KEY[1:], b"\x08"]
+NEWER_KEYS = [b"\x09" + KEY[1:], b"\x1f" + KEY[1:], b"\x09"]
 NEWER_CONTROLS = [
     (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (control_records.pause_key("all", ""), b'{"v":2}'),
     (b"\x10", b"{}"), (control_records.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),

@@ -8,6 +8,7 @@ import pytest
 from retry.delay_queue.envelopes import Entry
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import QueueLimits
+from retry.intake.record_versions import RecordVersions
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.kafka.topics import matches
 from retry.record import Headers
@@ -181,7 +182,8 @@ def test_headers_that_the_client_cannot_tell_are_not_asked_for_again_where_there
     untold = UnreadableHeaders(message(key=None, value=value))
     assert reason(untold) is RefusedBecause.UNREADABLE_HEADERS
     result = BatchResult()
-    SchedulesSource(["schedules"], RULES, "history", "parked", QueueLimits(1, 1 << 20)).prepare([untold], NOW_S * 1_000, result)
+    limits = QueueLimits(1, 1 << 20, RecordVersions())
+    SchedulesSource(["schedules"], RULES, "history", "parked", limits).prepare([untold], NOW_S * 1_000, result)
     assert sum(map(len, result.entries.values())) == 1
 
 

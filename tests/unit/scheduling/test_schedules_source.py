@@ -9,7 +9,8 @@ import pytest
 from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import QueueLimits
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
+from retry.intake.record_versions import RecordVersions
 from retry.record import Headers
 from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM, SchedulesSource
 from retry.scheduling.messages.schedule_request import RefusedBecause, Rules
@@ -31,7 +32,7 @@ def record(
 
 def prepare(*messages: MemoryRecord, bytes_max: int = 1 << 20, rules: Rules | None = None) -> BatchResult:
     rules = rules or Rules(lambda topic: topic == "online")
-    source = SchedulesSource(["schedules"], rules, "history", "parked", QueueLimits(SHARDS, bytes_max))
+    source = SchedulesSource(["schedules"], rules, "history", "parked", QueueLimits(SHARDS, bytes_max, RecordVersions()))
     into = BatchResult()
     source.prepare(messages, NOW_MS, into)
     return into
@@ -70,14 +71,16 @@ def test_1_25_issue_53_the_tombstone_goes_to_the_partition_of_the_schedule() -> 
 def test_1_3_the_same_key_again_is_the_same_name_with_a_greater_version() -> None:
     first, second = rows(prepare(record(offset=41), record(offset=42, epoch_s=NOW_MS // 1_000 + 9)))
     assert entry_keys.name_of(first["key"]) == entry_keys.name_of(second["key"])
-    assert (entry_keys.version_of(first["key"]), entry_keys.version_of(second["key"])) == (41, 42)
+    assert entry_keys.version_of(first["key"]) < entry_keys.version_of(second["key"])
+    assert entry_keys.written_at_ms(first["key"]) == entry_keys.written_at_ms(second["key"]) == NOW_MS
 
 
 def test_1_3_a_null_is_a_cancel_of_all_up_to_it() -> None:
     put, cancel = rows(prepare(record(offset=41), record(offset=42, value=None)))
     assert entry_keys.lane_of(cancel["key"]) == entry_keys.CANCEL
     assert entry_keys.name_of(put["key"]) == entry_keys.name_of(cancel["key"])
-    assert entry_keys.version_of(cancel["key"]) == 42
+    assert entry_keys.version_of(cancel["key"]) > entry_keys.version_of(put["key"])
+    assert entry_keys.due_at_ms(cancel["key"]) == NOW_MS + CANCELS_REMEMBERED_MS
 
 
 def test_all_of_a_key_is_in_one_shard() -> None:
@@ -89,9 +92,20 @@ def test_all_of_a_key_is_in_one_shard() -> None:
     assert len(shards) == 5
 
 
-def test_1_11_a_key_is_a_name_in_its_topic_and_partition() -> None:
-    found = [record(), record(partition=3), record(topic="schedules-2"), record(key=b"other")]
+def test_1_11_a_key_is_a_name_in_its_topic_whatever_its_partition() -> None:
+    found = [record(), record(topic="schedules-2"), record(key=b"other")]
     assert len({entry_keys.name_of(only(prepare(each))[0]) for each in found}) == len(found)
+    elsewhere = only(prepare(record(partition=3)))[0]
+    assert entry_keys.name_of(elsewhere) == entry_keys.name_of(only(prepare(record()))[0])
+
+
+def test_1_3_a_cancel_of_another_partition_is_of_the_same_name_and_later_by_its_timestamp() -> None:
+    put = record(offset=900, partition=0, sent_ms=NOW_MS - 5_000)
+    cancel = record(offset=3, partition=1, sent_ms=NOW_MS - 4_000, value=None)
+    for messages in ([put, cancel], [cancel, put]):
+        by_lane = {entry_keys.lane_of(row["key"]) == entry_keys.CANCEL: row["key"] for row in rows(prepare(*messages))}
+        assert entry_keys.name_of(by_lane[True]) == entry_keys.name_of(by_lane[False])
+        assert entry_keys.version_of(by_lane[True]) > entry_keys.version_of(by_lane[False])
 
 
 def test_1_5_our_tombstone_read_back_writes_nothing() -> None:
@@ -104,7 +118,7 @@ def test_what_is_no_schedule_replaces_what_waits_and_is_parked_whole_with_the_re
     (put,) = rows(prepare(record(offset=40)))
     cancel, parked = rows(prepare(record(None)))
     assert entry_keys.name_of(cancel["key"]) == entry_keys.name_of(put["key"])
-    assert (entry_keys.lane_of(cancel["key"]), entry_keys.version_of(cancel["key"])) == (entry_keys.CANCEL, 41)
+    assert entry_keys.lane_of(cancel["key"]) == entry_keys.CANCEL
     entry = envelopes.decode_named(parked["value"])
     assert entry_keys.due_at_ms(parked["key"]) == NOW_MS
     assert (entry.destination, entry.key, entry.value) == ("parked", b"vid1-online", b"video 1")
@@ -164,7 +178,7 @@ def test_1_13_everything_is_counted_once() -> None:
 
 def test_targets_are_asked_for_again_before_each_is_sent() -> None:
     source = SchedulesSource(
-        ["schedules"], Rules(lambda topic: topic == "online"), "history", "parked", QueueLimits(SHARDS, 1 << 20)
+        ["schedules"], Rules(lambda topic: topic == "online"), "history", "parked", QueueLimits(SHARDS, 1 << 20, RecordVersions())
     )
     assert source.permits(TEAM, "online")
     assert not source.permits(TEAM, "elsewhere")
@@ -174,5 +188,5 @@ def test_targets_are_asked_for_again_before_each_is_sent() -> None:
 @pytest.mark.parametrize("target", ["__consumer_offsets", "__transaction_state", "app-changelog"])
 def test_what_was_scheduled_to_an_internal_topic_before_that_was_refused_is_not_sent(target: str) -> None:
     rules = Rules(lambda _: True, own=frozenset({"app-changelog"}))
-    source = SchedulesSource(["schedules"], rules, "history", "parked", QueueLimits(SHARDS, 1 << 20))
+    source = SchedulesSource(["schedules"], rules, "history", "parked", QueueLimits(SHARDS, 1 << 20, RecordVersions()))
     assert not source.permits(TEAM, target)

@@ -10,7 +10,8 @@ import pytest
 from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.errors import SchemaUnavailable
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import QueueLimits
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
+from retry.intake.record_versions import RecordVersions
 from retry.policies.policy_file import parse
 from retry.scheduling.tasks import avro
 from retry.scheduling.tasks.definition import UNITS_MS
@@ -42,7 +43,8 @@ def no_registry(number):
 
 def result(*messages, bytes_max=1_000_000):
     into = BatchResult()
-    source = TasksSource(parse(TASKS, "p").tasks, Reader(no_registry), "retry-parked", QueueLimits(SHARDS, bytes_max))
+    limits = QueueLimits(SHARDS, bytes_max, RecordVersions())
+    source = TasksSource(parse(TASKS, "p").tasks, Reader(no_registry), "retry-parked", limits)
     assert list(source.topics) == ["more", "task-schedules"] and source.permits("tasks", "bills")
     assert not source.permits("pay", "bills")
     source.prepare(messages, NOW_MS, into)
@@ -81,7 +83,7 @@ def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_byte
         payloads = as_json(KEY), as_json(defined(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
     name = entry_keys.name("tasks", "task-schedules", b'["acme","bill"]')
-    assert (entry_keys.name_of(key), entry_keys.version_of(key), shard) == (name, 7, entry_keys.shard_of(name, SHARDS))
+    assert (entry_keys.name_of(key), shard) == (name, entry_keys.shard_of(name, SHARDS))
     assert entry_keys.source(key) == (NOW_MS + 500, "task-schedules", 2, 7)
     assert entry_keys.lane_of(key) == entry_keys.named_lane("tasks", "task-schedules", "bills")
     assert (entry.destination, entry.key, entry.value, entry.team) == ("bills", *payloads, "tasks")
@@ -131,7 +133,8 @@ def test_0_9_a_task_has_one_name_whatever_the_form_of_its_key():
 def test_0_14_a_null_is_a_cancel_of_what_was_before_it():
     key, entry, shard = one(Message(as_json(KEY), None, offset=9))
     planned, _, same = one(task(SECOND))
-    assert entry_keys.lane_of(key) == entry_keys.CANCEL and entry_keys.version_of(key) == 9
+    assert entry_keys.lane_of(key) == entry_keys.CANCEL
+    assert entry_keys.due_at_ms(key) == NOW_MS + CANCELS_REMEMBERED_MS
     assert (entry_keys.name_of(key), shard) == (entry_keys.name_of(planned), same)
     assert entry.destination == ""
 
@@ -215,7 +218,8 @@ def test_two_records_that_are_parked_do_not_replace_each_other():
 def test_a_period_shorter_than_allowed_is_parked():
     tasks = parse(TASKS.replace("1ms", "1m"), "p").tasks
     into = BatchResult()
-    TasksSource(tasks, Reader(no_registry), "retry-parked", QueueLimits(SHARDS, 10**6)).prepare([task(SECOND)], NOW_MS, into)
+    limits = QueueLimits(SHARDS, 10**6, RecordVersions())
+    TasksSource(tasks, Reader(no_registry), "retry-parked", limits).prepare([task(SECOND)], NOW_MS, into)
     ((_, (row,)),) = into.entries.items()
     assert b"shorter than tasks.shortest" in dict(envelopes.decode_named(row["value"]).headers)["retry-parked-fault"]
 

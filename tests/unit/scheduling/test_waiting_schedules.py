@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 from retry.record import Headers, Record
 from retry.scheduling.messages.waiting_schedules import WaitingSchedules, written_last
 
+NOW_MS = 1_700_000_000_000
 DONE, MIGRATED = "scheduler-done", "scheduler-migrated"
 
 
 def record(offset: int, key: bytes | None, value: bytes | None, *headers: tuple[str, bytes], partition: int = 0) -> Record:
     told: Headers = list(headers)
-    return Record(("schedules", partition, offset), key, value, told, (1, 1_000 + offset))
+    return Record(("schedules", partition, offset), key, value, told, (1, NOW_MS - 1_000 + offset))
 
 
 def waits(*records: Record) -> dict[tuple[int, bytes], int]:
     found = WaitingSchedules()
-    found.fold(records)
+    found.fold(records, NOW_MS)
     return found.offsets
 
 
@@ -40,20 +41,33 @@ def test_the_newest_record_of_a_key_waits_unless_it_was_ended(records: list[Reco
     assert waits(*records) == ({} if left is None else {(0, b"k"): left})
 
 
-def test_a_key_in_two_partitions_waits_twice_and_none_is_no_schedule() -> None:
+def test_a_key_waits_once_the_newest_of_its_partitions_and_none_is_no_schedule() -> None:
     found = WaitingSchedules()
-    found.fold([record(0, b"k", b"a"), record(0, b"k", b"a", partition=1), record(1, None, b"a"), record(2, b" ", b"a")])
-    assert found.offsets == {(0, b"k"): 0, (1, b"k"): 0}
+    records = [record(0, b"k", b"a"), record(1, None, b"a"), record(2, b" ", b"a"), record(3, b"k", b"b", partition=1)]
+    found.fold(records, NOW_MS)
+    assert found.offsets == {(1, b"k"): 3}
     assert found.without_key == [("schedules", 0, 1), ("schedules", 0, 2)]
-    assert found.has(record(0, b"k", b"a")) and not found.has(record(1, b"k", b"a")) and not found.has(record(1, None, b"a"))
+    assert found.has(records[3]) and not found.has(records[0]) and not found.has(records[1])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_cancel_of_another_partition_ends_what_is_older_whichever_is_read_first(backwards: bool) -> None:
+    records = [record(900, b"k", b"a"), record(901, b"other", b"a"), record(950, b"k", None, partition=1)]
+    assert waits(*(reversed(records) if backwards else records)) == {(0, b"other"): 901}
+    assert waits(*records, record(990, b"k", b"anew")) == {(0, b"other"): 901, (0, b"k"): 990}
+
+
+def test_what_was_sent_from_one_partition_does_not_bring_back_what_it_replaced_in_another() -> None:
+    replaced, sent = record(1, b"k", b"a"), record(2, b"k", b"b", partition=1)
+    assert waits(replaced, sent, record(3, b"k", None, (DONE, b"2"), partition=1)) == {}
 
 
 def test_what_was_asked_for_last_counts_but_not_what_a_scheduler_or_a_move_has_ended() -> None:
-    into: dict[tuple[int, bytes], int] = {}
+    into: dict[bytes, int] = {}
     written_last([record(0, b"k", b"a"), record(5, b"k", None, (DONE, b"0")), record(6, b"k", None, (MIGRATED, b"0"))], into)
-    assert into == {(0, b"k"): 1_000}
-    written_last([record(7, b"k", None)], into)
-    assert into == {(0, b"k"): 1_007}
+    assert into == {b"k": NOW_MS - 1_000}
+    written_last([record(7, b"k", None, partition=1)], into)
+    assert into == {b"k": NOW_MS - 993}
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.booleans()), max_size=30))
