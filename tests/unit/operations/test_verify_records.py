@@ -21,6 +21,7 @@ from retry.operations.verify.findings import Findings
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.retention import RetainedOffsets, target
 from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpacked
+from retry.policies.registry import Registry
 from retry.telemetry import offset_records
 
 NOW_MS = 1_700_000_000_000
@@ -59,7 +60,7 @@ class Read:
         self.findings, self.names = Findings(), NameTable()
         self.reader = RecordReader(self.names, rows, self.findings)
         self.reader.scope_ends = {(topic, 1): 10 for topic in ("outcomes", "changelog", "orders.retry")}
-        self.deliveries = Deliveries(self.reader, since_ms)
+        self.deliveries = Deliveries(self.reader, since_ms, Registry().permits_parking)
 
 
 def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
