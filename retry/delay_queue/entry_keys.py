@@ -45,6 +45,7 @@ _VERSION_END = _NAME_END + VERSION_BYTES
 # Where what names the letter begins, by kind.
 _LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
+_PARTITION_MAX, _OFFSET_MAX = (1 << 31) - 1, (1 << 63) - 1
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
 # Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
@@ -250,7 +251,7 @@ def source(entry_key: bytes) -> Source:
         topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if not start or not topic or end != 0:
+    if not start or not topic or end != 0 or partition > _PARTITION_MAX or offset > _OFFSET_MAX:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
     return Source(due_at_ms(entry_key), topic, partition, offset)
 

@@ -58,7 +58,6 @@ class LetterConsumer:
         self._size = BatchSize(records_max, bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
-        self.stopped = ""
         self._closing = threading.Event()
         self._cursors: defaultdict[Partition, PartitionCursor] = defaultdict(PartitionCursor)
         self._reads = self._tries = self._commits = 0
@@ -76,11 +75,6 @@ class LetterConsumer:
     def read(self) -> LetterBatch | None:
         """The next batch, or None if there is none within some milliseconds."""
         self._reads += 1
-        if self.stopped:
-            # Its partitions go to workers that can do something with them.
-            self._member.subscribe([])
-            self._member.read(1, _AGAIN_S)
-            return None
         self._member.subscribe(self._subscription)
         self._check_topics()
         if self._read_epoch != self._epoch and not self._rewound():
@@ -152,13 +146,6 @@ class LetterConsumer:
             name = f"letters of {partition[0]}/{partition[1]}"
             probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
         return probes
-
-    def stop(self, why: str) -> None:
-        """Take in nothing more, not even what was read already; it stays on its topics."""
-        if not self.stopped:
-            logger.error("no letter is taken in any more: %s", why)
-            self.stopped = why
-            self._epoch += 1
 
     def prepare(self, batch: LetterBatch, now_ms: int | None = None) -> PreparedBatch | None:
         """What to write for a batch; None if it was dropped, to be read again.

@@ -10,10 +10,11 @@ import logging
 from collections import deque
 
 from retry import clock
-from retry.errors import LineageNewer, LineageUnreadable
+from retry.errors import LineageUnreadable
 from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.kafka.interface import KafkaException, Log, Message
 from retry.telemetry.health import HealthProbe
+from retry.telemetry.unreadable_records import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +30,12 @@ class LineageFollower:
 
     Attributes:
       ramped: is told which of them a ramp has put.
-      trouble: why no letter may be taken in any more; empty where all is well.
     """
 
     def __init__(
         self, log: Log, topic: str, partitions: int, lineages: RecentLineages, ramped: RampedLineages | None = None
     ) -> None:
-        self.lineages, self.trouble = lineages, ""
+        self.lineages = lineages
         self.ramped = ramped
         self._read: deque[Message] = deque()
         self._log, self._follower = log, log.follower()
@@ -95,12 +95,10 @@ class LineageFollower:
                 self.lineages.fold(message.value() or b"")
                 if self.ramped is not None and (key := message.key()):
                     self.ramped.fold(key, message.value() or b"")
-            except LineageNewer as error:
-                # What was sent is not known here any more. Letters can wait for a worker that knows.
-                self.trouble = f"{message.topic()}/{partition}/{offset}: {error}"
             except LineageUnreadable as error:
-                # Counts only: a letter whose sends are not known here is known by its headers.
-                logger.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
+                # Counts only: a letter whose sends are not known here is known by its headers. So it is where a newer version
+                # wrote them; one record of a stranger that looks so must not keep every letter of everybody waiting.
+                UNREADABLE.pass_over(message.topic(), partition, offset, error)
             offset += 1
         self._reached[partition] = offset
         if offset >= self._missing.get(partition, 0):
