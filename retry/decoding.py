@@ -19,6 +19,8 @@ DECODE_ERRORS = (ValueError, RecursionError)
 Number = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 Partition = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 TopicName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+# -1 where it is not known.
+LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=(1 << 63) - 1)]
 
 

@@ -24,6 +24,7 @@ RetryError
 ├── Stalled                have the worker started again; its log says what hung
 ├── LineageUnreadable      find out who else writes to the lineage topic; the record is passed over
 │   └── LineageNewer           upgrade this worker, which does not count what newer ones have sent until then
+├── ReadPositionNewer      upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
@@ -197,6 +198,10 @@ class LineageUnreadable(RetryError):
 
 class LineageNewer(LineageUnreadable):
     """A record of the lineage topic was written by a newer version of this service."""
+
+
+class ReadPositionNewer(RetryError):
+    """A record of the topic of read positions was written by a newer version of this service."""
 
 
 class OutcomeNewer(RetryError):

@@ -21,7 +21,7 @@ class Reason(Enum):
     RATE_LIMIT = "rate_limit"  # a lane: a rate limit or a budget is used up
     OPENING = "opening"  # a shard that is ours and not open yet
     RESTORING = "restoring"  # a shard that is read from the changelog
-    READ_ONLY = "read_only"  # a shard that met what a newer version wrote
+    READ_ONLY = "read_only"  # a shard, or intake, that met what a newer version wrote
     HALTED = "halted"  # a shard that met a record of which nothing is known
     SEALED = "sealed"  # a shard that holds entries whose key is not here; all others go on
     BROKEN = "broken"  # a shard that is about to be opened again

@@ -69,6 +69,8 @@ WORKER = (
     Metric("retry_restore_remaining_records", GAUGE, (), "changelog records that restoring shards have still to read"),
     Metric("retry_shards_standby", GAUGE, (), "standbys: copies of shards that other workers own"),
     Metric("retry_standby_lag_records", GAUGE, (), "changelog records that these copies are behind"),
+    Metric("retry_intake_read_only", GAUGE, (),
+           "1 while no letter is taken in because a newer version wrote how far letters were taken in"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
            "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; "

@@ -25,6 +25,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import EntrySource, MakeSources
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPositions
 from retry.kafka import client_config, topics
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.consumer_groups import Committed
@@ -86,7 +87,7 @@ class DeliverySide(NamedTuple):
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Deliver by another policy file."""
         self.admission.use(registry, sources)
-        redecider = Redecider(registry, entry_builder, self.context.lineage_partitions)
+        redecider = Redecider(registry, entry_builder, self.context.lineage_topic)
         self.shards.around = self.shards.around._replace(judge=redecider)
 
 
@@ -162,7 +163,8 @@ def build_intake(
     settings, names = context.settings, context.names
     recent = RecentLineages(settings.lineages)
     ramped = RampedLineages(settings.lineages)
-    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, ramped)
+    positions = ReadPositions(context.log, names.positions)
+    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, positions, ramped)
     fetcher = RecordFetcher(client_config.reader_config(settings))
     consumer = LetterConsumer(
         context.log,
@@ -170,8 +172,9 @@ def build_intake(
         names.intake_group,
         entry_source.subscription(registry, sources),
         _intake(context, lineages, fetcher, registry, entry_builder, sources),
-        settings.batch_records,
-        settings.batch_bytes,
+        positions=positions,
+        records_max=settings.batch_records,
+        bytes_max=settings.batch_bytes,
     )
     return IntakeSide(context, consumer, lineages, fetcher)
 
@@ -180,7 +183,7 @@ def _intake(
     context: Context, lineages: LineageFollower, fetcher: RecordFetcher, registry: Registry, entry_builder: EntryBuilder,
     sources: Sequence[EntrySource],
 ) -> Intake:  # fmt: skip
-    counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets(), lineages.catch_up_to_now)
+    counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets_by_team(), lineages.catch_up_to_now)
     return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources, lineages.ramped)
 
 
@@ -201,7 +204,7 @@ def build_delivery(
         context.log,
         tables,
         admission,
-        Redecider(registry, entry_builder, context.lineage_partitions),
+        Redecider(registry, entry_builder, context.lineage_topic),
         settings.sweep_records or settings.batch_records,
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),

@@ -104,6 +104,8 @@ class Engine:
     def prepare(self, batch: LetterBatch) -> PreparedBatch | None:
         """Intake, first stage: what is to be written for one batch of letters."""
         self._recent.catch_up()
+        if self._recent.trouble:
+            self._letters.stop(self._recent.trouble)
         # A due time that a wrong clock has made would be wrong for good.
         deadline = clock.Deadline(_CLOCK_S)
         while (now_ms := self._skew.known_ms()) is None and not deadline.passed() and not self._letters.closing():
@@ -229,7 +231,8 @@ class Engine:
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
-        about["intake"] = "running"
+        about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
+        about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
         about["unreadable"] = UNREADABLE.describe()
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
@@ -250,7 +253,8 @@ class Engine:
             Blocked(REASONS.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
             for s in shards
         ]
-        return [*opening, *phases, *self.watchdog.held()]
+        stopped = [Blocked(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []
+        return [*opening, *phases, *stopped, *self.watchdog.held()]
 
     def _reasons(self) -> Counter[Reason]:
         """How much is held up, by reason."""
@@ -282,6 +286,7 @@ class Engine:
         watch("retry_shards_ready", partial(self._in_phase, Phase.READY))
         watch("retry_shards_read_only", partial(self._in_phase, Phase.READ_ONLY))
         watch("retry_shards_halted", partial(self._in_phase, Phase.HALTED))
+        watch("retry_intake_read_only", lambda: bool(self._letters.stopped))
         watch("retry_restore_remaining_records", lambda: sum(s.to_restore() for s in shards()))
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
