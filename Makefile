@@ -6,7 +6,7 @@ SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
 
-.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak release images check-release lock clean
+.PHONY: help setup tools demo test check lint docs simulate bench bench-compare bench-peers bench-scale bench-analytics bench-console load faults soak release images test-debian check-release lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -132,6 +132,11 @@ ARCHITECTURES ?= amd64
 images: setup  ## images of the Dockerfile without Docker, and lists of what is in them, into build/images; as root, with buildah and mmdebstrap from Debian
 	$(BIN)/python -m release.images --to $(IMAGES) $(addprefix --architecture=,$(ARCHITECTURES))
 
+DEBIAN := build/debian
+SUITES ?= trixie sid
+test-debian:  ## `make test` in a root of each of SUITES="trixie sid": Python 3.13 and 3.14, OpenJDK 21 and 25; as root, with mmdebstrap from Debian; half an hour
+	$(PYTHON) -m release.debian_roots --to $(DEBIAN) $(addprefix --suite=,$(SUITES))
+
 # A stand-in for S3; it is asked by tests alone.
 MOTO := build/moto
 $(MOTO)/.installed: release/moto.lock
@@ -173,4 +178,4 @@ lock:  ## renew requirements.lock, and in release/ the locks of images and of wh
 	$(LOCK) --no-annotate -o release/moto.lock release/moto.in
 
 clean:  ## remove what setup and tools made
-	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE) $(MOTO) $(APISERVER) $(IMAGES)
+	rm -rf $(VENV) $(TOOLS) $(NODE) $(SCHEMA) $(BROWSER) $(RELEASE) $(MOTO) $(APISERVER) $(IMAGES) $(DEBIAN)

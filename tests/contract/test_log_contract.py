@@ -131,6 +131,13 @@ def begin_reading(member: GroupMember) -> dict[Any, CommittedOffset]:
 
 def joined(place: Place, instance: str = "a") -> GroupMember:
     """A member that reads all partitions from the committed offsets on."""
+    member = owning_all(place, instance)
+    begin_reading(member)
+    return member
+
+
+def owning_all(place: Place, instance: str) -> GroupMember:
+    """A member that owns all partitions and reads none of them yet."""
     member = place.member(instance)
 
     def owns_all() -> bool:
@@ -138,7 +145,6 @@ def joined(place: Place, instance: str = "a") -> GroupMember:
         return len(member.owned) == PARTITIONS
 
     await_that("it owns all", owns_all)
-    begin_reading(member)
     return member
 
 
@@ -248,7 +254,8 @@ def test_a_member_reads_nothing_before_it_is_told_where_to_begin_and_then_from_t
 
 def test_a_member_sets_the_offsets_of_its_group(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
-    member = joined(place)
+    # Not one that reads from the beginning already: the client asks where that is, and goes there when the answer comes.
+    member = owning_all(place, "a")
     member.commit_starts({(place.topic, 0): StartingPoint(2, 0), (place.topic, 1): StartingPoint(None)})
     assert begin_reading(member)[place.topic, 0].offset == 2
     assert [m.value() for m in read_records(member, 1)] == [b"3"]
