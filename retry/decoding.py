@@ -24,14 +24,18 @@ LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=(1 << 63) - 1)]
 
 
-def json_decoder(type_: type[_T]) -> Callable[[bytes], _T]:
-    """Make a decoder of JSON objects of a type, which raises ValueError of whatever is none."""
+def json_decoder(type_: type[_T], noun: str) -> Callable[[bytes], _T]:
+    """Make a decoder of JSON objects of a type, which raises ValueError of whatever is none.
+
+    Args:
+      noun: what people call such an object.
+    """
     decode = msgspec.json.Decoder(type_).decode
 
     def decode_json(value: bytes) -> _T:
         try:
             return decode(value)
         except DECODE_ERRORS as error:
-            raise ValueError(f"{len(value)} bytes are no {type_.__name__}: {error}") from error
+            raise ValueError(f"{len(value)} bytes are no {noun}: {error}") from error
 
     return decode_json

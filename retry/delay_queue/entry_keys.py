@@ -264,7 +264,7 @@ def source_from_text(text: str) -> Source:
     """
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))
-    if not (0 <= source.partition < 1 << 32 and 0 <= source.offset < 1 << 63):
+    if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= _OFFSET_MAX):
         raise ValueError(f"{text}: no such partition or offset")
     return source
 

@@ -23,7 +23,7 @@ from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
 from retry.delivery.erased_letter import redacted
 from retry.delivery.patch import fault, patched
 from retry.delivery.resting_record import NOT_OURS, copyable, is_no_letter, is_reference, letter_source, service_headers
-from retry.errors import EntryUnreadable, SealUnopened
+from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
@@ -187,10 +187,10 @@ class LetterReturns:
             return marked
         try:
             changed = with_content(marked, self.codec.decode(packed.key, edited))
+        except (EntryForeign, EntryNewer):
+            return "unreadable"
         except SealUnopened:
             return SEALED
-        except EntryUnreadable:
-            return "unreadable"
         if packed.key[0] == entry_keys.ORDERED and changed.key != marked.key:
             return "keeps_order"
         return "unchanged" if changed == marked else changed

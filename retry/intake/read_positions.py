@@ -12,6 +12,10 @@ asks for that. The group's offsets still fence workers that were given up for de
 
 `reread` is the number of the last request that the position has followed, 0 at first; a request with a greater one is still to
 be followed. So a request holds whatever was under way when it was written.
+
+A record that no version of this service wrote is passed over. That is safe, even where compaction has put it in place of the good
+one: a position is only a lower bound, the group's offset that was committed with it counts without it, and the next batch writes
+another. What a newer version wrote is not passed over: its meaning is not known here, and letters would be taken in again.
 """
 
 from __future__ import annotations
@@ -194,10 +198,13 @@ def fold_record(
     if value is None:
         return
     try:
-        partition = _parse_place(key.removeprefix(_REQUEST))
         version = _read_version(value).v
+        # Before the key, which may be of a newer kind, too.
         if format_versions.READ_POSITION.newer(version):
             raise ReadPositionNewer(format_versions.READ_POSITION.told(version))
+        if version not in format_versions.READ_POSITION.reads:
+            raise ValueError(f"there is no {format_versions.READ_POSITION.name} {version}")
+        partition = _parse_place(key.removeprefix(_REQUEST))
         if key.startswith(_REQUEST):
             requests[partition] = _request_of(value)
         else:
@@ -210,7 +217,9 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
-_read_version, _position_of, _request_of = json_decoder(_Versioned), json_decoder(ReadPosition), json_decoder(RereadRequest)
+_read_version = json_decoder(_Versioned, "read position")
+_position_of = json_decoder(ReadPosition, "read position")
+_request_of = json_decoder(RereadRequest, "request to read again")
 _encode = msgspec.json.Encoder().encode
 
 

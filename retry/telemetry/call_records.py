@@ -44,4 +44,4 @@ class Called(msgspec.Struct, frozen=True, gc=False):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(Called)
+read = json_decoder(Called, "call")

@@ -34,4 +34,4 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(Position)
+read = json_decoder(Position, "sample of a committed offset")

@@ -151,6 +151,9 @@ def _record(head: bytes, parts: list[bytes]) -> bytes:
     return b'%b,"letters":[%b]}' % (head, b",".join(parts))
 
 
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=9_999_999_999)]
+
+
 class AlikeLetters(msgspec.Struct, frozen=True, gc=False):
     """Letters that have much in common: an object of `letters`, whose fields the table above has."""
 
@@ -158,7 +161,7 @@ class AlikeLetters(msgspec.Struct, frozen=True, gc=False):
     topic: TopicName
     partition: Partition
     policy: str
-    attempt: Number
+    attempt: _Attempt
     exception: str | None
     decision: str
     reason: str | None
@@ -196,7 +199,7 @@ class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
     team: str
     topic: str
     policy: str
-    attempt: Number
+    attempt: _Attempt
     exception: str | None
     first_failed_ms: Number
     failed_ms: Number
@@ -219,10 +222,11 @@ class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
         alike = {name: getattr(self, name) for name in AlikeLetters.__struct_fields__ if name in self.__struct_fields__}
         lists = {name: [alike[name]] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
         place = {"topic": topic, "partition": _number(partition), "offset": [_number(offset)]}
+        # The decoder of records of many letters has worked out the fields of its class at import.
         return OutcomeRecord(self.v, self.taken_ms, [msgspec.convert({**alike, **lists, **place}, AlikeLetters)])
 
 
-_decode_together, _decode_alone = json_decoder(OutcomeRecord), json_decoder(_LoneOutcome)
+_decode_together, _decode_alone = json_decoder(OutcomeRecord, "outcome"), json_decoder(_LoneOutcome, "outcome")
 
 
 def _number(text: str) -> int:

@@ -44,4 +44,4 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(WorkerRecord)
+read = json_decoder(WorkerRecord, "record of a worker")

@@ -26,14 +26,14 @@ from tests.support.reading import Tail, admin
 from tests.support.scheduler import Scheduling
 from tests.support.timers import Api
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 FOREIGN, SEED, SHARDS = 2_000, 11, 2
 LATER = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 PARKS = "rules: [{headers: {give-up: now}, park: true}], null_value: cancel"
 GRANTED = {"adm": "*:admin reveal:*"}
 # Topics of which somebody reads every record, whatever it is, and by which it is told in the worker, the API or the console.
-TOLD_BY_WORKER = ("changelog", "lineage")
+TOLD_BY_WORKER = ("changelog", "lineage", "positions")
 TOLD_BY_CONSOLE = ("changelog", "outcomes", "audit", "notes")
 
 

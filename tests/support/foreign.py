@@ -19,15 +19,18 @@ from retry.dead_letters import retry_headers
 from retry.delay_queue import action_records, control_records, entry_keys, ramp_records, returned_offsets
 from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.control_records import Pause, Reschedule
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delay_queue.table.changelog_records import readable
-from retry.errors import EntryNewer
+from retry.errors import EntryNewer, ReadPositionNewer
 from retry.intake import attempts
+from retry.intake.read_positions import ReadPosition, RereadRequest, fold_record
 from retry.kafka.topics import TopicNames
 from retry.telemetry import call_records, offset_records, outcomes, worker_records
 from retry.telemetry.call_records import Called
 from retry.telemetry.offset_records import Position
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord
+from retry.testing.kafka import MemoryRecord
 from tests.support.hostile import _TEXTS
 from tests.support.reading import QUIET
 
@@ -61,10 +64,11 @@ class ForeignRecords:
     def __init__(self, seed: int, own: TopicNames, dead_letters: str) -> None:
         self._draw, self._own, self._topic = random.Random(seed), own, dead_letters
         self._now_ms = wall_ms()
+        self._compacted = own.changelog, own.calls, own.notes, own.positions
         self._makers: dict[str, Callable[[], Foreign]] = {
             own.changelog: self._changelog, own.outcomes: self._outcome, own.lineage: self._lineage, own.parked: self._resting,
             own.calls: self._call, own.parked_timers: self._resting, own.discarded: self._resting, own.audit: self._audited,
-            own.notes: self._note,
+            own.notes: self._note, own.positions: self._position,
         }  # fmt: skip
 
     def topics(self) -> list[str]:
@@ -75,12 +79,14 @@ class ForeignRecords:
         """So many for a topic."""
         for _ in range(count):
             made = self._makers[topic]() if self._draw.random() < 0.6 else self._anything()
-            if topic in (self._own.changelog, self._own.calls, self._own.notes) and made.key is None:
+            if topic in self._compacted and made.key is None:
                 # A compacted topic takes none without.
                 made = made._replace(key=self._raw(40) or b"k")
             if topic == self._own.changelog and _is_newer(made):
                 # Whatever is random may begin as what is to come.
                 made = made._replace(key=b"\x7f" + (made.key or b""))
+            if topic == self._own.positions and _is_newer_position(made):
+                made = made._replace(value=b"")
             yield made
 
     def _raw(self, most: int) -> bytes:
@@ -204,8 +210,8 @@ class ForeignRecords:
             return raw
 
     def _lineage(self) -> Foreign:
-        good = attempts.pack([attempts.row(1 << 40, 7, self._now_ms, self._now_ms, 1)])
-        bad = good[:-3], b"\x02" + good[1:], b"\xff" + good, good + b"x", b"\0\1" + good[1:-1], b"\0" + good
+        good = attempts.pack("testers", [attempts.row(1 << 40, 7, self._now_ms, self._now_ms, 1)])
+        bad = good[:-3], b"\x03" + good[1:], b"\x01" + good[1:], b"\xff" + good, good + b"x", b"\0\1" + good[1:-1], b"\0" + good
         value = self._draw.choice(bad)
         return Foreign(self._draw.choice((None, b"x", b"\xff", b"0102030405060708/9999999")), value)
 
@@ -230,6 +236,16 @@ class ForeignRecords:
                 "teams": ["testers"], "letters": [letter]}  # fmt: skip
         return Foreign(self._draw.choice((b"ab" * 8, b"console", b"\xff", None)), self._spoilt(good))
 
+    def _position(self) -> Foreign:
+        # Of a topic that is not there any more: one that is well made is believed.
+        position = msgspec.to_builtins(ReadPosition(topic_id="gone", offset=1 << 40))
+        request = msgspec.to_builtins(
+            RereadRequest(topic_id="gone", offset=0, lowest_offset=0, number=1, asked_at_ms=self._now_ms, by="eve")
+        )
+        partition = self._draw.choice((b"/0", b"/1", b"/-1", b"/99999999999", b"", b"\xff"))
+        prefix, good = self._draw.choice(((b"", position), (b"reread ", request)))
+        return Foreign(prefix + self._topic.encode() + partition, self._spoilt(good))
+
     def _note(self) -> Foreign:
         at, group = self._now_ms, f"{self._draw.randrange(1 << 60):016x}"
         worker = WorkerRecord("h", at, at, 30_000, [0], [BreakerRecord("t", "open", "why", at)])
@@ -244,6 +260,14 @@ class ForeignRecords:
         if key.startswith("change/") and self._draw.random() < 0.3:
             return Foreign(key.encode(), json.dumps({**good, "by_what": "__class__", "into": ""}).encode())
         return Foreign(self._draw.choice((key, key, "what/else", "note")).encode(), self._spoilt(good))
+
+
+def _is_newer_position(made: Foreign) -> bool:
+    try:
+        fold_record(MemoryRecord(Entry("", made.key, made.value, [], None, ""), 0, 0, 0), {}, {})
+    except ReadPositionNewer:
+        return True
+    return False
 
 
 def _is_newer(made: Foreign) -> bool:
@@ -278,4 +302,3 @@ def write_foreign(bootstrap_servers: str, records: ForeignRecords, topic: str, c
         producer.poll(0)
     assert producer.flush(120) == 0
     assert refused == [], refused[:3]
-

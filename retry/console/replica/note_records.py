@@ -67,7 +67,8 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Record = Note | Resolved | KeptFilter | Change
-note, resolved, kept_filter = json_decoder(Note), json_decoder(Resolved), json_decoder(KeptFilter)
+note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
+kept_filter = json_decoder(KeptFilter, "kept filter")
 _DECODERS: dict[str, Callable[[bytes], Record | WorkerRecord]] = {
     NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
 }  # fmt: skip

@@ -48,7 +48,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-decode_change = json_decoder(Change)
+decode_change = json_decoder(Change, "change of groups")
 
 
 class Regrouping:

@@ -45,8 +45,9 @@ def readable(rows: Sequence[ChangelogRow]) -> ReadableRows:
     """Sort out what a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
 
     Keys of the version before lanes come in the lane that is kept for them. What no version wrote is passed over as if it were
-    not there: what was folded of its key before stands. An envelope is looked at closely only where its beginning is strange,
-    since nearly all are right; one that is none all the same is held when it is due, see `retry.delivery.hold`.
+    not there: what was folded of its key before stands. Of envelopes only the version is looked at, since nearly all are right.
+    What is none lies under the key of an entry, takes its place as any later record does, and is held when it is due, see
+    `retry.delivery.hold`.
 
     Raises:
       EntryNewer: a record was written by a newer version.
@@ -119,7 +120,7 @@ def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
     source(key)
     if value is not None:
-        (envelopes.named_routing if kind == NAMED else envelopes.routing)(value)
+        envelopes.check_version(value)
     return key, value
 
 

@@ -66,7 +66,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     teams: list[str] = []
 
 
-decode_audit = json_decoder(AuditRecord)
+decode_audit = json_decoder(AuditRecord, "record of the audit")
 
 
 class Audit(NamedTuple):

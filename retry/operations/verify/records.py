@@ -103,7 +103,7 @@ class RecordReader:
                 due_ms=outcome["taken_ms"] if outcome["due_ms"] is None else outcome["due_ms"],
                 taken_ms=outcome["taken_ms"],
                 lineage_hash=hash_of(outcome["id"].encode()),
-                attempt=outcome["attempt"] - 1 if parked else outcome["attempt"],
+                attempt=max(0, outcome["attempt"] - parked),
                 target=self.names.topic(outcome["target"]),
             )
         )  # fmt: skip

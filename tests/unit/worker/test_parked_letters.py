@@ -12,6 +12,7 @@ from retry.clock import Deadline, pause
 from retry.delay_queue import returned_offsets
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.errors import RightMissing, TopicsInvalid
+from retry.intake import attempts
 from retry.record import RecordLocation
 from retry.worker.parked_letters import ParkedLetters
 from retry.worker.parked_references import ReferenceClaim
@@ -20,6 +21,7 @@ from tests.support.plans import registry_of
 from tests.support.rested import PARKED_AT, PARKING, dead, parked, place
 
 IDS = {"orders.parked": "id of orders.parked"}
+ID = attempts.to_header(7, "orders").decode()
 
 
 def parked_letters(fetch: Any, topic_ids: Any, prove: Any = None, again_s: float = 0.0) -> ParkedLetters:
@@ -88,7 +90,7 @@ def test_a_reference_of_which_no_outcome_tells_is_not_followed(proven: bool | No
     assert letters.look(PARKING, [place()]) == {place(): told}
     # Nothing is read from where it says that it failed.
     assert topics.asked == [{AT}]
-    assert asked == [ReferenceClaim("orders.DLT/0/7", f"{7:016x}", "orders.parked", NOW_MS)]
+    assert asked == [ReferenceClaim("orders.DLT/0/7", ID, "orders.parked", NOW_MS)]
 
 
 @pytest.mark.parametrize("error", [TopicsInvalid(["no answer"], "look"), RightMissing("read", "grant")])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retry.intake import attempts
 from retry.telemetry import outcomes
 from retry.worker import parked_references
 from retry.worker.parked_references import ReferenceClaim, read_claim
@@ -15,11 +16,12 @@ from tests.support.acted import NOW_MS
 from tests.support.rested import dead, parked, with_headers
 
 MINUTE_MS, AROUND_MS = 60_000, parked_references._AROUND_MS
+ID = attempts.to_header(7, "orders").decode()
 
 
 def test_what_is_too_large_says_when_that_was_decided_and_not_when_it_would_have_been_due() -> None:
     record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
-    assert read_claim(record) == ReferenceClaim("orders.DLT/0/7", f"{7:016x}", "orders.parked", NOW_MS)
+    assert read_claim(record) == ReferenceClaim("orders.DLT/0/7", ID, "orders.parked", NOW_MS)
 
 
 @pytest.mark.parametrize("due_ms", [None, b"", b"\xff", b"-1", b"9" * 5_000])
