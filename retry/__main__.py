@@ -59,7 +59,7 @@ def _tell_unreadable() -> None:
     """Say which records of the service's own topics a command has passed over."""
     # Not imported here: most commands read none.
     if read := sys.modules.get("retry.telemetry.unreadable_records"):
-        for each in read.UNREADABLE.topics():
+        for each in read.UNREADABLE.list_topics():
             say(each.sentence, err=True)
 
 

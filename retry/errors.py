@@ -176,7 +176,7 @@ class SealUnopened(EntryUnreadable):
 
 
 class EntryForeign(SealUnopened):
-    """What lies under the key of an entry is none: no version of this service wrote it, and no key will ever open it."""
+    """No entry lies under the key of one: no version of this service wrote it, and no key will ever open it."""
 
     KEY_ID = "foreign"
 

@@ -124,7 +124,7 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
 
 
 def foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max: int) -> list[DueRow]:
-    """What is due and no entry at the front of some lanes; what lies behind it has its turn when that is out of the way."""
+    """Find what is due and no entry at the front of some lanes; what lies behind it has its turn when that is out of the way."""
     rows = (takewhile(_is_foreign, table.due(now_ms, rows_max, _BYTES_MAX, prefix)) for prefix in prefixes)
     return list(chain.from_iterable(rows))
 

@@ -212,8 +212,8 @@ class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None
     group: str | None = None
 
-    def together(self) -> OutcomeRecord:
-        """The same as a record of many letters has it.
+    def to_record(self) -> OutcomeRecord:
+        """Make the record of many letters that says it.
 
         Raises:
           ValueError: its source is none.
@@ -242,7 +242,7 @@ def read_record(value: bytes) -> OutcomeRecord:
       ValueError: no version wrote it.
     """
     # Of versions 1 and 2 no field is called so, nor can a text of theirs have quotes that are not escaped.
-    return _decode_together(value) if b'"letters"' in value else _decode_alone(value).together()
+    return _decode_together(value) if b'"letters"' in value else _decode_alone(value).to_record()
 
 
 def read(value: bytes) -> list[Outcome]:

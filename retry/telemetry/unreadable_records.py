@@ -33,7 +33,7 @@ class UnreadableTopic(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What people are told."""
+        """Tell people of it in a sentence."""
         return f"{self.records:,} records of {self.topic} cannot be read and are passed over, the first: {self.first}"
 
 
@@ -62,18 +62,18 @@ class UnreadableRecords:
             self._by_topic[topic] = UnreadableTopic(topic, 1, first)
         log.warning("a record cannot be read and is passed over, further ones of its topic are only counted: %s", first)
 
-    def topics(self) -> list[UnreadableTopic]:
-        """What was passed over in each topic, by name."""
+    def list_topics(self) -> list[UnreadableTopic]:
+        """List what was passed over by topic, in the order of names."""
         with self._lock:
             return sorted(self._by_topic.values())
 
     def count_by_topic(self) -> dict[str, float]:
         """How many records of each topic were passed over, for the metric."""
-        return {each.topic: float(each.records) for each in self.topics()}
+        return {each.topic: float(each.records) for each in self.list_topics()}
 
     def describe(self) -> dict[str, str]:
-        """What health says of each topic."""
-        return {each.topic: f"{each.records:,} passed over, the first: {each.first}" for each in self.topics()}
+        """Say in health what was passed over, by topic."""
+        return {each.topic: f"{each.records:,} passed over, the first: {each.first}" for each in self.list_topics()}
 
 
 # Of this process: as with its log, whatever reads says it here.

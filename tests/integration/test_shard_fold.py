@@ -115,7 +115,7 @@ def test_a_strangers_record_is_passed_over_and_counted_and_not_called_newer(tmp_
     shard = opened(tmp_path / "table", end_offset=3)
     shard.fold([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
     assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READY, 3, 2)
-    (told,) = UNREADABLE.topics()
+    (told,) = UNREADABLE.list_topics()
     assert (told.topic, told.records, shard.trouble) == (shard.changelog.topic, 1, "")
     assert told.first.startswith(f"{shard.changelog.topic}/{shard.changelog.partition}/1: ") and "upgrade" not in told.first
     shard.table.close()

@@ -60,7 +60,7 @@ class GivenMessage:
 
 
 def _count_unreadable() -> int:
-    return sum(each.records for each in UNREADABLE.topics())
+    return sum(each.records for each in UNREADABLE.list_topics())
 
 
 class GivenReplica:

@@ -63,7 +63,7 @@ class Follower:
         """How far it has come."""
         file = self._file
         shown = None if not file.id else file.id if file.is_live and not file.is_corrupt else ""
-        unreadable = UNREADABLE.topics()
+        unreadable = UNREADABLE.list_topics()
         troubles = self._fault, self._trouble or "; ".join(each.sentence for each in unreadable)
         places = [
             Place(topic, n, begun, self._positions.get((topic, n), begun), self._ends.get((topic, n), 0))

@@ -38,7 +38,7 @@ PAUSE = control_records.encode(control_records.Pause(NOW_MS, "why"))
 
 
 def count_unreadable(topic: str) -> int:
-    return sum(each.records for each in UNREADABLE.topics() if each.topic == topic)
+    return sum(each.records for each in UNREADABLE.list_topics() if each.topic == topic)
 
 
 class Message:
