@@ -74,7 +74,17 @@ class _Commands(click.Group):
             if not (told := _of_brokers(error)):
                 raise
             say(told, err=True)
+        finally:
+            _tell_unreadable()
         sys.exit(1)
+
+
+def _tell_unreadable() -> None:
+    """Say which records of the service's own topics a command has passed over."""
+    # Not imported here: most commands read none.
+    if read := sys.modules.get("retry.telemetry.unreadable_records"):
+        for each in read.UNREADABLE.list_topics():
+            say(each.sentence, err=True)
 
 
 def _of_brokers(error: Exception) -> str:

@@ -18,12 +18,13 @@ RetryError
 ├── JarsUnavailable        check the network, and the settings of the client that fetches them
 ├── BrokerNotStarted       read the broker's log, whose path the message names
 ├── TableUnreadable        nothing: the shard is wiped and restored from the changelog
-├── EntryUnreadable        find out who else writes to the changelog; the shard delivers nothing from there on
+├── EntryUnreadable        find out who else writes to the changelog; what cannot be read is passed over, or held
 │   ├── EntryNewer             upgrade this worker; the shard goes on where it stopped
 │   └── SealUnopened           give this process the key that the message names; what is sealed under it waits until then
+│       └── EntryForeign           find out who else writes to the changelog; the entry is held, and never sent
 ├── Stalled                have the worker started again; its log says what hung
-├── LineageUnreadable      find out who else writes to the lineage topic
-│   └── LineageNewer           upgrade this worker; it takes in no letters until then
+├── LineageUnreadable      find out who else writes to the lineage topic; the record is passed over
+│   └── LineageNewer           upgrade this worker, which does not count what newer ones have sent until then
 ├── ReadPositionNewer      upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
@@ -177,6 +178,15 @@ class SealUnopened(EntryUnreadable):
     def __init__(self, key_id: str, reason: str) -> None:
         super().__init__(reason)
         self.key_id = key_id
+
+
+class EntryForeign(SealUnopened):
+    """No entry lies under the key of one: no version of this service wrote it, and no key will ever open it."""
+
+    KEY_ID = "foreign"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self.KEY_ID, reason)
 
 
 class Stalled(RetryError):

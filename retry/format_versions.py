@@ -7,7 +7,7 @@
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 5 | | table wiped and restored |
-| lineage record | first byte | 2 | | no letter is taken in |
+| lineage record | first byte | 2 | | passed over, and counted as unreadable |
 | read position | `v` of the JSON object | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
 

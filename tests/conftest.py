@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from retry.kafka.local_broker import LocalBroker
+from retry.telemetry.unreadable_records import UNREADABLE
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
 from tests.support.ingesting import Ingesting
@@ -43,6 +44,12 @@ Deploy = Callable[..., Deployment]
 Schedulings = Callable[..., Scheduling]
 _DEPLOYMENTS = pytest.StashKey[list[Deployment]]()
 _SCHEDULINGS = pytest.StashKey[list[Scheduling]]()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command says at its end what its process has passed over; many tests are one process."""
+    monkeypatch.setattr(UNREADABLE, "_by_topic", {})
 
 
 @pytest.fixture(scope="session")

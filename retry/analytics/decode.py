@@ -24,6 +24,8 @@ _LOG_APPEND_TIME = 1
 _DAY_MS = 86_400_000
 # In the year 9999: a folder cannot be named after the day of a made-up timestamp beyond it.
 _LAST_DAY = 2_932_896
+_LAST_MS, _ATTEMPT_MAX, _OFFSET_MAX = 253_402_300_799_999, 9_999_999_999, 1 << 62
+_TIMES = ("taken_ms", "first_failed_ms", "failed_ms", "due_ms")
 
 
 def letters(outcomes: DataFrame) -> DataFrame:
@@ -117,7 +119,8 @@ def _letters_alike(record: Column, alike: Column) -> Column:
         place = alike["topic"], alike["partition"].cast("string"), fields["offset"].cast("string")
         # Not `concat_ws`, which passes over what is missing.
         fields["source"] = F.concat(place[0], F.lit("/"), place[1], F.lit("/"), place[2])
-        fields["delay_ms"] = fields["due_ms"] - fields["failed_ms"]
+        # What is beyond all bounds is found out below, and must not end the query before.
+        fields["delay_ms"] = F.try_subtract(fields["due_ms"], fields["failed_ms"])
         return F.struct(*(fields[name].alias(name) for name in OUTCOME.names))
 
     return F.transform(alike["id"], letter)
@@ -139,17 +142,24 @@ def _uneven(alike: Column) -> Column:
 def _is_undecided(letter: Column) -> Column:
     is_sent, rests = letter["decision"].isin(RETRY, RETURN), letter["decision"].isin(PARK, DISCARD, ERASE)
     decided = F.coalesce((is_sent & letter["due_ms"].isNotNull()) | rests, F.lit(False))
-    return ~decided | _is_incomplete(letter, OUTCOME)
+    is_beyond = _is_beyond(letter, *_TIMES) | _is_beyond(letter, "attempt", most=_ATTEMPT_MAX)
+    return ~decided | _is_incomplete(letter, OUTCOME) | is_beyond
 
 
 def _sample_fault(parsed: Column | None = None) -> Column:
     """Why a record is no sample of a committed offset; empty where it is one."""
     parsed = F.col("parsed") if parsed is None else parsed
-    return _fault(parsed, _SAMPLE_READS, _is_incomplete(parsed, SAMPLE))
+    beyond = _is_beyond(parsed, "at_ms") | _is_beyond(parsed, "partition", "offset", most=_OFFSET_MAX)
+    return _fault(parsed, _SAMPLE_READS, _is_incomplete(parsed, SAMPLE) | beyond)
 
 
 def _is_incomplete(parsed: Column, schema: StructType) -> Column:
     return reduce(or_, (parsed[field.name].isNull() for field in schema.fields if not field.nullable))
+
+
+def _is_beyond(parsed: Column, *names: str, most: int = _LAST_MS) -> Column:
+    """Whether a number that is there is negative, or greater than any that is real: what is reckoned with it would overflow."""
+    return reduce(or_, (F.coalesce(~parsed[name].between(0, most), F.lit(False)) for name in names))
 
 
 def _fault(parsed: Column, reads: Iterable[int], wrong: Column) -> Column:

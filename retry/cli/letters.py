@@ -118,6 +118,7 @@ def _line(letter: FoundLetter) -> str:
     acted = f"action {letter.action}" if letter.action else None
     if entry is None:
         made = f"after {letter.attempt} retries" if letter.state == "parked" else f"attempt {letter.attempt}"
+        made = made if letter.is_ours else f"of team {letter.team}" if letter.team else "of no known team"
         where = f"{letter.name}  {letter.source or 'of an unknown letter'}  {made}"
         return f"{letter.mark or letter.state:<29}  {where}  ({_listed(letter.policy, letter.reason, size, acted)})"
     due = iso(letter.due_ms or 0)

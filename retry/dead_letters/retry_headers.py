@@ -22,6 +22,8 @@ SUPERSEDED = b"superseded"
 ERASED = b"erased"
 # Of a definition that was parked: `retry-source` is of letters alone.
 TASK_SOURCE = "task-source"
+# Of a schedule that was parked, likewise.
+SCHEDULE_SOURCE = "scheduler-source"
 RETRY_AT_MS = "retry-at-ms"
 # Where a letter lay in another service before `retry migrate` moved it; it stays, so that it can be found and moved back.
 MIGRATED_FROM = "retry-migrated-from"

@@ -25,6 +25,8 @@ from collections.abc import Iterable
 import msgspec
 
 from retry import format_versions
+from retry.decoding import DECODE_ERRORS
+from retry.delay_queue import entry_keys, returned_offsets
 from retry.delay_queue.ramp_records import Ramp, StepTally
 from retry.errors import EntryNewer, EntryUnreadable
 
@@ -232,11 +234,21 @@ def decode_slice(value: bytes) -> Slice:
     """
     try:
         found = _decode_slice(value)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         check_slice(value)
         raise EntryUnreadable(f"the letters of an action cannot be read: {error}") from error
     check_slice(value)
     return found
+
+
+def check_members(found: Slice) -> None:
+    """Look at the keys of a slice's members.
+
+    Raises:
+      EntryUnreadable: one of them names no letter.
+    """
+    for member in found.members:
+        (returned_offsets.place if returned_offsets.is_place(member.key) else entry_keys.source)(member.key)
 
 
 def check_slice(value: bytes) -> None:
@@ -247,7 +259,7 @@ def check_slice(value: bytes) -> None:
     """
     try:
         version = msgspec.msgpack.decode(msgspec.msgpack.decode(value, type=list[msgspec.Raw])[0])
-    except (msgspec.MsgspecError, IndexError):
+    except (*DECODE_ERRORS, IndexError):
         return
     if format_versions.ACTION.newer(version):
         raise EntryNewer(format_versions.ACTION.told(version))

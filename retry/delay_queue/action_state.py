@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
+from retry.decoding import DECODE_ERRORS
 from retry.delay_queue.action_records import (
     PREFIX,
     Action,
@@ -24,6 +23,11 @@ from retry.delay_queue.ramp_records import HOME, Step, decode_step, mark, step_k
 from retry.errors import EntryUnreadable
 
 _Record = TypeVar("_Record")
+# By what stands in the key behind the id of the action.
+_DECODERS: dict[bytes, Callable[[bytes], object]] = {
+    b"": decode_action, b"held": decode_order, b"resumed": decode_order, b"cancelled": decode_order, b"tally": decode_tally,
+    b"step": decode_step,
+}  # fmt: skip
 
 
 class ActionState(NamedTuple):
@@ -82,11 +86,29 @@ def states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
     return sorted(found, key=lambda each: (each.action.asked_at_ms, each.id))
 
 
-def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
+def check(key: bytes, value: bytes) -> None:
+    """Look at one record of an action, whichever it is.
+
+    Raises:
+      EntryUnreadable: no version wrote it.
+    """
+    action, _, what = key[len(PREFIX) :].partition(b"/")
+    _id_of(action)
+    decode = _DECODERS.get(what.partition(b"/")[0])
+    if decode is None:
+        raise EntryUnreadable(f"no record of an action has the key {key!r:.100}")
+    _decoded(value, decode)
+
+
+def _id_of(action: bytes) -> bytes:
     try:
-        action = bytes.fromhex(head[len(PREFIX) :].decode())
+        return bytes.fromhex(action.decode())
     except ValueError as error:
-        raise EntryUnreadable(f"no action has the key {head!r}") from error
+        raise EntryUnreadable(f"no action is called {action!r:.100}") from error
+
+
+def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
+    action = _id_of(head[len(PREFIX) :])
     held, resumed = _read(controls, held_key(action), decode_order), _read(controls, resumed_key(action), decode_order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
@@ -110,5 +132,5 @@ def _read(controls: Mapping[bytes, bytes], key: bytes, decode: Callable[[bytes],
 def _decoded(value: bytes, decode: Callable[[bytes], _Record]) -> _Record:
     try:
         return decode(value)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise EntryUnreadable(f"a record of an action cannot be read: {error}") from error

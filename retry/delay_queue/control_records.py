@@ -16,6 +16,7 @@ import msgspec
 
 from retry import format_versions
 from retry.clock import iso
+from retry.decoding import DECODE_ERRORS
 from retry.errors import EntryNewer, EntryUnreadable
 
 _KIND = b"\x10"
@@ -80,21 +81,25 @@ _decode_version = msgspec.json.Decoder(_Versioned).decode
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Refuse a control of a kind or a version that this release does not know; nothing else of it is read.
+    """Look at a control: a pause, a request to reschedule, or of an action its version alone.
 
     Raises:
       EntryNewer: a newer version asks for something that this one cannot do, which may be not to deliver.
+      EntryUnreadable: no version wrote it.
     """
     if not key.startswith(_PREFIXES):
         raise EntryNewer(format_versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
     try:
         version = _decode_version(value).v
-    except msgspec.MsgspecError:
-        # No control at all: refused where its value is used.
-        return
+    except DECODE_ERRORS as error:
+        raise EntryUnreadable(f"a control record cannot be read: {error}") from error
     known = format_versions.ACTION if key.startswith(_ACTION) else format_versions.CONTROL
     if known.newer(version):
         raise EntryNewer(known.told(version))
+    if key.startswith(_PAUSE):
+        _read(value, _decode_pause)
+    elif key.startswith(_RESCHEDULE):
+        _read(value, _decode_reschedule)
 
 
 def pause_key(scope: str, name: str) -> bytes:
@@ -148,5 +153,5 @@ def encode(control: Pause | Reschedule) -> bytes:
 def _read(value: bytes, decode: Callable[[bytes], _Control]) -> _Control:
     try:
         return decode(value)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise EntryUnreadable(f"a control record cannot be read: {error}") from error

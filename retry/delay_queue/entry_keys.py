@@ -49,6 +49,7 @@ _VERSION_END = _NAME_END + VERSION_BYTES
 # Where what names the letter begins, by kind.
 _LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
+_PARTITION_MAX, _OFFSET_MAX = (1 << 31) - 1, (1 << 63) - 1
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
 # Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
@@ -260,7 +261,7 @@ def source(entry_key: bytes) -> Source:
         topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if not start or not topic or end != 0:
+    if not start or not topic or end != 0 or partition > _PARTITION_MAX or offset > _OFFSET_MAX:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
     return Source(due_at_ms(entry_key), topic, partition, offset)
 
@@ -273,7 +274,7 @@ def source_from_text(text: str) -> Source:
     """
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))
-    if not (0 <= source.partition < 1 << 32 and 0 <= source.offset < 1 << 63):
+    if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= _OFFSET_MAX):
         raise ValueError(f"{text}: no such partition or offset")
     return source
 

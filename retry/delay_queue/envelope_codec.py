@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, EntryFields, Named, SealedEnvelope, Unopened
-from retry.errors import SealUnopened
+from retry.errors import EntryForeign, SealUnopened
 from retry.sealing.configured import key_ring
 from retry.sealing.key_file import DIGEST_BYTES, SETTING
 from retry.settings import Settings
@@ -60,7 +60,7 @@ class EnvelopeCodec:
         Raises:
           SealUnopened: it is sealed, and cannot be opened here. Nothing may be sent, and nothing dropped.
           EntryNewer: an envelope of a newer version.
-          EntryUnreadable: no envelope. Nothing may be sent on a guess.
+          EntryForeign: no envelope, which nobody can ever open. Nothing may be sent on a guess.
         """
         if key[0] == NAMED:
             return self.decode_named(key, envelope)
@@ -71,7 +71,7 @@ class EnvelopeCodec:
         """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
 
         Raises:
-          SealUnopened, EntryNewer, EntryUnreadable: as `decode`, of one that is to blame.
+          SealUnopened, EntryNewer, EntryForeign: as `decode`, of one that is to blame.
         """
         if NAMED not in {key[0] for key, _ in rows}:
             found = envelopes.routing_all([envelope for _, envelope in rows])
@@ -83,7 +83,7 @@ class EnvelopeCodec:
         """The named entry in an envelope.
 
         Raises:
-          SealUnopened, EntryNewer, EntryUnreadable: as `decode`.
+          SealUnopened, EntryNewer, EntryForeign: as `decode`.
         """
         found = envelopes.named_routing(envelope)
         return _agreed(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
@@ -92,10 +92,12 @@ class EnvelopeCodec:
         """The same for whoever only looks: what is known of it, an `Unopened`, where it cannot be opened here.
 
         Raises:
-          EntryNewer, EntryUnreadable: as `decode`.
+          EntryNewer: as `decode`.
         """
         try:
             return self.decode(key, envelope)
+        except EntryForeign as error:
+            return Unopened("", None, None, [], None, "", why=str(error), is_foreign=True)
         except SealUnopened as error:
             of = envelopes.routing(envelope)
             return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))

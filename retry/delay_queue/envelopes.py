@@ -8,17 +8,23 @@ as bytes from the changelog to the table; only the sweep decodes it. See `retry.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
 from retry import format_versions
+from retry.decoding import DECODE_ERRORS
 from retry.delay_queue.entry_keys import CANCEL, named_key
 from retry.delay_queue.recurrence import Recurrence
-from retry.errors import EntryNewer, EntryUnreadable, SealUnopened
+from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.record import Headers
 
 # librdkafka gives consumers none of the headers of a record that has more: none is written with more, ours included.
 HEADERS_MAX = 100_000
+
+
+# Every timestamp that Kafka has; a client that is given another one cannot write a record.
+_Timestamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
@@ -36,9 +42,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
     key: bytes | None
     value: bytes | None
     headers: Headers
-    timestamp_ms: int | None
+    timestamp_ms: _Timestamp | None
     team: str
-    failed_at_ms: int | None = None
+    failed_at_ms: _Timestamp | None = None
 
 
 class Also(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -99,8 +105,8 @@ class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
 
     destination: str
     team: str
-    timestamp_ms: int | None
-    failed_at_ms: int | None
+    timestamp_ms: _Timestamp | None
+    failed_at_ms: _Timestamp | None
     key_id: str
     wrapped: bytes
     nonce: bytes
@@ -112,9 +118,11 @@ class Unopened(Named, array_like=True, frozen=True, gc=False, tag=format_version
 
     Attributes:
       why: in a sentence.
+      is_foreign: no version of this service wrote it, and no key will ever open it.
     """
 
     why: str = ""
+    is_foreign: bool = False
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -132,7 +140,7 @@ def decode(envelope: bytes) -> Entry:
     Raises:
       SealUnopened: it is.
       EntryNewer: an envelope of a newer version.
-      EntryUnreadable: no envelope. Nothing may be sent on a guess.
+      EntryForeign: no envelope. Nothing may be sent on a guess.
     """
     found = routing(envelope)
     if isinstance(found, SealedEnvelope):
@@ -144,7 +152,7 @@ def decode_named(envelope: bytes) -> Named:
     """The named entry in an envelope that is not sealed; what plain ones lack is empty.
 
     Raises:
-      SealUnopened, EntryNewer, EntryUnreadable: as `decode`.
+      SealUnopened, EntryNewer, EntryForeign: as `decode`.
     """
     found = named_routing(envelope)
     if isinstance(found, SealedEnvelope):
@@ -156,11 +164,11 @@ def routing(envelope: bytes) -> Entry | SealedEnvelope:
     """What anybody may know of an entry, its destination, team and times; all of it where it is not sealed.
 
     Raises:
-      EntryNewer, EntryUnreadable: as `decode`.
+      EntryNewer, EntryForeign: as `decode`.
     """
     try:
         return _decode(envelope)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise _no_entry(envelope, error) from error
 
 
@@ -168,11 +176,11 @@ def routing_all(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
     """`routing`, of many at once.
 
     Raises:
-      EntryNewer, EntryUnreadable: of the first that is to blame.
+      EntryNewer, EntryForeign: of the first that is to blame.
     """
     try:
         return list(map(_decode, envelopes))
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return list(map(routing, envelopes))
 
 
@@ -180,17 +188,17 @@ def named_routing(envelope: bytes) -> Named | SealedEnvelope:
     """The same of a named entry.
 
     Raises:
-      EntryNewer, EntryUnreadable: as `decode`.
+      EntryNewer, EntryForeign: as `decode`.
     """
     try:
         return _decode_named(envelope)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise _no_entry(envelope, error) from error
 
 
-def _no_entry(envelope: bytes, error: Exception) -> EntryUnreadable:
+def _no_entry(envelope: bytes, error: Exception) -> EntryForeign:
     check_version(envelope)
-    return EntryUnreadable(f"{len(envelope)} bytes that are no entry of version 1: {error}")
+    return EntryForeign(f"{len(envelope)} bytes are no entry of version 1: {error}")
 
 
 def check_version(envelope: bytes) -> None:
@@ -201,7 +209,7 @@ def check_version(envelope: bytes) -> None:
     """
     try:
         version = msgspec.msgpack.decode(_fields(envelope)[0])
-    except (msgspec.MsgspecError, IndexError):
+    except (*DECODE_ERRORS, IndexError):
         return
     if format_versions.ENVELOPE.newer(version):
         raise EntryNewer(format_versions.ENVELOPE.told(version))

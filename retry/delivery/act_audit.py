@@ -29,13 +29,13 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import ActedEntry, Refusal
-from retry.delivery.erased_letter import ErasedPlace
+from retry.delivery.erased_letter import WithdrawnPlace
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.record import Headers
 
 _AUDITED_MAX = action_records.MEMBERS_MAX
 DONE = "done"
-Result = ActedEntry | ReturnedLetter | ErasedPlace | Refusal
+Result = ActedEntry | ReturnedLetter | WithdrawnPlace | Refusal
 
 
 def audited(
@@ -93,7 +93,7 @@ def _digest(entry: Entry, codec: EnvelopeCodec) -> str:
 
 
 def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
-    if isinstance(result, ReturnedLetter | ErasedPlace) or returned_offsets.is_place(member.key):
+    if isinstance(result, ReturnedLetter | WithdrawnPlace) or returned_offsets.is_place(member.key):
         return _returned_result(member, result, parking)
     _, topic, partition, offset = entry_keys.source(member.key)
     told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}

@@ -32,7 +32,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery import erased_letter, move_entries, redecide
 from retry.delivery.patch import fault, patched
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
-from retry.errors import EntryUnreadable, SealUnopened
+from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
@@ -217,9 +217,7 @@ class EntryActions:
             return Refusal(CHANGED)
         try:
             edited = self._codec.decode(member.key, member.envelope)
-        except SealUnopened:
-            raise
-        except EntryUnreadable:
+        except (EntryForeign, EntryNewer):
             # An operator's mistake, which says nothing of what waits here.
             return Refusal("unreadable")
         changed = with_content(entry, edited)

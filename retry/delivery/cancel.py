@@ -35,7 +35,7 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
-from retry.errors import SealUnopened
+from retry.errors import EntryForeign, SealUnopened
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Cancelling:
         self._nulls = table.due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
-            where, record_key = entry_keys.source(key), judge.packer.codec.decode(key, envelope).key
+            where, record_key = entry_keys.source(key), _record_key(judge, key, envelope)
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
                 below[record_key] = max(where.offset, below.get(record_key, 0))
@@ -168,7 +168,7 @@ class Cancelling:
         below = self._below.get((where.topic, where.partition))
         if below is None:
             return None
-        record_key = judge.packer.codec.decode(key, envelope).key
+        record_key = _record_key(judge, key, envelope)
         if record_key is None or where.offset >= below.get(record_key, 0):
             return None
         anew = judge.parked(key, envelope, now_ms, taken=taken)
@@ -194,7 +194,22 @@ class Cancelling:
             table.forget([key for key, _ in ended])
 
 
+def _record_key(judge: Redecider, key: bytes, envelope: bytes) -> bytes | None:
+    """The record key of an entry; None where it has none, or no version of this service wrote it.
+
+    Raises:
+      SealUnopened: it cannot be opened here.
+    """
+    try:
+        return judge.packer.codec.decode(key, envelope).key
+    except EntryForeign:
+        return None
+
+
 def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
-    """The key under which a null that was followed goes where its envelope says."""
-    entry = envelopes.routing(envelope)
+    """The key under which a null that was followed goes where its envelope says; what is no entry is held."""
+    try:
+        entry = envelopes.routing(envelope)
+    except EntryForeign:
+        return entry_keys.held(key)
     return entry_keys.in_lane(key, entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination))

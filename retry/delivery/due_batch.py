@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain, takewhile
 from typing import Protocol
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
+from retry.errors import EntryForeign
 from retry.kafka.record_size_limits import RecordSizeLimits
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
 # that much sooner.
 _PARTS, _SOON_MS = 8, 1_000
 
+_BYTES_MAX = 1 << 20
 DueRow = tuple[bytes, bytes]
 
 
@@ -59,7 +62,8 @@ class Admitting(Protocol):
 
 
 def select_due_batch(
-    table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False
+    table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
+    foreign: list[bytes] | None = None,
 ) -> list[DueRow]:
     """The next batch: what the gate lets through of every lane, the teams in turn.
 
@@ -67,6 +71,7 @@ def select_due_batch(
 
     Args:
       calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
+      foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
     """
     due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
@@ -75,7 +80,10 @@ def select_due_batch(
     soon = {lane.team for prefix in coming if (lane := lane_at(table, gate, prefix))}
     lanes: dict[str, list[tuple[bytes, Lane]]] = {}
     for prefix in due:
-        if (lane := lane_at(table, gate, prefix)) is not None and lane.calls is calls:
+        lane = lane_at(table, gate, prefix)
+        if lane is None and foreign is not None:
+            foreign.append(prefix)
+        elif lane is not None and lane.calls is calls:
             lanes.setdefault(lane.team, []).append((prefix, lane))
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     batch: list[DueRow] = []
@@ -102,14 +110,31 @@ def _admitted(
 
 
 def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
-    """The lane whose keys begin with a prefix, as its first entry tells; None where it has none."""
+    """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
     lane = gate.lanes.get(prefix)
     if lane is None:
         for key, envelope in table.page(prefix, 1):
             if entry_keys.lane_of(key) == prefix:
-                entry = envelopes.routing(envelope)
+                try:
+                    entry = envelopes.routing(envelope)
+                except EntryForeign:
+                    return None
                 lane = gate.lanes[prefix] = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
     return lane
+
+
+def foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max: int) -> list[DueRow]:
+    """Find what is due and no entry at the front of some lanes; what lies behind it has its turn when that is out of the way."""
+    rows = (takewhile(_is_foreign, table.due(now_ms, rows_max, _BYTES_MAX, prefix)) for prefix in prefixes)
+    return list(chain.from_iterable(rows))
+
+
+def _is_foreign(row: DueRow) -> bool:
+    try:
+        envelopes.routing(row[1])
+    except EntryForeign:
+        return True
+    return False
 
 
 def give_back(gate: Admitting, rows: list[DueRow]) -> None:

@@ -17,8 +17,8 @@ from retry.delay_queue.envelopes import Entry
 _KEPT = frozenset({names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.FIRST_FAILED_MS, names.ACTION})
 
 
-class ErasedPlace(NamedTuple):
-    """Where something rests that is no letter of its own, as a former version, and that nobody returns any more."""
+class WithdrawnPlace(NamedTuple):
+    """Where something rests that is no letter of its own, as a former version, or is not ours: nobody returns it any more."""
 
     key: bytes
 

@@ -30,7 +30,8 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
 from retry.delivery.due_batch import DueRow
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
-from retry.errors import SealUnopened
+from retry.errors import EntryForeign, SealUnopened
+from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ class Holding:
             return 0
         found = Held()
         rows = _unopened(rows, codec, found)
+        if EntryForeign.KEY_ID in found.by_key:
+            _count_foreign(self._changelog, rows)
         self._move(writer, [(entry_keys.held(key), key, envelope) for key, envelope in rows])
         self.held.include(found)
         why = "; ".join(sorted(self.held.why))
@@ -170,6 +173,15 @@ def _unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[
             held.add(error)
             unopened.append(row)
     return unopened
+
+
+def _count_foreign(changelog: ChangelogPartition, rows: Sequence[DueRow]) -> None:
+    """Tell of what no version wrote; of where it lies in the changelog its key is all that is known."""
+    for key, envelope in rows:
+        try:
+            envelopes.routing(envelope)
+        except EntryForeign as error:
+            UNREADABLE.pass_over(*changelog, None, f"of {entry_keys.source(key)}, {error}")
 
 
 def _released(key: bytes, envelope: bytes) -> bytes:

@@ -167,7 +167,8 @@ class Redecider:
         packed = self.packer.pack(case)
         free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:
-            packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=entry_keys.due_at_ms(free)))
+            due_ms = entry_keys.due_at_ms(free)
+            packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=due_ms, decided_at_ms=due_ms))
         return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed))
 
 

@@ -22,7 +22,8 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.acted_entry import CHANGED, Refusal
-from retry.delivery.erased_letter import ErasedPlace
+from retry.delivery.erased_letter import WithdrawnPlace
+from retry.delivery.resting_record import NOT_OURS
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 
 RETURNED, GONE = "returned", "gone"
@@ -41,7 +42,7 @@ class ReturnedSlice(NamedTuple):
       bitmaps: which letters have been returned by now.
     """
 
-    results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]]
+    results: list[tuple[Member, ReturnedLetter | WithdrawnPlace | Refusal]]
     bitmaps: list[ChangelogRow]
 
 
@@ -59,7 +60,7 @@ def returned(
         return None
     bitmaps: dict[bytes, bytes | None] = {}
     put: set[tuple[int, bytes]] = set()
-    results: list[tuple[Member, ReturnedLetter | ErasedPlace | Refusal]] = []
+    results: list[tuple[Member, ReturnedLetter | WithdrawnPlace | Refusal]] = []
     for member in members:
         if bytes_max <= 0 or member.key not in found:
             break
@@ -67,7 +68,7 @@ def returned(
         block = place.block()
         bitmap = bitmaps[block] if block in bitmaps else table.get(block)
         is_edit = state.action.kind == action_records.EDIT
-        result: ReturnedLetter | ErasedPlace | Refusal = Refusal(CHANGED if is_edit else RETURNED)
+        result: ReturnedLetter | WithdrawnPlace | Refusal = Refusal(CHANGED if is_edit else RETURNED)
         if not returned_offsets.has(bitmap, place.offset):
             result = _returned(state, found[member.key], returns, member, now_ms)
             while isinstance(result, ReturnedLetter) and _is_taken(result, put, table):
@@ -90,17 +91,26 @@ def _is_taken(letter: ReturnedLetter, put: set[tuple[int, bytes]], table: Table)
 
 def _returned(
     state: ActionState, found: FoundRecord, returns: LetterReturns, member: Member, now_ms: int
-) -> ReturnedLetter | ErasedPlace | Refusal:
+) -> ReturnedLetter | WithdrawnPlace | Refusal:
     kind = state.action.kind
+    if kind == action_records.DISCARD and _is_not_ours(found, returns):
+        # Nothing is made of what it says: it stays where it is, and is not listed any more.
+        return WithdrawnPlace(member.key)
     if isinstance(found, str):
+        if kind == action_records.ERASE and found == NOT_OURS:
+            return WithdrawnPlace(member.key)
         return Refusal(CHANGED if kind == action_records.EDIT and found == GONE else found)
     record, whole = found
     if kind == action_records.ERASE:
-        return returns.erased(state, record, whole, member.due_at_ms) or ErasedPlace(member.key)
+        return returns.erased(state, record, whole, member.due_at_ms) or WithdrawnPlace(member.key)
     refused = returns.refused(record)
     if refused is None and kind == action_records.EDIT:
         refused = returns.unedited(record, member.digest)
     return refused or returns.returned(state, record, whole, member.due_at_ms, now_ms, member.envelope)
+
+
+def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
+    return found == NOT_OURS if isinstance(found, str) else returns.refused(found[0]) == Refusal(NOT_OURS)
 
 
 def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:

@@ -22,7 +22,8 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
 from retry.delivery.erased_letter import redacted
 from retry.delivery.patch import fault, patched
-from retry.errors import EntryUnreadable, SealUnopened
+from retry.delivery.resting_record import NOT_OURS, copyable, is_no_letter, is_reference, letter_source, service_headers
+from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
@@ -32,7 +33,6 @@ from retry.policies.route import RetryPlan, Route
 from retry.record import CREATE_TIME, Record, RecordLocation
 
 _DIGITS_MAX = 10
-_NOT_LETTERS = (names.TASK_SOURCE, names.WEBHOOK_URL)
 
 
 class ReturnedLetter(NamedTuple):
@@ -58,14 +58,6 @@ class ReturnedLetter(NamedTuple):
         return self.entry.destination
 
 
-def source(record: Any) -> RecordLocation | None:
-    """Coordinates of the dead letter that a parked record was; None where it does not say."""
-    text = (_ours(record).get(names.SOURCE) or b"").decode("utf-8", "replace")
-    topic, _, rest = text.partition("/")
-    partition, _, offset = rest.partition("/")
-    return (topic, int(partition), int(offset)) if topic and partition.isdecimal() and offset.isdecimal() else None
-
-
 def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
     """What an edit of a letter that rests names, so that it is not made of something else."""
     return codec.digests(_content(record))[0].encode()
@@ -73,23 +65,6 @@ def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
 
 def _content(record: Any) -> bytes:
     return msgspec.msgpack.encode((record.key(), record.value(), [tuple(each) for each in record.headers() or ()]))
-
-
-def copyable(record: Any) -> bool:
-    """Whether the client can tell its headers."""
-    try:
-        record.headers()
-    except SystemError:
-        return False
-    return True
-
-
-def is_reference(record: Any) -> bool:
-    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
-
-    A null that came without headers looks the same, and is read from there, too.
-    """
-    return record.value() is None and copyable(record) and all(name in names.OURS for name, _ in record.headers() or ())
 
 
 class LetterReturns:
@@ -109,18 +84,15 @@ class LetterReturns:
 
     def refused(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
-        if not copyable(record):
-            # The service cannot have written it.
-            return Refusal("unreadable_headers")
-        ours = _ours(record)
-        before = ours.get(names.ACTION_BEFORE) or b""
+        before = service_headers(record).get(names.ACTION_BEFORE) or b""
         if before in (names.SUPERSEDED, names.ERASED):
             return Refusal(before.decode())
-        if any(name in _NOT_LETTERS for name, _ in record.headers() or ()):
+        if is_no_letter(record):
             return Refusal("not_a_letter")
-        if source(record) is None:
-            return Refusal("no_source")
-        return None if ours.get(names.ID) else Refusal("no_id")
+        return None if self._source(record) is not None else Refusal(NOT_OURS)
+
+    def _source(self, record: Any) -> RecordLocation | None:
+        return letter_source(record, self._registry)
 
     def unedited(self, record: Any, digest: bytes) -> Refusal | None:
         """Why a record is not edited; None where it may be.
@@ -137,13 +109,13 @@ class LetterReturns:
 
         It waits in the shard in which the letter always did: so the changelog tells its story in order.
         """
-        where = source(record)
+        where = self._source(record)
         if where is None or self.refused(record) is not None:
             return None
         topic, partition, offset = where
         team = self._registry.route(topic).team
         at_ms = record.timestamp()[1]
-        ours = [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in _ours(record).items()]
+        ours = [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in service_headers(record).items()]
         marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
         entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
@@ -161,7 +133,7 @@ class LetterReturns:
           whole: the dead letter itself, where the record is a reference; else the same record.
           edited: of an edit, the envelope of what it makes of the letter.
         """
-        where, ours = source(record), _ours(record)
+        where, ours = self._source(record), service_headers(record)
         if where is None:
             raise AssertionError("asked before")
         route, made = self._registry.route(where[0]), integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
@@ -185,7 +157,8 @@ class LetterReturns:
         if is_discarded:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
             plan = dataclasses.replace(plan, ordered=False)
-        case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, letter.failed_at_ms(now_ms), first_ms)
+        failed_ms = letter.failed_at_ms(now_ms)
+        case = DecidedLetter(letter, trace, route, plan, made + 1, None, target, due_at_ms, failed_ms, first_ms, now_ms)
         packed = self._builder.pack(case)
         if packed.reason is not None:
             return Refusal(packed.reason)
@@ -214,10 +187,10 @@ class LetterReturns:
             return marked
         try:
             changed = with_content(marked, self.codec.decode(packed.key, edited))
+        except (EntryForeign, EntryNewer):
+            return "unreadable"
         except SealUnopened:
             return SEALED
-        except EntryUnreadable:
-            return "unreadable"
         if packed.key[0] == entry_keys.ORDERED and changed.key != marked.key:
             return "keeps_order"
         return "unchanged" if changed == marked else changed
@@ -275,8 +248,3 @@ def _dead_letter(where: RecordLocation, whole: Any) -> Record:
     headers = [header for header in whole.headers() or [] if header[0] not in names.OURS]
     kind, at_ms = whole.timestamp()
     return Record(where, whole.key(), whole.value(), headers, (kind or CREATE_TIME, at_ms))
-
-
-def _ours(record: Any) -> dict[str, bytes | None]:
-    headers = record.headers() or [] if copyable(record) else []
-    return {name: value for name, value in headers if name in names.OURS}

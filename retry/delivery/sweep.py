@@ -43,7 +43,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_batch
+from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, diagnose, too_large
 from retry.delivery.transaction_batch import EMPTY, TransactionBatch, decoded, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed
@@ -156,7 +156,11 @@ def select(
       TableUnreadable: the table must be restored before anything is sent.
       EntryUnreadable: the shard must not be swept by this version.
     """
-    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max)
+    foreign: list[bytes] = []
+    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign)
+    if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
+        give_back(gate, rows)
+        return ShardBatch(table, changelog, EMPTY, [], table.forget, unopened=no_entries)
     # After what is due: whatever was superseded by that is found here.
     superseded = table.superseded(rows_max + 1)
     if superseded:

@@ -74,7 +74,8 @@ class EntryBuilder:
         if self.fits(envelope, headers, target):
             return BuiltEntry(key, envelope, entry, case.reason)
         if case.reason is None:
-            case = msgspec.structs.replace(case, reason="too_large", target=case.plan.park_to)
+            park_to, now_ms = case.plan.park_to, case.decided_at_ms
+            case = msgspec.structs.replace(case, reason="too_large", target=park_to, due_at_ms=now_ms)
         return self._reference(case)
 
     def _reference(self, case: DecidedLetter) -> BuiltEntry:

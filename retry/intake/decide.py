@@ -25,6 +25,7 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
       reason: why it parks; None where it is retried.
       target: the topic that it goes to; None for the service's own parking topic.
       due_at_ms: when; now, where it parks.
+      decided_at_ms: when that was decided.
       ordered: whether it waits for earlier letters of its key.
     """
 
@@ -38,6 +39,7 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
     due_at_ms: int
     failed_at_ms: int
     first_failed_at_ms: int
+    decided_at_ms: int
 
     @property
     def ordered(self) -> bool:
@@ -87,9 +89,10 @@ def decide(
             retry_at_ms=letter.retry_at_ms,
         )
         if isinstance(decision, RetryAt):
-            return DecidedLetter(letter, trace, route, plan, attempt, None, target, decision.due_at_ms, failed_at_ms, first_ms)
+            due_ms = decision.due_at_ms
+            return DecidedLetter(letter, trace, route, plan, attempt, None, target, due_ms, failed_at_ms, first_ms, now_ms)
         reason = decision.reason
-    return DecidedLetter(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms)
+    return DecidedLetter(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms, now_ms)
 
 
 def draw(source: bytes) -> float:

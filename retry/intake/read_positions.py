@@ -13,21 +13,29 @@ asks for that. The group's offsets still fence workers that were given up for de
 `reread` is the number of the last request that the position has followed, 0 at first; a request with a greater one is still to
 be followed. So a request holds whatever was under way when it was written. `version` is the greatest that was given to a
 record of the partition; see `retry.intake.record_versions`.
+
+A record that no version of this service wrote is passed over. That is safe, even where compaction has put it in place of the good
+one: a position is only a lower bound, the group's offset that was committed with it counts without it, and the next batch writes
+another. What a newer version wrote is not passed over: its meaning is not known here, and letters would be taken in again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from retry import clock, format_versions
+from retry.decoding import LeaderEpoch, Number, Offset, json_decoder
 from retry.errors import ReadPositionNewer
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
+from retry.telemetry.unreadable_records import UNREADABLE
 
 PARTITION = 0
 _REQUEST = b"reread "
+_PLACE = re.compile(rb"([A-Za-z0-9._-]{1,249})/(\d{1,9})")
 _CURRENT_S, _LOOK_S = 5.0, 0.005
 _MADE_AGAIN = "the topic was deleted and made again; it is read from its beginning"
 
@@ -43,10 +51,10 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic_id: str
-    offset: int
-    leader_epoch: int = -1
-    reread: int = 0
-    version: int = 0
+    offset: Offset
+    leader_epoch: LeaderEpoch = -1
+    reread: Number = 0
+    version: Number = 0
     v: int = format_versions.READ_POSITION.writes
 
 
@@ -58,10 +66,10 @@ class RereadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic_id: str
-    offset: int
-    lowest_offset: int
-    number: int
-    asked_at_ms: int
+    offset: Offset
+    lowest_offset: Offset
+    number: Number
+    asked_at_ms: Number
     by: str
     v: int = format_versions.READ_POSITION.writes
 
@@ -86,7 +94,7 @@ class ReadPositions:
         """
         offset = message.offset() or 0
         if message.error() is None:
-            fold_record(message.key(), message.value(), self._positions, self._requests)
+            fold_record(message, self._positions, self._requests)
             offset += 1
         self._reached = offset
 
@@ -182,37 +190,39 @@ def _describe_cut(offset: int, bounds: OffsetBounds) -> str:
 
 
 def fold_record(
-    key: bytes | None, value: bytes | None, positions: dict[Partition, ReadPosition], requests: dict[Partition, RereadRequest]
+    message: Message, positions: dict[Partition, ReadPosition], requests: dict[Partition, RereadRequest]
 ) -> None:
     """Take one record into what is known by partition; one that no version of this service wrote is passed over.
 
     Raises:
       ReadPositionNewer: a newer version wrote it.
     """
-    key = key or b""
-    is_request = key.startswith(_REQUEST)
-    partition = _parse_place(key.removeprefix(_REQUEST))
-    if partition is None or value is None:
+    key, value = message.key() or b"", message.value()
+    if value is None:
         return
     try:
         version = _read_version(value).v
+        # Before the key, which may be of a newer kind, too.
         if format_versions.READ_POSITION.newer(version):
             raise ReadPositionNewer(format_versions.READ_POSITION.told(version))
-        if is_request:
+        if version not in format_versions.READ_POSITION.reads:
+            raise ValueError(f"there is no {format_versions.READ_POSITION.name} {version}")
+        partition = _parse_place(key.removeprefix(_REQUEST))
+        if key.startswith(_REQUEST):
             requests[partition] = _request_of(value)
         else:
             positions[partition] = _position_of(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return
+    except ValueError as error:
+        UNREADABLE.pass_over(message.topic(), message.partition(), message.offset(), error)
 
 
 class _Versioned(msgspec.Struct):
     v: int
 
 
-_read_version = msgspec.json.Decoder(_Versioned).decode
-_position_of = msgspec.json.Decoder(ReadPosition).decode
-_request_of = msgspec.json.Decoder(RereadRequest).decode
+_read_version = json_decoder(_Versioned, "read position")
+_position_of = json_decoder(ReadPosition, "read position")
+_request_of = json_decoder(RereadRequest, "request to read again")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -238,6 +248,12 @@ def _place(partition: Partition) -> bytes:
     return f"{partition[0]}/{partition[1]}".encode()
 
 
-def _parse_place(key: bytes) -> Partition | None:
-    topic, _, number = key.rpartition(b"/")
-    return (topic.decode(), int(number)) if topic and number.isdigit() and topic.isascii() else None
+def _parse_place(key: bytes) -> Partition:
+    """The partition that a key names.
+
+    Raises:
+      ValueError: it names none.
+    """
+    if (found := _PLACE.fullmatch(key)) is None:
+        raise ValueError(f"no partition is called {key[:100]!r}")
+    return found[1].decode(), int(found[2])

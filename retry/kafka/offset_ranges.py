@@ -69,6 +69,13 @@ def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int)
     return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
 
 
+def spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], from_ms: int, to_ms: int) -> list[Span]:
+    """Spans of all partitions, each from the first record of `from_ms` or later to before the first one of after `to_ms`."""
+    spans = since(admin, topic, partitions, from_ms)
+    stops = _offsets(admin, topic, [span.partition for span in spans], OffsetSpec.for_timestamp(max(0, to_ms + 1)))
+    return [span._replace(stop=stops[span.partition] if stops[span.partition] >= 0 else span.stop) for span in spans]
+
+
 def starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """By partition, the offset of the first record."""
     return _offsets(admin, topic, partitions, OffsetSpec.earliest())

@@ -6,14 +6,16 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from retry.errors import TopicsInvalid
+from retry.delay_queue.table import changelog_records
+from retry.errors import EntryNewer, TopicsInvalid
 from retry.kafka import authorization, client_config, offset_ranges, topics
 from retry.kafka.authorization import Right
 from retry.kafka.broker_clock import BrokerClock
-from retry.kafka.interface import AdminClient
+from retry.kafka.interface import AdminClient, Message
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
@@ -95,7 +97,7 @@ class ShardNumbers:
         return KafkaPartitionReader(client_config.reader_config(self.settings)), ends
 
     def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
-        """Records of each partition whose keys begin so, as they are committed now.
+        """Records of each partition whose keys begin so, as they are committed now; what no version wrote is passed over.
 
         Raises:
           TopicsInvalid: the changelog cannot be read.
@@ -105,12 +107,22 @@ class ShardNumbers:
         for messages in offset_ranges.batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 key, value = message.key() or b"", message.value()
-                if key.startswith(prefixes):
+                if key.startswith(prefixes) and (value is None or not self._passes_over(message, key, value)):
                     rows = found[message.partition() or 0]
                     rows.pop(key, None)
                     if value is not None:
                         rows[key] = value
         return found
+
+    def _passes_over(self, message: Message, key: bytes, value: bytes) -> bool:
+        """Whether no version wrote a record; one of a newer version is left to whoever reads it."""
+        try:
+            unreadable = changelog_records.readable([(key, value)]).unreadable
+        except EntryNewer:
+            return False
+        for row in unreadable:
+            UNREADABLE.pass_over(self.topic, message.partition(), message.offset(), row.why)
+        return bool(unreadable)
 
     def answers(self, key: bytes) -> Answers:
         """What becomes of a record that is going to be put."""

@@ -8,6 +8,7 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.envelopes import SealedEnvelope
 from retry.delay_queue.table.interface import Table
+from retry.errors import EntryForeign
 from retry.operations import waiting_entries
 from retry.settings import Settings
 
@@ -34,7 +35,7 @@ def keys_in_use(settings: Settings) -> dict[str | None, KeyUse]:
 
     Raises:
       TopicsInvalid: there is no changelog, or it cannot be read.
-      EntryUnreadable: something waits that this version cannot read.
+      EntryNewer: something waits that a newer version wrote.
     """
     found: dict[str | None, KeyUse] = {}
     for _, table in waiting_entries.shards(settings):
@@ -57,5 +58,8 @@ def _count(table: Table, found: dict[str | None, KeyUse]) -> None:
 
 
 def _key_id(envelope: bytes) -> str | None:
-    of = envelopes.routing(envelope)
+    try:
+        of = envelopes.routing(envelope)
+    except EntryForeign as error:
+        return error.key_id
     return of.key_id if isinstance(of, SealedEnvelope) else None

@@ -33,7 +33,7 @@ def load_positions(cluster: Cluster) -> KnownPositions:
         spans = offset_ranges.readable_spans(cluster.admin, topic, [PARTITION]).values()
         for batch in offset_ranges.batches(cluster.reader, list(spans)):
             for message in batch:
-                fold_record(message.key(), message.value(), known.positions, known.requests)
+                fold_record(message, known.positions, known.requests)
     return known
 
 

@@ -33,6 +33,7 @@ from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.offset_ranges import Span
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _PAGE = 1_000
 _MEMORY_BYTES = 32 << 20
@@ -73,7 +74,11 @@ def _folded(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
         closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table,
     ):
         for records in offset_ranges.batches(client_config.reader_config(settings), spans):
-            table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
+            unreadable = table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
+            if unreadable:
+                at = {record.key(): record for record in records}
+                for key, why in unreadable:
+                    UNREADABLE.pass_over(at[key].topic(), at[key].partition(), at[key].offset(), why)
         yield table
 
 

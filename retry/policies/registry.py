@@ -46,12 +46,16 @@ class Registry:
     digest: str = ""
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)
     _permitted: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
+    _parking_teams: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for route in self.routes():
             self._permitted.setdefault(route.team, set()).update(route.permitted())
+            self._parking_teams.update({plan.park_to: route.team for plan in route.plans() if plan.park_to})
         if self.tasks:
             self._permitted[TEAM] = self.tasks.permitted()
+            if self.tasks.park_to:
+                self._parking_teams.setdefault(self.tasks.park_to, TEAM)
 
     def route(self, topic: str) -> Route:
         """The route of a topic: by its exact name, else by the first pattern that matches, else the default."""
@@ -107,8 +111,16 @@ class Registry:
 
     def parking(self) -> set[str]:
         """Every topic that the file names to park in."""
-        named = {plan.park_to for route in self.routes() for plan in route.plans()}
-        return {topic for topic in (*named, self.tasks and self.tasks.park_to) if topic}
+        return set(self._parking_teams)
+
+    def parking_team(self, topic: str) -> str | None:
+        """The one team that parks in a topic; None of topics that the file does not name to park in."""
+        return self._parking_teams.get(topic)
+
+    def permits_parking(self, dead_letters: str, topic: str) -> bool:
+        """Whether letters of a dead-letter topic may rest in a topic: only its own team's do where the file names it."""
+        team = self.parking_team(topic)
+        return team is None or not self.reads(dead_letters) or self.route(dead_letters).team == team
 
     def _find(self, topic: str) -> Route:
         route = self.exact.get(topic)

@@ -47,11 +47,7 @@ def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSect
     Raises:
       PolicyFileInvalid: a name cannot be one, a topic is owned twice, or a target is not to be written to.
     """
-    sections = [
-        TopicSection(team, topic, f"teams.{team}.topics[{n}]")
-        for team, written in teams.items()
-        for n, topic in enumerate(written.topics)
-    ]
+    sections = _sections(teams)
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}
     patterns = [(compiled, each) for each in sections if (compiled := each.compiled)]
@@ -63,11 +59,20 @@ def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSect
         _check_name(document, path, target)
         if loop := exact.get(target) or next((each for source, each in patterns if source.fullmatch(target)), None):
             document.refuse(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
+    _check_parking(document, teams)
     for each in sections:
         for n, origin in enumerate(each.topic.origins):
             _check_name(document, f"{each.path}.origins[{n}]", origin)
         _check_allowed(document, each, teams[each.team])
     return sections
+
+
+def _sections(teams: dict[str, Team]) -> list[TopicSection]:
+    return [
+        TopicSection(team, topic, f"teams.{team}.topics[{n}]")
+        for team, written in teams.items()
+        for n, topic in enumerate(written.topics)
+    ]
 
 
 def _check_name(document: Document, path: str, name: str) -> None:
@@ -79,7 +84,24 @@ def _check_name(document: Document, path: str, name: str) -> None:
 
 def target_fault(document: Document, name: str) -> str | None:
     """Why nothing may be sent to a topic of this name, or None."""
-    return topic_fault(name) or (f"{name} is no target; {OWN}" if name in document.own.internal else None)
+    return topic_fault(name) or (f"{name} is no target; {_own(document, name)}" if name in document.own.unread() else None)
+
+
+def _own(document: Document, name: str) -> str:
+    return f"{OWN}, and letters park there where park_to is left out" if name == document.own.parked else OWN
+
+
+def _check_parking(document: Document, teams: dict[str, Team]) -> None:
+    """Refuse a topic in which two teams park: whoever may write there could have operators of one act on letters of the other."""
+    owners: dict[str, tuple[str, str]] = {}
+    for team, section in teams.items():
+        for path, target, _ in _targets({team: section}, _sections({team: section})):
+            if not path.endswith(".park_to"):
+                continue
+            owner, first = owners.setdefault(target, (team, path))
+            if owner != team:
+                reason = f"{target} is where team {owner} parks ({first}): name another, or leave park_to out"
+                document.refuse(path, f"{reason}, which parks in the service's own parking topic")
 
 
 def _check_sources(document: Document, sections: list[TopicSection]) -> None:

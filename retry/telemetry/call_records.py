@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import msgspec
 
+from retry.decoding import Number, json_decoder
+
 BODY_BYTES = 1_024
 
 
@@ -28,18 +30,18 @@ class Called(msgspec.Struct, frozen=True, gc=False):
     team: str
     host: str
     mark: str
-    attempt: int
-    at_ms: int
-    took_ms: int
-    due_ms: int
+    attempt: Number
+    at_ms: Number
+    took_ms: Number
+    due_ms: Number
     decision: str
-    status: int | None
+    status: Number | None
     error: str | None
     reason: str | None
-    next_ms: int | None
+    next_ms: Number | None
     body: str
     v: int = 1
 
 
 to_json = msgspec.json.Encoder().encode
-read = msgspec.json.Decoder(Called).decode
+read = json_decoder(Called, "call")

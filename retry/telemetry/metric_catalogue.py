@@ -61,11 +61,11 @@ WORKER = (
            "how long ago the oldest waiting entry was due, updated every 10 s; 0 where none is due"),
     Metric("retry_entries_held", GAUGE, ("key",),
            "entries that are never sent as they are, since the key that they are sealed under is missing or does not fit, by its "
-           "id; counted anew every minute"),
+           "id, or `foreign` of what no version of this service wrote; counted anew every minute"),
     Metric("retry_shards_owned", GAUGE, (), "shards of this worker"),
     Metric("retry_shards_ready", GAUGE, (), "shards of this worker that are swept"),
     Metric("retry_shards_read_only", GAUGE, (), "shards that deliver nothing since a newer version wrote there"),
-    Metric("retry_shards_halted", GAUGE, (), "shards that deliver nothing since something else than this service wrote there"),
+    Metric("retry_shards_halted", GAUGE, (), "shards that deliver nothing since they met what no version can act on"),
     Metric("retry_shard_ready", GAUGE, ("shard",),
            "1 if the shard is swept and makes progress; only the shards of this worker"),
     Metric("retry_shard_entries_waiting", GAUGE, ("shard",), "entries that wait in the shard; only the shards of this worker"),
@@ -75,7 +75,7 @@ WORKER = (
     Metric("retry_shards_standby", GAUGE, (), "standbys: copies of shards that other workers own"),
     Metric("retry_standby_lag_records", GAUGE, (), "changelog records that these copies are behind"),
     Metric("retry_intake_read_only", GAUGE, (),
-           "1 while no letter is taken in because a newer version wrote the record of lineages"),
+           "1 while no letter is taken in because a newer version wrote how far letters were taken in"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
            "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; "
@@ -130,6 +130,9 @@ EVERY = (
     Metric("retry_client_certificate_ends_seconds", GAUGE, (),
            "when it ends, in seconds since 1970; +Inf where it shows none. What the process was started with counts, until files "
            "that have replaced it are in use"),
+    Metric("retry_unreadable_records_total", COUNTER, ("topic",),
+           "records of the service's own topics that this process has passed over: no version of it wrote them, or of lineages "
+           "and outcomes a newer one. What is read again counts again"),
 )  # fmt: skip
 
 DECLARED = {metric.name: metric for metric in (*WORKER, *SCHEDULER, *API, *CONSOLE, *EVERY)}

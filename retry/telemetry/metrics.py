@@ -15,6 +15,7 @@ from retry.telemetry.call_records import Called
 from retry.telemetry.exception_labels import Exceptions
 from retry.telemetry.lateness import Lateness
 from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, by_label
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 
@@ -39,6 +40,7 @@ class Metrics:
         self._took = prometheus.histogram(registry, "retry_webhook_seconds", _TOOK_S)
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
+        prometheus.counters(registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
         self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
         self.watch_each("retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._settled().items()})
         self.watch_each("retry_recovery_ratio", self._recovery)

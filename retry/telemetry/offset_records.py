@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import msgspec
 
+from retry.decoding import Number, Offset, Partition, json_decoder
+
 KEY = b"position"
 
 
@@ -23,13 +25,13 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
     group: str
     topic: str
-    partition: int
-    offset: int
-    at_ms: int
+    partition: Partition
+    offset: Offset
+    at_ms: Number
     kind: str = "position"
     v: int = 1
-    passed_ms: int | None = None
+    passed_ms: Number | None = None
 
 
 to_json = msgspec.json.Encoder().encode
-read = msgspec.json.Decoder(Position).decode
+read = json_decoder(Position, "sample of a committed offset")

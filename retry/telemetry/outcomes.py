@@ -34,18 +34,21 @@ groups have committed, see `retry.telemetry.offset_records`; letters have no `ki
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypedDict, cast
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple, TypedDict, cast
 
+import msgspec
 import orjson
 
 from retry import format_versions
+from retry.decoding import Number, Offset, Partition, TopicName, json_decoder
 
 # What intake writes, and what actions do.
 VERSION, ACTED_VERSION = 3, format_versions.OUTCOME.writes
 RETRY, RETURN, PARK, DISCARD, ERASE = "retry", "return", "park", "discard", "erase"
 # A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.
 _LETTERS_A_RECORD, _RECORD_BYTES = 500, 200_000
+_DIGITS_MAX = 19
 
 
 class Outcome(TypedDict):
@@ -148,34 +151,118 @@ def _record(head: bytes, parts: list[bytes]) -> bytes:
     return b'%b,"letters":[%b]}' % (head, b",".join(parts))
 
 
-def unpacked(record: Mapping[str, Any]) -> Iterator[Outcome]:
-    """The letters of a record of version 3 or 4.
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=9_999_999_999)]
+
+
+class AlikeLetters(msgspec.Struct, frozen=True, gc=False):
+    """Letters that have much in common: an object of `letters`, whose fields the table above has."""
+
+    team: str
+    topic: TopicName
+    partition: Partition
+    policy: str
+    attempt: _Attempt
+    exception: str | None
+    decision: str
+    reason: str | None
+    target: str
+    cause: str | None
+    fingerprint: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")] | None
+    group: str | None
+    id: list[str]
+    offset: list[Offset]
+    first_failed_ms: list[Number]
+    failed_ms: list[Number]
+    due_ms: list[Number | None]
+
+    def __post_init__(self) -> None:
+        if {len(self.offset), len(self.first_failed_ms), len(self.failed_ms), len(self.due_ms)} != {len(self.id)}:
+            raise ValueError("its lists are not of one length")
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record of version 3 or 4."""
+
+    v: int
+    taken_ms: Number
+    letters: list[AlikeLetters]
+    action: str | None = None
+    action_kind: str | None = None
+
+
+class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
+    """A record of version 1 or 2, which tells of one letter; version 1 has none of the last fields."""
+
+    v: int
+    id: str
+    source: str
+    team: str
+    topic: str
+    policy: str
+    attempt: _Attempt
+    exception: str | None
+    first_failed_ms: Number
+    failed_ms: Number
+    taken_ms: Number
+    decision: str
+    reason: str | None
+    due_ms: Number | None
+    target: str
+    cause: str | None = None
+    fingerprint: str | None = None
+    group: str | None = None
+
+    def to_record(self) -> OutcomeRecord:
+        """Make the record of many letters that says it.
+
+        Raises:
+          ValueError: its source is none.
+        """
+        topic, partition, offset = self.source.rsplit("/", 2)
+        alike = {name: getattr(self, name) for name in AlikeLetters.__struct_fields__ if name in self.__struct_fields__}
+        lists = {name: [alike[name]] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
+        place = {"topic": topic, "partition": _number(partition), "offset": [_number(offset)]}
+        # The decoder of records of many letters has worked out the fields of its class at import.
+        return OutcomeRecord(self.v, self.taken_ms, [msgspec.convert({**alike, **lists, **place}, AlikeLetters)])
+
+
+_decode_together, _decode_alone = json_decoder(OutcomeRecord, "outcome"), json_decoder(_LoneOutcome, "outcome")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise ValueError(f"{text[:_DIGITS_MAX]!r} is no number")
+    return int(text)
+
+
+def read_record(value: bytes) -> OutcomeRecord:
+    """The letters that a record tells of, as they stand there, whatever its version; of a newer one what can be made out.
 
     Raises:
-      KeyError, TypeError, ValueError: it is not complete, or its lists are not of one length.
+      ValueError: no version wrote it.
     """
-    for alike in record["letters"]:
-        shared = {name: alike[name] for name in SharedFields._fields}
-        place = f"{shared['topic']}/{shared.pop('partition')}"
-        columns = [alike[name] for name in LetterFields._fields]
-        for id_, offset, first_failed_ms, failed_ms, due_ms in zip(*columns, strict=True):
-            of_each = {
-                "v": record["v"], "id": id_, "source": f"{place}/{offset}", "taken_ms": record["taken_ms"],
-                "first_failed_ms": first_failed_ms, "failed_ms": failed_ms, "due_ms": due_ms,
-                "delay_ms": None if due_ms is None else due_ms - failed_ms,
-                "action": record.get("action"), "action_kind": record.get("action_kind"),
-            }  # fmt: skip
-            yield cast(Outcome, {**shared, **of_each})
+    # Of versions 1 and 2 no field is called so, nor can a text of theirs have quotes that are not escaped.
+    return _decode_together(value) if b'"letters"' in value else _decode_alone(value).to_record()
 
 
 def read(value: bytes) -> list[Outcome]:
-    """The letters that a record tells of, whatever its version; of a newer one what can be made out.
+    """The letters that a record tells of, each by itself.
 
     Raises:
-      ValueError: it is no outcome.
+      ValueError: no version wrote it.
     """
-    try:
-        record = orjson.loads(value)
-        return list(unpacked(record)) if "letters" in record else [cast(Outcome, {**record})]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"no outcome: {error!r}") from error
+    record = read_record(value)
+    return [letter for alike in record.letters for letter in _each(record, alike)]
+
+
+def _each(record: OutcomeRecord, alike: AlikeLetters) -> Iterator[Outcome]:
+    shared = {name: getattr(alike, name) for name in SharedFields._fields if name != "partition"}
+    columns = zip(*(getattr(alike, name) for name in LetterFields._fields), strict=True)
+    for id_, offset, first_failed_ms, failed_ms, due_ms in columns:
+        of_each = {
+            "v": record.v, "id": id_, "source": f"{alike.topic}/{alike.partition}/{offset}", "taken_ms": record.taken_ms,
+            "first_failed_ms": first_failed_ms, "failed_ms": failed_ms, "due_ms": due_ms,
+            "delay_ms": None if due_ms is None else due_ms - failed_ms,
+            "action": record.action, "action_kind": record.action_kind,
+        }  # fmt: skip
+        yield cast(Outcome, {**shared, **of_each})

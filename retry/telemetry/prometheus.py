@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from retry.telemetry.metric_catalogue import COUNTER, DECLARED, GAUGE, HISTOGRAM, Metric
 
 # By the value of the only label, or by a tuple of them in the order of their names.
 Values = Callable[[], Mapping[Any, float]]
+_Family = CounterMetricFamily | GaugeMetricFamily
 
 
 def counter(registry: CollectorRegistry, name: str) -> Counter:
@@ -33,7 +34,12 @@ def gauge(registry: CollectorRegistry, name: str, value: Callable[[], float]) ->
 
 def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
     """A gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
-    registry.register(_Each(declared(name, GAUGE), values))
+    registry.register(_Each(declared(name, GAUGE), values, GaugeMetricFamily))
+
+
+def counters(registry: CollectorRegistry, name: str, values: Values) -> None:
+    """A counter that is kept elsewhere, whose values by labels are asked for whenever the page is read."""
+    registry.register(_Each(declared(name, COUNTER), values, CounterMetricFamily))
 
 
 def page(registry: CollectorRegistry) -> str:
@@ -50,14 +56,14 @@ def declared(name: str, kind: str) -> Metric:
 
 
 class _Each(Collector):
-    def __init__(self, metric: Metric, values: Values) -> None:
-        self._metric, self._values = metric, values
+    def __init__(self, metric: Metric, values: Values, family: type[_Family]) -> None:
+        self._metric, self._values, self._family = metric, values, family
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[_Family]:
         """Its name, which may be asked for before there is anything to count."""
-        return [GaugeMetricFamily(self._metric.name, self._metric.meaning, labels=self._metric.labels)]
+        return [self._family(self._metric.name, self._metric.meaning, labels=self._metric.labels)]
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[_Family]:
         """What the metrics page shows."""
         (family,) = self.describe()
         for labels, value in self._values().items():

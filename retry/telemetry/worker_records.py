@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import msgspec
 
+from retry.decoding import Number, Partition, json_decoder
+
 KEY = "worker/"
 
 
@@ -25,21 +27,21 @@ class BreakerRecord(msgspec.Struct, frozen=True):
     target: str
     state: str
     why: str
-    since_ms: int
+    since_ms: Number
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
     """One worker; the fields are the table above."""
 
     host: str
-    began_ms: int
-    at_ms: int
-    every_ms: int
-    shards: list[int]
+    began_ms: Number
+    at_ms: Number
+    every_ms: Number
+    shards: list[Partition]
     breakers: list[BreakerRecord] = []
     ended: bool = False
     v: int = 1
 
 
 to_json = msgspec.json.Encoder().encode
-read = msgspec.json.Decoder(WorkerRecord).decode
+read = json_decoder(WorkerRecord, "record of a worker")

@@ -10,9 +10,9 @@ from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import named_entries, ordered_entries
-from retry.delay_queue.table.changelog_records import checked
+from retry.delay_queue.table.changelog_records import readable
 from retry.delay_queue.table.due_estimate import DueEstimate
-from retry.delay_queue.table.interface import CONTROL, ChangelogRow
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.errors import TableUnreadable
 
@@ -73,11 +73,13 @@ class MemoryTable:
         """See `Table.controls`."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         """See `Table.fold`."""
         self._readable()
-        self._change([row for row in checked(rows) if row[0][0] not in _KNOWN_AHEAD or self._ahead.is_news(*row)])
+        records, unreadable = readable(rows)
+        self._change([row for row in records if row[0][0] not in _KNOWN_AHEAD or self._ahead.is_news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
+        return unreadable
 
     def _change(self, rows: Sequence[ChangelogRow]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]

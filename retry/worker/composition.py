@@ -50,6 +50,7 @@ from retry.worker.consumer_lag_samples import LagSamples, place_of
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog
 from retry.worker.engine import Engine, Traced
 from retry.worker.parked_letters import ParkedLetters
+from retry.worker.parked_references import ParkedReferences
 from retry.worker.passed_letters import PassedLetters
 from retry.worker.periodic import PeriodicTask, PeriodicTasks
 from retry.worker.policy_reload import PolicyFile
@@ -213,7 +214,7 @@ def build_delivery(
         names.discarded,
         names.audit,
         names.outcomes,
-        ParkedLetters(RecordFetcher(client_config.reader_config(settings)).fetch, TopicIds(context.admin).now).ask,
+        _parked_letters(context).ask,
         _passed_letters(context).ask,
         context.codec,
         shards_in_all,
@@ -226,6 +227,13 @@ def build_delivery(
     # While all else is put together and the group is joined; who opens a shard waits for it, and says so where it fails again.
     opening.submit(shards.producers.open)
     return DeliverySide(context, shards, admission, targets, size_limits)
+
+
+def _parked_letters(context: Context) -> ParkedLetters:
+    reader, outcomes = client_config.reader_config(context.settings), context.names.outcomes
+    references = ParkedReferences(context.admin, reader, outcomes, lambda: context.partitions[outcomes])
+    fetch, topic_ids = RecordFetcher(reader).fetch, TopicIds(context.admin).now
+    return ParkedLetters(fetch, topic_ids, lambda: context.policies.registry, references.prove_claims, context.names.discarded)
 
 
 def _passed_letters(context: Context) -> PassedLetters:

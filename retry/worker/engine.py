@@ -19,6 +19,7 @@ from retry.kafka.startup_backlog import StartupBacklog
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
+from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.periodic import PeriodicTasks
 from retry.worker.policy_reload import OnPolicies, PolicyFile
@@ -232,6 +233,7 @@ class Engine:
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
+        about["unreadable"] = UNREADABLE.describe()
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
             for s in self._shards.standing_by()

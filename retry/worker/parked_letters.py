@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from retry.clock import monotonic_s
+from retry.clock import Deadline, monotonic_s
 from retry.delay_queue import returned_offsets
-from retry.delivery import returned_letter
+from retry.delivery.resting_record import NOT_OURS, is_reference, letter_source
 from retry.delivery.return_slice import FoundRecord
+from retry.errors import RightMissing, TopicsInvalid
 from retry.intake.pointer_letters import Fetch
 from retry.kafka.interface import KafkaException
 from retry.kafka.record_fetch import UNREADABLE
+from retry.policies.registry import Registry
 from retry.record import RecordLocation
+from retry.worker.parked_references import ReferenceClaim, read_claim
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +27,10 @@ _GONE = "gone"
 _AT_FIRST, _BYTES_MAX = 50, 8 << 20
 # A fetch waits for ten seconds: so this is about a minute, in which most brokers have come back.
 _TRIES, _AGAIN_S = 5, 5.0
+_PROVE_S = 10.0
 Found = dict[bytes, FoundRecord]
+# See `retry.worker.parked_references.ParkedReferences.prove_claims`.
+Prove = Callable[[Sequence[ReferenceClaim], Deadline], Sequence[bool | None]]
 
 
 class ParkedLetters:
@@ -33,13 +39,18 @@ class ParkedLetters:
     Args:
       fetch: reads committed records, see `retry.kafka.record_fetch`.
       topic_ids: the ids of those of some topics that exist.
+      registry: the policies of now.
+      prove: whether the outcomes tell of letters that were parked by reference.
+      discarded: the topic of discarded letters, to which nobody else may write.
       again_s: so long brokers are left alone that did not answer.
     """
 
     def __init__(
-        self, fetch: Fetch, topic_ids: Callable[[list[str]], Mapping[str, str]], again_s: float = _AGAIN_S
+        self, fetch: Fetch, topic_ids: Callable[[list[str]], Mapping[str, str]], registry: Callable[[], Registry], prove: Prove,
+        discarded: str, *, again_s: float = _AGAIN_S,
     ) -> None:
         self._fetch, self._topic_ids, self._again_s = fetch, topic_ids, again_s
+        self._registry, self._prove, self._discarded = registry, prove, discarded
         self._thread = ThreadPoolExecutor(1, "parked-letters")
         self._asked: list[bytes] = []
         self._answer: Future[Found] | None = None
@@ -101,15 +112,30 @@ class ParkedLetters:
         return self._whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
 
     def _whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
-        """Fetch what was parked by reference from where it failed."""
-        sources = {key: where for key, record in records.items()
-                   if returned_letter.is_reference(record) and (where := returned_letter.source(record))}  # fmt: skip
-        letters = self._fetch(set(sources.values())) if sources else {}
+        """Fetch what was parked by reference from where it failed; nothing of what only says that it was."""
+        references = {key: record for key, record in records.items() if is_reference(record)}
+        whole = self._proven(references)
+        sources = {key: letter_source(references[key], self._registry()) for key, why in whole.items() if why is None}
+        letters = self._fetch({where for where in sources.values() if where}) if sources else {}
+        whole |= {key: letters.get(where, "source_gone") if where else NOT_OURS for key, where in sources.items()}
         answer: Found = {}
         for key, record in found.items():
-            whole = letters.get(sources[key], "source_gone") if key in sources else record
-            answer[key] = record if isinstance(record, str) else whole if isinstance(whole, str) else (record, whole)
+            there = whole.get(key, record)
+            answer[key] = record if isinstance(record, str) else there if isinstance(there, str) else (record, there)
         return answer
+
+    def _proven(self, references: Mapping[bytes, Any]) -> dict[bytes, Any]:
+        """Why references are not followed; None where this service parked the letter so."""
+        claims = {key: read_claim(record) for key, record in references.items() if record.topic() != self._discarded}
+        if not claims:
+            return dict.fromkeys(references)
+        try:
+            proven = self._prove(list(claims.values()), Deadline(_PROVE_S))
+        except (TopicsInvalid, RightMissing) as error:
+            log.warning("it is not known which letters were parked by reference: %s", error)
+            proven = [None] * len(claims)
+        told = {True: None, False: NOT_OURS, None: UNREADABLE}
+        return dict.fromkeys(references) | {key: told[is_proven] for key, is_proven in zip(claims, proven, strict=True)}
 
     def close(self) -> None:
         """Read nothing more."""

@@ -154,7 +154,7 @@ def _play(deployment: Deployment) -> None:
             value, headers = letter(kind, n, prefix)
             producer.produce(f"{prefix}.{kind.team}.DLT", value, f"key {n}", headers=headers)
     assert producer.flush(20) == 0
-    parked = Tail(servers, [deployment.parked])
+    parked = Tail(servers, [deployment.parked, deployment.names.parked])
     parked.await_seen(TRUTH.parked.total(), 240)
     parked.close()
 

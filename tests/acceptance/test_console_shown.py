@@ -32,8 +32,7 @@ def two_teams(deployment: Deployment, delay: str = "1h") -> tuple[str, str]:
     slow, given_up = deployment.dead_letters
     deployment.policy_file.write_text(
         f"defaults: {{backoff: {{kind: constant, delay: {delay}}}, jitter: none}}\nteams:\n"
-        f"  payments: {{topics: [{{dead_letters: {slow}, retry_to: {deployment.retry_of(slow)}, "
-        f"park_to: {deployment.parked}}}]}}\n"
+        f"  payments: {{topics: [{{dead_letters: {slow}, retry_to: {deployment.retry_of(slow)}}}]}}\n"
         f"  others: {{topics: [{{dead_letters: {given_up}, retry_to: {deployment.retry_of(given_up)}, "
         f"park_to: {deployment.parked}, max_attempts: 0}}]}}\n"
     )

@@ -31,7 +31,7 @@ class Teams(Deployment):
         teams = "".join(
             f"  {name}:\n    topics:\n"
             f"      - {{dead_letters: {self.app_id}.{name}.DLT, retry_to: {self.app_id}.{name}.retry,"
-            f" park_to: {self.parked}, backoff: {{kind: constant, delay: {delay_ms}ms}}}}\n"
+            f"{f' park_to: {self.parked},' * (name == 'flood')} backoff: {{kind: constant, delay: {delay_ms}ms}}}}\n"
             for name, delay_ms in DELAYS_MS.items()
         )
         return f"defaults: {defaults}\nteams:\n{teams}"

@@ -45,10 +45,11 @@ class Mixed(Deployment):
 
     def _policies(self, defaults: str, topic_keys: str) -> str:
         def topic(name: str, target: str, more: str = "") -> str:
-            return f"      - {{dead_letters: {self.app_id}.{name}.DLT, retry_to: {target}, park_to: {self.parked}{more}}}\n"
+            return f"      - {{dead_letters: {self.app_id}.{name}.DLT, retry_to: {target}{more}}}\n"
 
-        plain = "".join(topic(name, f"{self.app_id}.{name}.retry") for name in ("hostile", "narrow", "missing"))
-        origin = topic("origin", "origin", f", allowed_targets: [{self.app_id}.origin, {self.parked}]")
+        parks = f", park_to: {self.parked}"
+        plain = "".join(topic(name, f"{self.app_id}.{name}.retry", parks) for name in ("hostile", "narrow", "missing"))
+        origin = topic("origin", "origin", f"{parks}, allowed_targets: [{self.app_id}.origin, {self.parked}]")
         tasks = f"topics: [{self.app_id}.tasks], allowed_targets: [{self.app_id}.runs], park_to: {self.parked}, shortest: 1h"
         return (
             f"defaults: {{backoff: {{kind: constant, delay: 500ms, max_delay: 2s}}, jitter: none}}\nteams:\n"

@@ -28,8 +28,7 @@ def two_teams(deployment: Deployment) -> tuple[str, str]:
     deployment.policy_file.write_text(
         "defaults: {backoff: {kind: constant, delay: 100ms}, jitter: none}\nteams:\n"
         + "".join(
-            f"  {team}: {{topics: [{{dead_letters: {topic}, retry_to: {deployment.retry_of(topic)}, "
-            f"park_to: {deployment.parked}}}]}}\n"
+            f"  {team}: {{topics: [{{dead_letters: {topic}, retry_to: {deployment.retry_of(topic)}}}]}}\n"
             for team, topic in (("payments", held), ("others", free))
         )
     )

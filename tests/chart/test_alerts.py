@@ -84,8 +84,15 @@ CASES = [
          set()),
     Case("shards are not swept", {f"retry_shards_ready{{{_W1}}}": "4x60 2x1740"}, {"RetryShardsNotReady"}),
     Case("a newer version wrote to a shard", {f"retry_shards_read_only{{{_W0}}}": "0x60 1x1740"}, {"RetryShardReadOnly"}),
-    Case("a newer version wrote lineages", {f"retry_intake_read_only{{{_W0}}}": "0x60 1x1740"}, {"RetryShardReadOnly"}),
-    Case("a stranger wrote to a shard", {f"retry_shards_halted{{{_W0}}}": "0x60 1x1740"}, {"RetryShardHalted"}),
+    Case("a newer version wrote positions", {f"retry_intake_read_only{{{_W0}}}": "0x60 1x1740"}, {"RetryShardReadOnly"}),
+    Case("a shard met what it cannot act on", {f"retry_shards_halted{{{_W0}}}": "0x60 1x1740"}, {"RetryShardHalted"}),
+    Case("a stranger writes, of whom nothing was known", {
+        f'retry_unreadable_records_total{{{_W0},topic="a-calls"}}': "_x100 1x1700",
+    }, {"RetryUnreadableRecords"}),
+    Case("a stranger writes more", {
+        f'retry_unreadable_records_total{{{_W0},topic="a-lineage"}}': "7x90 9x1710",
+    }, {"RetryUnreadableRecords"}),
+    Case("a stranger wrote long ago", {f'retry_unreadable_records_total{{{_W0},topic="a-audit"}}': "7x1800"}, set()),
     Case("a key is lost", {f'retry_entries_held{{{_W0},key="k1"}}': "0x60 7x1740"}, {"RetryEntriesHeld"}),
     Case("a key is lost, and nothing else is there to be sent", {
         f'retry_entries_held{{{_W0},key="k1"}}': "0x60 7x1740", f"retry_oldest_due_seconds{{{_W0}}}": "0x60 300x1740",

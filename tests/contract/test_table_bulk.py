@@ -41,7 +41,7 @@ def log(seed: int, length: int) -> list[ChangelogRow]:
             version += 1
             rows.append(cancel(version, b"%d" % chance.randrange(5)))
         else:
-            rows.append((PAUSE, b"{}"))
+            rows.append((PAUSE, b'{"at_ms": 1, "reason": ""}'))
     return rows
 
 

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from retry.delay_queue import entry_keys
+from retry.delay_queue import control_records, entry_keys
+from retry.delay_queue.control_records import Pause
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import wipe
-from retry.errors import EntryUnreadable
+from retry.errors import EntryNewer
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, plain_key, rocks
 
@@ -233,32 +234,33 @@ def test_get_answers_with_the_envelope_or_nothing(table: Table) -> None:
 
 
 PAUSE, OTHER_PAUSE = b"\x10pause/all/", b"\x10pause/team/orders"
+STANDS, *CHANGED = (control_records.encode(Pause(NOW_MS, why)) for why in ("it stands", "first", "second"))
 
 
 def test_controls_stand_until_they_are_deleted(table: Table) -> None:
     assert table.controls == {}
-    table.fold([(PAUSE, b"{}"), (OTHER_PAUSE, b"1"), (key(100), b"v")], 3, NOW_MS)
+    table.fold([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (key(100), b"v")], 3, NOW_MS)
     before = table.controls
-    assert before == {PAUSE: b"{}", OTHER_PAUSE: b"1"}
-    table.fold([(OTHER_PAUSE, b"2"), (PAUSE, None)], 5, NOW_MS)
-    assert table.controls == {OTHER_PAUSE: b"2"}
+    assert before == {PAUSE: STANDS, OTHER_PAUSE: CHANGED[0]}
+    table.fold([(OTHER_PAUSE, CHANGED[1]), (PAUSE, None)], 5, NOW_MS)
+    assert table.controls == {OTHER_PAUSE: CHANGED[1]}
     # Whoever asked before may still be reading.
-    assert before == {PAUSE: b"{}", OTHER_PAUSE: b"1"}
+    assert before == {PAUSE: STANDS, OTHER_PAUSE: CHANGED[0]}
     table.fold([(OTHER_PAUSE, None), (PAUSE, None)], 7, NOW_MS)
     assert table.controls == {}
 
 
 def test_controls_are_no_entries(table: Table) -> None:
-    table.fold([(PAUSE, b"{}")], 1, NOW_MS)
+    table.fold([(PAUSE, STANDS)], 1, NOW_MS)
     assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), table.page(b"", ALL), table.next_offset) == (0, [], [], [], 1)
 
 
 def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
-    table.fold([(PAUSE, b"{}"), (OTHER_PAUSE, b"1"), (OTHER_PAUSE, None)], 3, NOW_MS)
+    table.fold([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (OTHER_PAUSE, None)], 3, NOW_MS)
     table.close()
     again = rocks(tmp_path / "table")
-    assert (again.controls, again.next_offset) == ({PAUSE: b"{}"}, 3)
+    assert (again.controls, again.next_offset) == ({PAUSE: STANDS}, 3)
     again.close()
 
 
@@ -269,11 +271,26 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", [*FOREIGN, b"\x02" + key(100)[1:32]], ids=lambda found: found.hex()[:8] + f" {len(found)}")
-def test_of_a_fold_with_a_record_of_a_foreign_kind_nothing_is_taken_in(table: Table, foreign: bytes) -> None:
+def test_a_record_of_a_foreign_kind_is_passed_over_and_told_and_all_else_is_taken_in(table: Table, foreign: bytes) -> None:
     put(table, 100)
-    gone, put_now = [(key(100), None)], [(key(200), b""), (ordered_key(1, 1), b""), (PAUSE, b"")]
-    with pytest.raises(EntryUnreadable):
-        table.fold([*gone, *put_now, (foreign, b"?"), (key(300), b"")], 9, NOW_MS)
+    rows = [(key(100), None), (key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS), (foreign, b"?"), (key(300), b"")]
+    assert [row.key for row in table.fold(rows, 9, NOW_MS)] == [foreign]
+    assert (len(everything(table)), table.waiting, table.controls, table.next_offset) == (3, 3, {PAUSE: STANDS}, 9)
+    assert deliver(table, 300) == [200, 300]
+
+
+@pytest.mark.parametrize("foreign", [b"", b"?", b'{"at_ms": null}', b"\xff"])
+def test_a_control_that_cannot_be_read_leaves_the_one_before_in_force(table: Table, foreign: bytes) -> None:
+    table.fold([(PAUSE, STANDS)], 1, NOW_MS)
+    assert [row.key for row in table.fold([(PAUSE, foreign)], 2, NOW_MS)] == [PAUSE]
+    assert (table.controls, table.next_offset) == ({PAUSE: STANDS}, 2)
+
+
+def test_of_a_fold_with_a_record_of_a_newer_version_nothing_is_taken_in(table: Table) -> None:
+    put(table, 100)
+    gone, put_now = [(key(100), None)], [(key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS)]
+    with pytest.raises(EntryNewer):
+        table.fold([*gone, *put_now, (b"\x0f" + bytes(40), b"?"), (key(300), b"")], 9, NOW_MS)
     assert (held(table), table.waiting, table.controls, table.next_offset) == ([100], 1, {}, 1)
     # Nor is a count kept of what was not done.
     assert deliver(table, 100) == [100]
@@ -282,8 +299,8 @@ def test_of_a_fold_with_a_record_of_a_foreign_kind_nothing_is_taken_in(table: Ta
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda found: found.hex()[:8] + f" {len(found)}")
 def test_a_null_of_a_foreign_kind_is_passed_over(table: Table, foreign: bytes) -> None:
-    table.fold([(key(100), b"v"), (ordered_key(1, 1), b"o"), (PAUSE, b""), (foreign, None)], 4, NOW_MS)
-    assert (table.waiting, len(everything(table)), table.controls, table.next_offset) == (2, 2, {PAUSE: b""}, 4)
+    table.fold([(key(100), b"v"), (ordered_key(1, 1), b"o"), (PAUSE, STANDS), (foreign, None)], 4, NOW_MS)
+    assert (table.waiting, len(everything(table)), table.controls, table.next_offset) == (2, 2, {PAUSE: STANDS}, 4)
 
 
 def test_a_foreign_record_that_was_deleted_in_the_same_fold_is_passed_over(table: Table) -> None:
@@ -413,7 +430,7 @@ class Fold(RuleBasedStateMachine):
         for found, _ in records:
             self.model.pop(found, None)
 
-    @rule(name=st.sampled_from([PAUSE, OTHER_PAUSE]), value=_VALUE | st.none())
+    @rule(name=st.sampled_from([PAUSE, OTHER_PAUSE]), value=st.sampled_from([STANDS, *CHANGED, None]))
     def control(self, name: bytes, value: bytes | None) -> None:
         self.offset += 1
         self.table.fold([(name, value)], self.offset, NOW_MS)

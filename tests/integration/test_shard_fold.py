@@ -12,6 +12,7 @@ from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from retry.delivery.sweep import ChangelogPartition
+from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.shard import Shard
 
@@ -110,9 +111,11 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
     again.table.close()
 
 
-def test_a_strangers_record_halts_and_is_not_called_newer(tmp_path: Path) -> None:
+def test_a_strangers_record_is_passed_over_and_counted_and_not_called_newer(tmp_path: Path) -> None:
     shard = opened(tmp_path / "table", end_offset=3)
     shard.fold([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
-    assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.HALTED, 1, 1)
-    assert "upgrade" not in shard.trouble
+    assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READY, 3, 2)
+    (told,) = UNREADABLE.list_topics()
+    assert (told.topic, told.records, shard.trouble) == (shard.changelog.topic, 1, "")
+    assert told.first.startswith(f"{shard.changelog.topic}/{shard.changelog.partition}/1: ") and "upgrade" not in told.first
     shard.table.close()

@@ -293,9 +293,9 @@ class SteppedTable:
         """See `Table.controls`."""
         return self.table.controls
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Any:
         """See `Table.fold`."""
-        _around(self._world, "table fold", self.table.fold, rows, next_offset, now_ms)
+        return _around(self._world, "table fold", self.table.fold, rows, next_offset, now_ms)
 
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""

@@ -19,8 +19,13 @@ POLICIES = """
 teams:
   shop:
     rate: 10/s
-    topics: [{dead_letters: orders.DLT, retry_to: orders.retry, park_to: orders.parked}]
-  bank: {topics: [{dead_letters: loans.DLT, retry_to: loans.retry, park_to: orders.parked}]}
+    topics:
+      - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: orders.parked,
+         allowed_targets: [orders.retry, orders.parked, slow]}
+  bank:
+    topics:
+      - {dead_letters: loans.DLT, retry_to: loans.retry, park_to: loans.parked,
+         allowed_targets: [loans.retry, loans.parked, slow]}
 """
 
 

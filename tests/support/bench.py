@@ -82,6 +82,7 @@ class Bench:
         self.log, self.table, self.codec = MemoryLog(), table or MemoryTable(), codec
         self.log.create("changelog", 2)
         self.log.create("retry", 3)
+        self.log.create("slow", 1)
         self.log.create("narrow", 1, bytes_max=120)
         self.gate = Door()
         limits = self.log.bytes_max

@@ -112,8 +112,9 @@ def _check_deliveries(found: Findings, deployment: Deployment, sent: Mapping[str
         if letter is None:
             found.phantom.append(_place(record))
             continue
-        expected = deployment.parked if record.header(names.PARKED_REASON) else deployment.retry_of(letter.topic)
-        if record.topic != expected:
+        parking = deployment.parked, deployment.names.parked
+        expected = parking if record.header(names.PARKED_REASON) else (deployment.retry_of(letter.topic),)
+        if record.topic not in expected:
             found.wrong_topic.append(f"{_place(record)} of {letter.source}")
         found.changed += _changes(record, letter)
         found.early += _earliness(record, letter)

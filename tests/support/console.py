@@ -50,6 +50,7 @@ from retry.operations.letters.found_letter import FoundLetter, parked
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Record
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
 
 NOW_MS = 1_790_000_000_000
 ORIGIN = "http://127.0.0.1:8082"
@@ -210,6 +211,9 @@ class FakeReplica:
 
     def open_breakers(self) -> dict[str, str]:
         return {}
+
+    def unreadable(self) -> list[UnreadableTopic]:
+        return []
 
     def controls(self) -> list[dict[bytes, bytes]]:
         return self.control_records

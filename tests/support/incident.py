@@ -93,8 +93,7 @@ teams:
     topics:
       - dead_letters: {self.orders}
         retry_to: {retry_to(self.orders)}
-        park_to: {self.deployment.parked}
-        allowed_targets: [{retry_to(self.orders)}, {retry_to(self.payments)}, {self.deployment.parked}]
+        allowed_targets: [{retry_to(self.orders)}, {retry_to(self.payments)}]
         backoff: {{kind: constant, delay: {orders_delay}}}
 """
 

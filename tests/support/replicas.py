@@ -18,6 +18,7 @@ from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
 from retry.record import Headers
+from retry.telemetry.unreadable_records import UNREADABLE
 
 OWN = names("app")
 NOW_MS = 1_790_000_000_000
@@ -58,6 +59,10 @@ class GivenMessage:
         return None
 
 
+def _count_unreadable() -> int:
+    return sum(each.records for each in UNREADABLE.list_topics())
+
+
 class GivenReplica:
     """One file, folded from what it is given, each record in the order in which it comes.
 
@@ -72,11 +77,16 @@ class GivenReplica:
         described = {topic: Described(ids.get(topic, f"id of {topic}"), PARTITIONS, {}) for topic in own}
         self.sources = Sources(OWN, described, frozenset({OWN.parked, OWN.discarded}))
         self.connection = self.file.open(self.sources.identity("cluster", TOPIC))
-        self.troubles: list[str] = []
-        self.folds = Folds(self.connection, self.sources, lambda: self._registry, self.troubles.append, is_live=self.file.is_live)
+        self._unreadable_before = _count_unreadable()
+        self.folds = Folds(self.connection, self.sources, lambda: self._registry, is_live=self.file.is_live)
         self.readers = ReplicaReaders(self.file.path, self._found_corrupt)
         self.readers.show(self.file.id if self.file.is_live else "")
         self._offsets: dict[tuple[str, int], int] = dict(self.folds.positions)
+
+    @property
+    def unreadable(self) -> int:
+        """How many records it has passed over."""
+        return _count_unreadable() - self._unreadable_before
 
     def fold(
         self, topic: str, *records: tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Headers],

@@ -6,13 +6,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import msgspec
 import orjson
 
 from retry.delivery.act_audit import DONE
 from retry.kafka.interface import Message
 from retry.operations.act.audit import AuditLetter, AuditRecord, decode_audit
 from retry.policies.registry import Registry
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _EXAMPLES = 20
 _INSERT = (
@@ -24,10 +24,8 @@ _INSERT = (
 class AuditFold:
     """For the thread that folds."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, registry: Callable[[], Registry], trouble: Callable[[str], None]
-    ) -> None:
-        self._connection, self._registry, self._trouble = connection, registry, trouble
+    def __init__(self, connection: sqlite3.Connection, registry: Callable[[], Registry]) -> None:
+        self._connection, self._registry = connection, registry
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
@@ -35,8 +33,8 @@ class AuditFold:
             place = f"{message.topic()}/{partition}/{message.offset()}"
             try:
                 record = decode_audit(message.value() or b"")
-            except msgspec.MsgspecError as error:
-                self._trouble(f"{place}: no record of the audit: {error}")
+            except ValueError as error:
+                UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
                 continue
             for team, letters in self._by_team(record).items():
                 self._put(record, team, letters, place)

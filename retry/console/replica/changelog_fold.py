@@ -16,6 +16,7 @@ from retry.console.replica.resting_fold import ReturnedLetters
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import LANE_BYTES, NAMED, UNDELIVERED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelopes import Unopened
 from retry.delay_queue.ramp_records import FAILED
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import changelog_records
@@ -24,6 +25,7 @@ from retry.errors import EntryUnreadable
 from retry.kafka.interface import Message
 from retry.operations.letters.found_letter import waiting
 from retry.policies.registry import Registry
+from retry.telemetry.unreadable_records import UNREADABLE
 
 
 class _Ended(NamedTuple):
@@ -45,18 +47,17 @@ class ChangelogFold:
       log: the number of the changelog's topic.
       resting: topics where letters rest: what went there was not sent.
       registry: gives the newest.
-      trouble: told of what cannot be read, which is passed over.
       codec: reads envelopes.
     """
 
     def __init__(
         self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters,
-        attempts: Attempts, log: int, resting: Collection[str], registry: Callable[[], Registry], trouble: Callable[[str], None],
+        attempts: Attempts, log: int, resting: Collection[str], registry: Callable[[], Registry],
         codec: EnvelopeCodec = PLAIN,
     ) -> None:
         self._connection, self._cells, self._letters, self._returned = connection, cells, letters, returned
         self._attempts, self._resting = attempts, resting
-        self._log, self._registry, self._trouble, self._codec = log, registry, trouble, codec
+        self._log, self._registry, self._codec = log, registry, codec
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
@@ -65,7 +66,11 @@ class ChangelogFold:
         for message in messages:
             key, value = message.key() or b"", message.value()
             try:
-                ((key, value),) = changelog_records.checked([(key, value)]) or ((b"", None),)
+                rows, unreadable = changelog_records.readable([(key, value)])
+                if unreadable:
+                    UNREADABLE.pass_over(message.topic(), partition, message.offset(), unreadable[0].why)
+                    continue
+                ((key, value),) = rows or ((b"", None),)
                 if key[:1] == CONTROL:
                     self._control(partition, key, value)
                 elif key[:1] == RETURNED:
@@ -78,13 +83,16 @@ class ChangelogFold:
                         ended[place] = _Ended(key, message.timestamp()[1], changes.get(place))
                     changes[place] = None if value is None else self._letter(partition, message.offset() or 0, key, value)
             except EntryUnreadable as error:
-                self._trouble(f"{message.topic()}/{partition}/{message.offset()}: {error}")
+                UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
         gone = {each.place: each for each in self._letters.change(changes)}
         left = ((each, gone.get(place)) for place, each in ended.items() if changes[place] is None)
         self._attempts.left([found for each in left if (found := self._left(*each)) is not None])
 
     def _letter(self, partition: int, offset: int, key: bytes, envelope: bytes) -> LetterRecord:
-        found = waiting(entry_keys.source(key), self._codec.shown(key, envelope), self._registry(), "")
+        entry = self._codec.shown(key, envelope)
+        if isinstance(entry, Unopened) and entry.is_foreign:
+            raise EntryUnreadable(entry.why)
+        found = waiting(entry_keys.source(key), entry, self._registry(), "")
         self._letters.note_long_headers(found.headers)
         return letter_record.of_waiting(found, key, partition, LogPlace(self._log, partition, offset))
 

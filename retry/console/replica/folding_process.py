@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +21,7 @@ from retry.console.replica.rows import Freshness
 from retry.kafka import topics
 from retry.kafka.child_process import Tethered
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ class FoldingProcess:
     Args:
       path: of the file that it folds into.
       show: is called with the id of the file that pages may show from now on; an empty one is none.
+
+    Attributes:
+      unreadable: records that it has passed over.
     """
 
     def __init__(self, settings: Settings, path: Path, show: Callable[[str], None]) -> None:
@@ -45,6 +49,7 @@ class FoldingProcess:
         self._changelog = topics.names(settings.app_id).changelog
         self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
         self._fault = ""
+        self.unreadable: Sequence[UnreadableTopic] = ()
         self._told = threading.Condition()
         self._closing, self._talking = threading.Event(), threading.Lock()
         self._process: Tethered | None = None
@@ -164,6 +169,7 @@ class FoldingProcess:
 
     def _take(self, report: Report) -> None:
         before, self._fault = self._report, ""
+        self.unreadable = report.unreadable
         if report.file_id is None:
             report = replace(before, trouble=report.trouble, is_stopped=report.is_stopped)
         if report.file_id and report.file_id == self._corrupt:

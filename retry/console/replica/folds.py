@@ -38,12 +38,10 @@ class Folds:
 
     Args:
       is_live: whether all indexes are there.
-      trouble: told of records that cannot be read, which are passed over.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, sources: Sources, registry: Callable[[], Registry], trouble: Callable[[str], None],
-        *, is_live: bool,
+        self, connection: sqlite3.Connection, sources: Sources, registry: Callable[[], Registry], *, is_live: bool
     ) -> None:
         self._connection, self._batches = connection, 0
         self.positions: dict[Partition, int] = {
@@ -59,20 +57,20 @@ class Folds:
         attempts, settled = Attempts(connection, is_live=is_live), Settled(connection)
         self._attempts, self._settled = attempts, settled
         changelog = ChangelogFold(
-            connection, cells, letters, returned, attempts, self._numbers[own.changelog], sources.resting, registry, trouble
+            connection, cells, letters, returned, attempts, self._numbers[own.changelog], sources.resting, registry
         )
-        outcomes = OutcomesFold(connection, grouping, attempts, settled, trouble)
+        outcomes = OutcomesFold(connection, grouping, attempts, settled)
         self.resting = {
             topic: RestingFold(
                 letters, returned, self._numbers[topic], hashes[topic], registry, is_discarded=topic == own.discarded
             )
             for topic in sources.resting
         }
-        notes = NotesFold(connection, grouping, [cells.regroup, outcomes.regroup], trouble)
+        notes = NotesFold(connection, grouping, [cells.regroup, outcomes.regroup])
         self._prunes = [attempts.prune, lambda: settled.prune(clock.wall_ms()), outcomes.prune, cells.prune]
         self._of_topic: dict[str, Fold] = {
             own.changelog: changelog, own.outcomes: outcomes, own.notes: notes,
-            own.audit: AuditFold(connection, registry, trouble), **self.resting,
+            own.audit: AuditFold(connection, registry), **self.resting,
         }  # fmt: skip
 
     def fold(self, of_partition: dict[Partition, list[Message]], next_offsets: dict[Partition, int]) -> None:

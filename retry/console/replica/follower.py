@@ -21,6 +21,7 @@ from retry.kafka.interface import AdminClient, KafkaException, Message, Partitio
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.policies.registry import Registry
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Follower:
         self._asked: deque[tuple[int, dict[Partition, int]]] = deque(maxlen=_LOOKS_MAX)
         self._answered_s = monotonic_s()
         self._as_of_ms: int | None = None
-        self._trouble, self._unreadable, self._fault = "", "", ""
+        self._trouble, self._fault = "", ""
         self._generation = 0
         self._retention_ms: dict[str, int] = {}
 
@@ -62,14 +63,15 @@ class Follower:
         """How far it has come."""
         file = self._file
         shown = None if not file.id else file.id if file.is_live and not file.is_corrupt else ""
-        troubles = self._fault, self._trouble or self._unreadable
+        unreadable = UNREADABLE.list_topics()
+        troubles = self._fault, self._trouble or "; ".join(each.sentence for each in unreadable)
         places = [
             Place(topic, n, begun, self._positions.get((topic, n), begun), self._ends.get((topic, n), 0))
             for (topic, n), begun in self._begun.items()
         ]
         return Report(
             shown, self._generation, self._as_of_ms, self._answered_s, "; ".join(filter(None, troubles)), bool(self._trouble),
-            places, self._retention_ms,
+            places, self._retention_ms, unreadable,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -109,7 +111,7 @@ class Follower:
             self._tell(self.report())
             self._file.discard()
         connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC))
-        folds = Folds(connection, found, self._registry, self._note_unreadable, is_live=self._file.is_live)
+        folds = Folds(connection, found, self._registry, is_live=self._file.is_live)
         reader = KafkaPartitionReader(client_config.reader_config(self._settings, preferred=_READING))
         try:
             if not self._begin(reader, folds, found, admin):
@@ -198,8 +200,3 @@ class Follower:
         partitions = {(topic, n) for topic in found.resting for n in range(found.described[topic].partitions)}
         folds.drop_deleted(offset_ranges.firsts(admin, partitions))
         return {t: d[:2] for t, d in now.described.items()} != {t: d[:2] for t, d in found.described.items()}
-
-    def _note_unreadable(self, what: str) -> None:
-        if what != self._unreadable:
-            log.warning("passed over: %s", what)
-        self._unreadable = f"a record cannot be read and is passed over: {what}"

@@ -19,8 +19,9 @@ from zlib import crc32
 
 import msgspec
 
-from retry.console.replica.regrouping import CHANGE, Change, decode_change
+from retry.console.replica.regrouping import CHANGE, SPLIT_BY, Change, decode_change
 from retry.console.replica.rows import Scope
+from retry.decoding import Number, json_decoder
 from retry.telemetry import worker_records
 from retry.telemetry.worker_records import KEY as WORKER
 from retry.telemetry.worker_records import WorkerRecord
@@ -39,7 +40,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str
     link: str
     by: str
-    at_ms: int
+    at_ms: Number
     teams: tuple[str, ...] = ()
     v: int = 1
 
@@ -52,7 +53,7 @@ class Resolved(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nothing is to be done about what failed until then."""
 
     by: str
-    at_ms: int
+    at_ms: Number
     v: int = 1
 
 
@@ -61,14 +62,13 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
     text: str
     by: str
-    at_ms: int
+    at_ms: Number
     v: int = 1
 
 
 Record = Note | Resolved | KeptFilter | Change
-note = msgspec.json.Decoder(Note).decode
-resolved = msgspec.json.Decoder(Resolved).decode
-kept_filter = msgspec.json.Decoder(KeptFilter).decode
+note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
+kept_filter = json_decoder(KeptFilter, "kept filter")
 _DECODERS: dict[str, Callable[[bytes], Record | WorkerRecord]] = {
     NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
 }  # fmt: skip
@@ -92,6 +92,8 @@ def fault(key: str, value: bytes) -> str | None:
         return f"no note has the key {key[:60]!r}"
     try:
         found = decode(value)
-    except msgspec.MsgspecError as error:
-        return f"no note: {error}"
+    except ValueError as error:
+        return str(error)
+    if isinstance(found, Change) and found.by_what not in ("", *SPLIT_BY):
+        return "nothing is split by that"
     return f"note version {found.v} was written by a newer version of this service" if found.v > 1 else None

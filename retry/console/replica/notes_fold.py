@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from retry.console.replica import note_records
 from retry.console.replica.regrouping import CHANGE, Regrouping, changes
 from retry.kafka.interface import Message
+from retry.telemetry.unreadable_records import UNREADABLE
 
 
 class NotesFold:
@@ -18,21 +19,23 @@ class NotesFold:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]],
-        trouble: Callable[[str], None],
+        self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]]
     ) -> None:
-        self._connection, self._grouping, self._regroup, self._trouble = connection, grouping, regroup, trouble
+        self._connection, self._grouping, self._regroup = connection, grouping, regroup
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
-        # Of each key the last.
-        newest = {(message.key() or b"").decode("utf-8", "replace"): message for message in messages}
-        for key, message in newest.items():
-            value = message.value()
+        # Of each key the last that can be read.
+        newest: dict[str, bytes | None] = {}
+        for message in messages:
+            key, value = (message.key() or b"").decode("utf-8", "replace"), message.value()
+            if value is not None and (fault := note_records.fault(key, value)) is not None:
+                UNREADABLE.pass_over(message.topic(), partition, message.offset(), fault)
+            else:
+                newest[key] = value
+        for key, value in newest.items():
             if value is None:
                 self._connection.execute("DELETE FROM notes WHERE key = ?", (key,))
-            elif (fault := note_records.fault(key, value)) is not None:
-                self._trouble(f"{message.topic()}/{partition}/{message.offset()}: {fault}")
             else:
                 self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
         if any(key.startswith(CHANGE) for key in newest):

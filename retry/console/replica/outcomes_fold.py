@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import orjson
 from xxhash import xxh3_128_digest
 
 from retry import clock, format_versions
@@ -20,6 +19,8 @@ from retry.delay_queue import entry_keys
 from retry.kafka.interface import Message
 from retry.telemetry import outcomes
 from retry.telemetry.offset_records import KEY as POSITION_KEY
+from retry.telemetry.outcomes import AlikeLetters, OutcomeRecord
+from retry.telemetry.unreadable_records import UNREADABLE
 
 DAY_MS = 86_400_000
 _HEARD_MS = 30 * DAY_MS
@@ -55,11 +56,9 @@ class OutcomesFold:
     """For the thread that folds."""
 
     def __init__(
-        self, connection: sqlite3.Connection, grouping: Regrouping, attempts: Attempts, settled: Settled,
-        trouble: Callable[[str], None],
+        self, connection: sqlite3.Connection, grouping: Regrouping, attempts: Attempts, settled: Settled
     ) -> None:
         self._connection, self._grouping, self._attempts, self._settled = connection, grouping, attempts, settled
-        self._trouble = trouble
         self._ids: dict[OutcomeCell, int] = {}
         self._failed: Counter[tuple[int, int]] = Counter()
         self._times: dict[int, tuple[int, int]] = {}
@@ -77,10 +76,13 @@ class OutcomesFold:
                 if message.key() == POSITION_KEY:
                     self._settled.passed(value)
                     continue
-                for alike in _alike(value):
-                    decided += self._taken(alike, oldest_ms)
-            except (KeyError, TypeError, ValueError) as error:
-                self._trouble(f"{message.topic()}/{partition}/{message.offset()}: no outcome: {error!r:.200}")
+                record = _read(value)
+            except ValueError as error:
+                UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
+                continue
+            # What operators decide is no failure, and what came of it the changelog says.
+            for alike in record.letters if record.action is None else ():
+                decided += self._taken(alike, record.taken_ms, oldest_ms)
         self._attempts.decided(decided)
         self._write()
 
@@ -96,19 +98,19 @@ class OutcomesFold:
         self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - KEPT_MS) // HOUR_MS,))
         self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
 
-    def _taken(self, alike: Mapping[str, Any], oldest_ms: int) -> list[DecidedLetter]:
+    def _taken(self, alike: AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
         """Count letters that have much in common; what was decided of each, as far as anybody still asks for it."""
-        attempt, failed_ms, taken_ms = int(alike["attempt"]), alike["failed_ms"], alike["taken_ms"]
-        topic, partition = alike["topic"], alike["partition"]
-        cause = alike.get("cause") or alike["exception"]
-        fingerprint, group = alike.get("fingerprint"), alike.get("group")
-        cell = OutcomeCell(alike["team"], topic, attempt, cause, fingerprint, group, alike.get("target"))
+        if not alike.id:
+            return []
+        topic, partition, attempt, failed_ms = alike.topic, alike.partition, alike.attempt, alike.failed_ms
+        cause = alike.cause or alike.exception
+        cell = OutcomeCell(alike.team, topic, attempt, cause, alike.fingerprint, alike.group, alike.target)
         number = self._id_of(cell)
-        self._note_times(number, min(alike["first_failed_ms"]), max(failed_ms))
+        self._note_times(number, min(alike.first_failed_ms), max(failed_ms))
         if taken_ms >= oldest_ms:
             self._failed.update((number, at // HOUR_MS) for at in failed_ms)
-        decision, reason = alike["decision"], alike.get("reason")
-        each = zip(alike["id"], alike["offset"], failed_ms, alike["due_ms"], strict=True)
+        decision, reason = alike.decision, alike.reason
+        each = zip(alike.id, alike.offset, failed_ms, alike.due_ms, strict=True)
         return [
             DecidedLetter(topic, partition, offset, id_, attempt, number, failed, taken_ms, due_ms, decision, reason)
             for id_, offset, failed, due_ms in each
@@ -141,25 +143,13 @@ class OutcomesFold:
         )  # fmt: skip
 
 
-def _alike(value: bytes) -> Sequence[Mapping[str, Any]]:
-    """The objects of a record, each of letters that have much in common, whatever its version.
+def _read(value: bytes) -> OutcomeRecord:
+    """The letters of a record.
 
     Raises:
-      KeyError, TypeError, ValueError: it is no outcome, or one of a newer version.
+      ValueError: no version of this service wrote it, or a newer one did.
     """
-    record = orjson.loads(value)
-    if format_versions.OUTCOME.newer(record["v"]):
-        raise ValueError(format_versions.OUTCOME.told(record["v"]))
-    if record.get("action") is not None:
-        # What operators decide is no failure, and what came of it the changelog says.
-        return []
-    if "letters" in record:
-        return [{**alike, "taken_ms": record["taken_ms"]} for alike in record["letters"]]
-    return [_listed(letter) for letter in outcomes.read(value)]
-
-
-def _listed(letter: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An outcome of a former version, which tells of one letter, as one of many."""
-    _, partition, offset = letter["source"].split("/")
-    lists = {name: [letter.get(name)] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
-    return {**letter, **lists, "partition": int(partition), "offset": [int(offset)]}
+    record = outcomes.read_record(value)
+    if format_versions.OUTCOME.newer(record.v):
+        raise ValueError(format_versions.OUTCOME.told(record.v))
+    return record

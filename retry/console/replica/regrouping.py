@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from retry.decoding import Number, json_decoder
+
 SPLIT_BY = ("frames", "topic", "consumer-group", "attempt")
 CHANGE = "change/"
 # Behind the id of what was split, in those of its parts.
@@ -40,13 +42,13 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
     groups: tuple[str, ...]
     by: str
-    at_ms: int
+    at_ms: Number
     into: str = ""
     by_what: str = ""
     v: int = 1
 
 
-decode_change = msgspec.json.Decoder(Change).decode
+decode_change = json_decoder(Change, "change of groups")
 
 
 class Regrouping:
@@ -138,12 +140,6 @@ def split_id(group: str, by_what: str, found: str | None) -> str:
 
 
 def changes(connection: sqlite3.Connection) -> dict[str, Change]:
-    """Merges and splits by id; what cannot be read is none."""
-    found = {}
-    for key, value in connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (CHANGE, CHANGE[:-1] + "0")):
-        try:
-            found[key.removeprefix(CHANGE)] = decode_change(value)
-        except msgspec.MsgspecError:
-            # It was told when it was folded.
-            continue
-    return found
+    """Merges and splits by id."""
+    rows = connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (CHANGE, CHANGE[:-1] + "0"))
+    return {key.removeprefix(CHANGE): decode_change(value) for key, value in rows}

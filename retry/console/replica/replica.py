@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from sqlite3 import Connection
@@ -43,6 +43,7 @@ from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
 
 
 class Replica:
@@ -78,6 +79,10 @@ class Replica:
     def freshness(self) -> Freshness:
         """How old the data is; never raises."""
         return self._follower.freshness()
+
+    def unreadable(self) -> Sequence[UnreadableTopic]:
+        """Records of the service's own topics that were passed over since the fold began."""
+        return self._follower.unreadable
 
     def generation(self) -> int:
         """A number that grows whenever something that pages show has changed."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
 
 # All that is said after `Begin`, but for ids of files that were found to be corrupt.
 CLOSE = b"close"
@@ -49,6 +50,7 @@ class Report(msgspec.Struct, frozen=True):
       trouble: why it does not go on, or what it passed over; empty where all is well.
       is_stopped: whether it does not go on.
       retention_ms: how long Kafka keeps what rests, by topic.
+      unreadable: records that it passed over since it was started.
     """
 
     file_id: str | None = None
@@ -59,6 +61,7 @@ class Report(msgspec.Struct, frozen=True):
     is_stopped: bool = False
     places: list[Place] = []
     retention_ms: dict[str, int] = {}
+    unreadable: list[UnreadableTopic] = []
 
 
 def send_begin(connection: Connection, begin: Begin) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
 from retry.console.replica.attempts import HOUR_MS, KEPT_MS, SLOT_MS
 from retry.telemetry import offset_records
 from retry.telemetry.recovery_ratio import MINUTE_MS, SETTLE_MINUTES
@@ -32,7 +30,7 @@ class Settled:
         Raises:
           ValueError: it is none.
         """
-        told = _read(value)
+        told = offset_records.read(value)
         if told.passed_ms is not None:
             row = told.group, told.topic, told.passed_ms, told.at_ms
             self._connection.execute("INSERT OR IGNORE INTO passed VALUES (?, ?, ?, ?)", row)
@@ -76,9 +74,3 @@ class Settled:
         is_sampled = self._connection.execute(f"SELECT 1 {of_pair} LIMIT 1", (group, target)).fetchone() is not None
         return 0 if is_sampled else last_ms
 
-
-def _read(value: bytes) -> offset_records.Position:
-    try:
-        return offset_records.read(value)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"no sample of committed offsets: {error}") from error

@@ -30,7 +30,11 @@ class Health:
         self._took = prometheus.histogram(self._registry, "retry_console_request_seconds")
         prometheus.gauge(self._registry, "retry_console_streams", lambda: float(console.live.streams))
         prometheus.gauge(self._registry, "retry_console_lag_records", lambda: float(self._replica.freshness().lag_records))
+        prometheus.counters(self._registry, "retry_unreadable_records_total", self._count_unreadable)
         prometheus.gauge(self._registry, "retry_console_ready", lambda: float(self._is_ready()))
+
+    def _count_unreadable(self) -> dict[str, float]:
+        return {each.topic: float(each.records) for each in self._replica.unreadable()}
 
     def _is_ready(self) -> bool:
         return self._replica.freshness().state != "rebuilding"
@@ -53,7 +57,8 @@ class Health:
         certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
         # It may name a topic; whoever may see all teams is told of it on the pages.
         error = "the log of the console says what" if found.trouble else ""
-        return _json({**told, "error": error, **certificate}, status)
+        unreadable = {each.topic: each.records for each in self._replica.unreadable()}
+        return _json({**told, "error": error, "unreadable": unreadable, **certificate}, status)
 
     @needs(None, ANY_FIELD)
     async def metrics(self, _request: Request) -> Response:

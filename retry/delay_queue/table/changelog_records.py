@@ -1,25 +1,29 @@
-"""Which changelog records a table takes in, and under which key."""
+"""Which changelog records a table takes in, and under which key; what no version wrote it passes over."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from retry import format_versions
-from retry.delay_queue import action_records, control_records, ramp_records, returned_offsets
+from retry.delay_queue import action_records, action_state, control_records, envelopes, ramp_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, with_lane
-from retry.delay_queue.envelopes import check_version
+from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, source, with_lane
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
-from retry.delay_queue.table.interface import CONTROL, ChangelogRow
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
 from retry.errors import EntryNewer, EntryUnreadable
 
 # Lane, due time, a topic of one character and its end, partition and offset; some have an order, or name and version besides.
 _PLAIN_MIN = LANE_BYTES + 8 + 2 + 12
 _NAMED_MIN = _PLAIN_MIN + NAME_BYTES + VERSION_BYTES
 _BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
+_KINDS_OF_ENTRIES = frozenset(_BYTES_MIN)
 # A due time since 1970 has its highest bit set.
 _SINCE_1970 = 0x80
+# Where the topic begins, by kind, and how far from the end the byte is that ends it, and where partition and offset begin.
+_TOPIC_AT = {PLAIN: LANE_BYTES + 8, ORDERED: LANE_BYTES + 16, NAMED: LANE_BYTES + 8 + NAME_BYTES + VERSION_BYTES}
+_TAIL, _PARTITION, _OFFSET, _HIGHEST_BIT = 13, 12, 8, 0x80
 _VERSIONS = frozenset(bytes([version]) for version in format_versions.ENVELOPE.reads)
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
 _KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7, 8}
@@ -30,58 +34,93 @@ OF_ACTIONS = {
 }  # fmt: skip
 
 
-def checked(rows: Sequence[ChangelogRow]) -> list[ChangelogRow]:
-    """What a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
+class ReadableRows(NamedTuple):
+    """Changelog records as a table takes them in, and those that it passes over."""
 
-    Keys of the version before lanes come in the lane that is kept for them.
+    rows: list[ChangelogRow]
+    unreadable: list[UnreadableRow]
+
+
+def readable(rows: Sequence[ChangelogRow]) -> ReadableRows:
+    """Sort out what a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
+
+    Keys of the version before lanes come in the lane that is kept for them. What no version wrote is passed over as if it were
+    not there: what was folded of its key before stands. Of envelopes only the version is looked at, since nearly all are right.
+    What is none lies under the key of an entry, takes its place as any later record does, and is held when it is due, see
+    `retry.delivery.hold`.
 
     Raises:
       EntryNewer: a record was written by a newer version.
-      EntryUnreadable: a record is neither an entry nor a control, nor part of an action.
     """
     records = []
     for row in dict(rows).items():
         key, value = row
-        # Nearly every record is a plain entry of this version, or the end of one, and needs no closer look.
+        # Nearly every record is an entry of this version, or the end of one, and needs no closer look.
         if (
-            len(key) >= _PLAIN_MIN and key[0] == PLAIN and key[LANE_BYTES] >= _SINCE_1970
-            and (value is None or value[1:2] in _VERSIONS)
+            len(key) >= _PLAIN_MIN and (at := _TOPIC_AT.get(key[0])) and key[LANE_BYTES] >= _SINCE_1970 and not key[-_TAIL]
+            and key[-_OFFSET] < _HIGHEST_BIT and key[-_PARTITION] < _HIGHEST_BIT
+            and (value is None or value[1:2] in _VERSIONS) and (topic := key[at:-_TAIL]) and topic.isascii()
         ):  # fmt: skip
             records.append(row)
-        elif len(key) >= _NAMED_MIN and key[0] == NAMED and (value is None or value[1:2] in _VERSIONS):
-            records.append(row)
-        elif (record := _checked_closely(key, value)) is not None:
+            continue
+        try:
+            record = _read_closely(key, value)
+        except EntryNewer:
+            raise
+        except EntryUnreadable:
+            # With what came before under the same key.
+            return _without_unreadable(rows)
+        if record is not None:
             records.append(record)
-    return records
+    return ReadableRows(records, [])
 
 
-def before_unreadable(rows: Sequence[ChangelogRow]) -> int:
-    """How many rows come before the first that `checked` refuses by itself."""
+def _without_unreadable(rows: Sequence[ChangelogRow]) -> ReadableRows:
+    kept, unreadable = list[ChangelogRow](), list[UnreadableRow]()
+    for key, value in rows:
+        try:
+            _read_closely(key, value)
+        except EntryNewer:
+            raise
+        except EntryUnreadable as error:
+            unreadable.append(UnreadableRow(key, str(error)))
+        else:
+            kept.append((key, value))
+    return ReadableRows(readable(kept).rows, unreadable)
+
+
+def before_newer(rows: Sequence[ChangelogRow]) -> int:
+    """How many rows come before the first that a newer version wrote."""
     for n, row in enumerate(rows):
         try:
-            checked([row])
-        except EntryUnreadable:
+            readable([row])
+        except EntryNewer:
             return n
     return len(rows)
 
 
-def _checked_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
-    """The record as it is taken in; None where it is passed over."""
+def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
+    """The record as it is taken in; None where there is nothing to be taken in.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `readable` sorts them out.
+    """
     kind = key[0] if key else 0
-    if laneless(key):
-        key = with_lane(key)
-    elif key[:1] == CONTROL or _is_of_action(key):
+    if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:
             _check_asked(key, value)
         return key, value
-    elif len(key) < _BYTES_MIN.get(kind, len(key) + 1):
+    if laneless(key):
+        key = with_lane(key)
+    elif kind not in _KINDS_OF_ENTRIES or len(key) < _BYTES_MIN[kind]:
         if value is None:
             return None
         if kind in _KINDS and format_versions.KEY.newer(kind):
             raise EntryNewer(format_versions.KEY.told(kind))
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
+    source(key)
     if value is not None:
-        check_version(value)
+        envelopes.check_version(value)
     return key, value
 
 
@@ -90,10 +129,13 @@ def _is_of_action(key: bytes) -> bool:
 
 
 def _check_asked(key: bytes, value: bytes) -> None:
-    if key[:1] == CONTROL:
+    if key.startswith(action_records.PREFIX):
+        control_records.check(key, value)
+        action_state.check(key, value)
+    elif key[:1] == CONTROL:
         control_records.check(key, value)
     elif key[:1] in (SLICE, SENDING):
-        action_records.check_slice(value)
+        action_records.check_members(action_records.decode_slice(value))
     elif key[:1] == FAILED:
         ramp_records.check_failed(value)
     else:

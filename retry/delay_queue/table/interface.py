@@ -13,6 +13,13 @@ ChangelogRow = tuple[bytes, bytes | None]
 CONTROL = b"\x10"
 
 
+class UnreadableRow(NamedTuple):
+    """A changelog record that no version of this service wrote, and why that is known."""
+
+    key: bytes
+    why: str
+
+
 class Identity(NamedTuple):
     """The changelog partition that a table is the fold of. A table of another one is foreign, whatever its path."""
 
@@ -42,13 +49,16 @@ class Table(Protocol):
         """Control records that stand."""
         ...
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         """Take in committed changelog records in their order; a null value deletes its key.
 
         Rows and `next_offset` move together, or not at all.
 
+        Returns:
+          records that no version wrote; they were passed over.
+
         Raises:
-          EntryUnreadable: a record is of a kind that this version does not know; nothing was taken in.
+          EntryNewer: a record was written by a newer version; nothing was taken in.
           TableUnreadable: the store is corrupt, or its files are gone.
           DataDirUnusable: the disk does not take it, as one that is full.
         """

@@ -16,10 +16,10 @@ from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import named_entries, ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import OF_ACTIONS, checked
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, readable
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
-from retry.delay_queue.table.interface import CONTROL, ChangelogRow, Identity
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow, Identity, UnreadableRow
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, new_batch, wipe
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
@@ -112,9 +112,9 @@ class RocksTable:
         """See `Table.has_slices`."""
         return self._has_slices
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
+    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         """See `Table.fold`."""
-        batch, records = new_batch(), checked(rows)
+        batch, (records, unreadable) = new_batch(), readable(rows)
         with self._lock:
             change, others = self._plain.fold(records, batch)
             if others:
@@ -128,6 +128,7 @@ class RocksTable:
         if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
             self._flushed_at_ms = now_ms
             self._db.flush()
+        return unreadable
 
     def _fold_controls(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> None:
         for key, value in rows:

@@ -12,11 +12,12 @@ import logging
 from collections import deque
 
 from retry import clock
-from retry.errors import LineageNewer, LineageUnreadable, ReadPositionNewer
+from retry.errors import LineageUnreadable, ReadPositionNewer
 from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.intake.read_positions import PARTITION, ReadPositions
 from retry.kafka.interface import KafkaException, Log, Message
 from retry.telemetry.health import HealthProbe
+from retry.telemetry.unreadable_records import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +111,10 @@ class LineageFollower:
                 self.lineages.fold(message.value() or b"")
                 if self.ramped is not None and (key := message.key()):
                     self.ramped.fold(key, message.value() or b"")
-            except LineageNewer as error:
-                # What was sent is not known here any more. Letters can wait for a worker that knows.
-                self.trouble = f"{message.topic()}/{partition}/{offset}: {error}"
             except LineageUnreadable as error:
-                # Counts only: a letter whose sends are not known here is known by its headers.
-                logger.error("lineages at %s/%d/%d: %s", message.topic(), partition, offset, error)
+                # Counts only: a letter whose sends are not known here is known by its headers. So it is where a newer version
+                # wrote them; one record of a stranger that looks so must not keep every letter of everybody waiting.
+                UNREADABLE.pass_over(message.topic(), partition, offset, error)
             offset += 1
         self._reached[partition] = offset
         if offset >= self._missing.get(partition, 0):

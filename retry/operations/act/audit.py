@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from retry.decoding import Number, json_decoder
 from retry.delay_queue.action_records import CLOCKS_MS
 from retry.delivery.act_audit import DONE
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.settings import Settings
+from retry.telemetry.unreadable_records import UNREADABLE
 
 PERSON_KEY, NO_SHARD = b"console", -1
 # Slashes in the name of a letter that rests.
@@ -38,10 +40,10 @@ class AuditLetter(msgspec.Struct, frozen=True):
 
     result: str
     letter: str = ""
-    due_ms: int | None = None
+    due_ms: Number | None = None
     parked: str | None = None
     target: str | None = None
-    new_due_ms: int | None = None
+    new_due_ms: Number | None = None
     new_target: str | None = None
     before: str | None = None
     after: str | None = None
@@ -57,14 +59,14 @@ class AuditRecord(msgspec.Struct, frozen=True):
     action: str
     kind: str
     by: str
-    at_ms: int
-    shard: int
+    at_ms: Number
+    shard: Number
     letters: list[AuditLetter]
     reason: str = ""
     teams: list[str] = []
 
 
-decode_audit = msgspec.json.Decoder(AuditRecord).decode
+decode_audit = json_decoder(AuditRecord, "record of the audit")
 
 
 class Audit(NamedTuple):
@@ -77,7 +79,7 @@ class Audit(NamedTuple):
         """Those that were written from `since_ms` on, of one action or of all.
 
         Raises:
-          TopicsInvalid: there is no such topic, it cannot be read, or somebody else writes there.
+          TopicsInvalid: there is no such topic, or it cannot be read.
         """
         topic = topics.names(self.settings.app_id).audit
         about = topics.describe(self.admin, [topic]).get(topic)
@@ -88,7 +90,11 @@ class Audit(NamedTuple):
             for message in messages:
                 if action and (message.key() or b"") != action.encode():
                     continue
-                found = _read(message.value() or b"", f"{topic}/{message.partition()}/{message.offset()}")
+                try:
+                    found = decode_audit(message.value() or b"")
+                except ValueError as error:
+                    UNREADABLE.pass_over(topic, message.partition(), message.offset(), error)
+                    continue
                 if found.at_ms >= since_ms:
                     yield found
 
@@ -113,9 +119,3 @@ def _named(name: str) -> AuditLetter:
     due_ms, _, letter = name.partition("/")
     return AuditLetter(DONE, letter, int(due_ms))
 
-
-def _read(value: bytes, where: str) -> AuditRecord:
-    try:
-        return decode_audit(value)
-    except msgspec.MsgspecError as error:
-        raise TopicsInvalid([f"{where} cannot be read: {error}"], "find out who else writes there") from error

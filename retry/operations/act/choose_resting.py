@@ -13,8 +13,8 @@ import msgspec
 
 from retry.delay_queue import action_records
 from retry.delay_queue.action_state import ActionState
-from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
+from retry.delivery.resting_record import NOT_OURS
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, refuse_too_many
 from retry.operations.letters.found_letter import FoundLetter
@@ -31,14 +31,16 @@ class RestingExample(NamedTuple):
     Attributes:
       name: where it rests.
       record: what lies there.
-      returned: what becomes of it; None where only a worker can tell, which fetches it whole.
+      returned: what becomes of it; None where only a worker can tell, which fetches it whole, and of what is not ours.
       unpatched: of a patch, what would become of it without.
+      is_ours: whether this service put it there.
     """
 
     name: str
     record: Record
     returned: ReturnedLetter | None
     unpatched: ReturnedLetter | None
+    is_ours: bool = True
 
 
 def choose_resting(
@@ -63,7 +65,8 @@ def choose_resting(
         chosen.count_in(letter, b"" if result is None else result.key)
         refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
-            examples.append(RestingExample(letter.name, letter.record, result, _unpatched(letter, returns, state, now_ms)))
+            unpatched = _unpatched(letter, returns, state, now_ms)
+            examples.append(RestingExample(letter.name, letter.record, result, unpatched, letter.is_ours))
     return examples
 
 
@@ -85,8 +88,11 @@ def _result(
     record = letter.record
     if state.action.kind == action_records.ERASE:
         return None
+    if not letter.is_ours:
+        # It is only marked, and nothing is made of it.
+        return None if state.action.kind == action_records.DISCARD else Refusal(NOT_OURS)
     if (refused := returns.refused(record)) is not None:
         return refused
-    if returned_letter.is_reference(record):
+    if letter.is_reference:
         return None
     return returns.returned(state, record, record, now_ms, now_ms)

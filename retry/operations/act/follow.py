@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from types import TracebackType
 
+from retry.decoding import DECODE_ERRORS
 from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.operations.control_requests import ShardNumbers
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
@@ -50,17 +52,22 @@ class Following:
         before = self.tally.members, self.step
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             key, value = message.key(), message.value()
-            if message.error() is not None or value is None:
-                continue
-            if key == self._tally:
-                self.tallies[message.partition() or 0] = action_records.decode_tally(value)
-            elif key == self._step:
-                self.step = ramp_records.decode_step(value).step
-            elif key == self._held:
-                self.held = action_records.decode_order(value)
-            elif key == self._resumed and self.held and action_records.decode_order(value).hold >= self.held.at_ms:
-                self.held = None
+            if message.error() is None and key is not None and value is not None:
+                try:
+                    self._note(message.partition() or 0, key, value)
+                except DECODE_ERRORS as error:
+                    UNREADABLE.pass_over(message.topic(), message.partition(), message.offset(), error)
         return (self.tally.members, self.step) > before
+
+    def _note(self, shard: int, key: bytes, value: bytes) -> None:
+        if key == self._tally:
+            self.tallies[shard] = action_records.decode_tally(value)
+        elif key == self._step:
+            self.step = ramp_records.decode_step(value).step
+        elif key == self._held:
+            self.held = action_records.decode_order(value)
+        elif key == self._resumed and self.held and action_records.decode_order(value).hold >= self.held.at_ms:
+            self.held = None
 
     def left(self, action: Action) -> list[int]:
         """Shards that are not done yet."""

@@ -41,8 +41,7 @@ _WORDS = {
     "erased": "they were erased, and nothing is left of them",
     "superseded": "they are former versions of letters that were changed",
     "not_a_letter": "they are parked schedules, tasks or timers",
-    "no_source": "they were parked by a version that did not write down where they failed",
-    "no_id": "they were parked by a version that did not write down which letter they are",
+    "not_ours": "this service did not park them where they lie; they can be discarded, and nothing else",
     "no_target": "their policy has no topic for them to be retried in",
     "source_gone": "the whole of them is gone from where they failed, and only a reference was parked",
     "source_unreadable": "their records could not be read: the right to read them is missing, or no broker answered",
@@ -160,6 +159,8 @@ def _edited(edit: Edit, name: str, made: EditedResting) -> ExampleChange:
 
 
 def _returned(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
+    if not example.is_ours:
+        return ExampleChange(example.name, now_ms, "nowhere: it stays where others wrote it, and is not listed any more", [])
     if example.returned is None:
         return ExampleChange(example.name, now_ms, "where its policy says, once it is fetched whole", [])
     due_at_ms = entry_keys.due_at_ms(example.returned.key)

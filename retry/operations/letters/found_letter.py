@@ -10,7 +10,8 @@ from retry.dead_letters.dead_letter import integer, moment, read
 from retry.dead_letters.failure import Failure
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Unopened
-from retry.operations.explain.search import LetterLocation, place
+from retry.delivery.resting_record import NOT_OURS, is_no_letter, is_reference, letter_source
+from retry.operations.explain.search import LetterLocation
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Headers, Record
@@ -30,6 +31,7 @@ class FoundLetter:
       registry: tells the team where the letter does not, and the team's own header names.
       failed_ms: when it failed last, as far as is known.
       discarded: whether an operator has discarded it.
+      is_ours: whether this service wrote it; of what it did not, nothing is believed that it says of itself.
     """
 
     due_ms: int | None = None
@@ -45,11 +47,12 @@ class FoundLetter:
         registry: Registry,
         failed_ms: int | None,
         discarded: bool = False,
+        is_ours: bool = True,
     ) -> None:
         self.name, self.cursor, self.entry, self.source, self.failed_ms = name, cursor, entry, source, failed_ms
         self.key, self.value, self.headers = record.key(), record.value(), record.headers()
         self.state = "waiting" if entry is not None else "discarded" if discarded else "parked"
-        self._record, self._registry = record, registry
+        self._record, self._registry, self.is_ours = record, registry, is_ours
 
     @property
     def sealed(self) -> str | None:
@@ -60,6 +63,17 @@ class FoundLetter:
     def record(self) -> Record:
         """As it lies on its topic; of one that waits, as it will be sent."""
         return self._record
+
+    def disown(self) -> None:
+        """Take it for what others wrote: the outcomes do not tell of it."""
+        self.is_ours, self.source = False, None
+        for known in ("team", "ours", "failure", "fingerprint"):
+            self.__dict__.pop(known, None)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether only where it failed was parked, and not the whole of it."""
+        return self.entry is None and self.is_ours and self.source is not None and is_reference(self._record)
 
     @property
     def place(self) -> LetterLocation:
@@ -84,9 +98,11 @@ class FoundLetter:
 
     @cached_property
     def team(self) -> str | None:
-        """Whose letter it is: as its entry says, as the policy that parked it is called, or by the policy file of now."""
+        """Whose letter it is: as its entry says, who parks where it rests, or as the policy that parked it is called."""
         if self.entry is not None:
             return self.entry.team
+        if (team := self._registry.parking_team(self._record.topic())) is not None:
+            return team
         if self.policy:
             # A policy is called after its team and its dead-letter topic, which has no slash.
             return self.policy.rpartition("/")[0] or self.policy
@@ -95,6 +111,8 @@ class FoundLetter:
     @cached_property
     def ours(self) -> dict[str, bytes]:
         """The headers that the service wrote."""
+        if not self.is_ours:
+            return {}
         return {name: value for name, value in self.headers if name in names.OURS and value is not None}
 
     @property
@@ -114,7 +132,9 @@ class FoundLetter:
 
     @property
     def reason(self) -> str | None:
-        """Why it parks, or is parked."""
+        """Why it parks, or is parked; `not_ours` of a record that this service did not put where it lies."""
+        if not self.is_ours:
+            return NOT_OURS
         return _text(self.ours.get(names.PARKED_REASON))
 
     @property
@@ -125,7 +145,9 @@ class FoundLetter:
 
     @property
     def mark(self) -> str | None:
-        """Why it lies among the discarded and is never returned: `superseded`, a former version, or `erased`."""
+        """Why it is never returned: `superseded`, a former version, `erased`, or `not_ours`."""
+        if not self.is_ours:
+            return NOT_OURS
         mark = self.ours.get(names.ACTION_BEFORE)
         return _text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
 
@@ -164,12 +186,13 @@ def parked(message: Any, registry: Registry, *, discarded: bool = False) -> Foun
     """The letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
     record = Record(where, message.key(), message.value(), _headers(message), message.timestamp())
-    source = dict(record.headers()).get(names.SOURCE)
+    source, is_other = letter_source(message, registry), is_no_letter(message)
     # A parked letter has the timestamp of the dead letter, where the topic lets it.
     at_ms = record.timestamp()[1]
     return FoundLetter(
-        str(where), str(where), entry=None, source=_place(source), record=record, registry=registry,
-        failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
+        str(where), str(where), entry=None, source=LetterLocation(*source) if source and not is_other else None,
+        record=record, registry=registry, failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
+        is_ours=is_other or source is not None,
     )  # fmt: skip
 
 
@@ -179,13 +202,6 @@ def _headers(message: Any) -> Headers:
     except SystemError:
         # A name that is no UTF-8: the service cannot have written it.
         return []
-
-
-def _place(source: bytes | None) -> LetterLocation | None:
-    try:
-        return place((source or b"").decode())
-    except ValueError:
-        return None
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -7,7 +7,7 @@ parked, but for the keys of what waits behind another letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from retry import clock
@@ -24,9 +24,12 @@ from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter, parked, waiting
 from retry.operations.letters.returned_records import ReturnedRecords
 from retry.policies.registry import Registry
+from retry.worker.parked_references import ParkedReferences, read_claim
 
 _WAITING = "due:"
 _HEX_CHARS_MAX = 2_000
+# So long a listing looks in the outcomes for what was parked by reference; a worker looks again before it follows one.
+_PROVE_S = 30.0
 Say = Callable[[str], None]
 
 
@@ -84,11 +87,14 @@ class Listing(NamedTuple):
 
     def resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
         """Records of letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
-        behind = after.parked
+        behind, deadline = after.parked, clock.Deadline(_PROVE_S)
         for topic, partitions in self._rest_in(states).items():
             for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():
                 if behind is None or readable[:2] >= behind[:2]:
-                    yield from self._partition(readable, behind.offset + 1 if behind and readable[:2] == behind[:2] else 0)
+                    first = behind.offset + 1 if behind and readable[:2] == behind[:2] else 0
+                    for letters in self._partition(readable, first):
+                        self._look_for_references(letters, deadline)
+                        yield from letters
 
     def _rest_in(self, states: Collection[str]) -> dict[str, int]:
         """Topics, and how many partitions each has."""
@@ -102,7 +108,7 @@ class Listing(NamedTuple):
                 self.say(f"there is no parking topic {topic}")
         return {topic: there[topic].partitions for topic in names if topic in there}
 
-    def _partition(self, readable: Span, first: int) -> Iterator[FoundLetter]:
+    def _partition(self, readable: Span, first: int) -> Iterator[list[FoundLetter]]:
         span = LetterRange(readable.topic, limit=self.newest).of(readable)
         if span.start > max(readable.start, first):
             where = f"{span.topic}/{span.partition}"
@@ -111,7 +117,19 @@ class Listing(NamedTuple):
         is_discarded = span.topic == self.cluster.names.discarded
         if span.start < span.stop:
             for batch in offset_ranges.batches(self.cluster.reader, [span]):
-                yield from (parked(message, self.registry, discarded=is_discarded) for message in batch)
+                yield [parked(message, self.registry, discarded=is_discarded) for message in batch]
+
+    def _look_for_references(self, letters: Sequence[FoundLetter], deadline: clock.Deadline) -> None:
+        """Find out which of those that say so were parked by reference, as far as the time goes."""
+        references = [letter for letter in letters if letter.is_reference and letter.state == "parked" and letter.mark is None]
+        if not references:
+            return
+        outcomes, cluster = self.cluster.names.outcomes, self.cluster
+        looked = ParkedReferences(cluster.admin, cluster.reader, outcomes, lambda: cluster.partitions(outcomes))
+        claims = [read_claim(letter.record) for letter in references]
+        for letter, is_proven in zip(references, looked.prove_claims(claims, deadline), strict=True):
+            if is_proven is False:
+                letter.disown()
 
     def waiting_at(self, where: Source) -> FoundLetter | None:
         """The letter that waits there; None where it waits no more."""
@@ -133,4 +151,6 @@ class Listing(NamedTuple):
         # Where retention has removed it, the first that is left comes instead.
         there = (message for message in found if message.offset() == where.offset)
         is_discarded = where.topic == self.cluster.names.discarded
-        return next((parked(message, self.registry, discarded=is_discarded) for message in there), None)
+        letters = [parked(message, self.registry, discarded=is_discarded) for message in there]
+        self._look_for_references(letters, clock.Deadline(_PROVE_S))
+        return next(iter(letters), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
@@ -34,6 +34,7 @@ class Deliveries:
 
     Args:
       since_ms: what was delivered before is left out, where the broker says when that was.
+      permits_parking: whether letters of a dead-letter topic may rest in a topic, see `retry.policies.registry.Registry`.
 
     Attributes:
       first_ms: by topic and partition, when the first record was appended; UNKNOWN where the topic does not say.
@@ -41,7 +42,8 @@ class Deliveries:
       topic_ids: the ids of topics that letters may have been returned from.
     """
 
-    def __init__(self, reader: RecordReader, since_ms: int) -> None:
+    def __init__(self, reader: RecordReader, since_ms: int, permits_parking: Callable[[str, str], bool]) -> None:
+        self._permits_parking = permits_parking
         self._reader, self._names, self._unchecked = reader, reader.names, reader.findings.unchecked
         self._since_ms, self._without_source = since_ms, 0
         self.first_ms: dict[PartitionId, int] = {}
@@ -85,6 +87,11 @@ class Deliveries:
             letter = place(source.decode())
         except ValueError:
             self._reader.phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
+            return
+        if not self._permits_parking(letter.topic, topic):
+            # Whoever may write to the parking topic of one team says nothing of the letters of another.
+            if kind == RowKind.DELIVERY:
+                self._unchecked["records that others wrote to a parking topic in the name of another team"] += 1
             return
         topic_id = self.topic_ids.get(topic)
         returned = Returned.NO if topic_id is None else self._reader.returned.state(topic_id, partition, offset)

@@ -1,12 +1,10 @@
-"""Records → rows. Total: what cannot be read is a finding, and stops nothing."""
+"""Records → rows. What cannot be read is passed over, counted and named, and stops nothing."""
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from typing import Any
 
-import msgspec
 from xxhash import xxh3_64_intdigest
 
 from retry.delay_queue import entry_keys, envelopes
@@ -15,8 +13,9 @@ from retry.delay_queue.entry_keys import END_KEY, HELD_LANES
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
+from retry.delay_queue.table import changelog_records
 from retry.delay_queue.table.interface import CONTROL
-from retry.errors import EntryUnreadable
+from retry.errors import EntryNewer, EntryUnreadable
 from retry.operations.explain.search import place
 from retry.operations.verify.findings import Findings
 from retry.operations.verify.returned_letters import ReturnedLetters
@@ -24,33 +23,12 @@ from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, Na
 from retry.operations.verify.spill_files import Spill
 from retry.record import PartitionId
 from retry.telemetry import offset_records, outcomes
+from retry.telemetry.outcomes import Outcome
+from retry.telemetry.unreadable_records import UNREADABLE
 
 _VERSION_MAX = (1 << 63) - 1
 
 hash_of = xxh3_64_intdigest
-
-
-class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
-    """The fields of an outcome that are checked."""
-
-    id: str
-    source: str
-    team: str
-    topic: str
-    attempt: int
-    taken_ms: int
-    decision: str
-    due_ms: int | None
-    target: str
-    action: str | None = None
-
-
-# As in `retry.policies.schema`: its fields are worked out once, here.
-msgspec.json.Decoder(OutcomeRecord)
-
-
-def _outcomes(value: bytes) -> list[OutcomeRecord]:
-    return [msgspec.convert(outcome, OutcomeRecord) for outcome in outcomes.read(value)]
 
 
 class RecordReader:
@@ -105,36 +83,38 @@ class RecordReader:
         in_scope = self.in_scope(topic, partition, offset)
         record = self.names.topic(topic), partition, offset
         try:
-            for outcome in _outcomes(message.value() or b""):
-                self._outcome_of_letter(outcome, in_scope, record)
-        except (ValueError, struct.error, msgspec.MsgspecError) as error:
-            self.phantom(in_scope, f"{topic}/{partition}/{offset}: no outcome: {error}")
+            letters = outcomes.read(message.value() or b"")
+        except ValueError as error:
+            UNREADABLE.pass_over(topic, partition, offset, error)
+            return
+        for outcome in letters:
+            self._outcome_of_letter(outcome, in_scope, record)
 
-    def _outcome_of_letter(self, outcome: OutcomeRecord, in_scope: bool, record: tuple[int, int, int]) -> None:
-        letter, parked = place(outcome.source), outcome.decision == "park"
+    def _outcome_of_letter(self, outcome: Outcome, in_scope: bool, record: tuple[int, int, int]) -> None:
+        letter, parked = place(outcome["source"]), outcome["decision"] == "park"
         self._note_lane(outcome)
-        self.outcome_first_ms.setdefault(record[1], outcome.taken_ms)
-        if outcome.action is not None:
+        self.outcome_first_ms.setdefault(record[1], outcome["taken_ms"])
+        if outcome["action"] is not None:
             # Of a letter that was taken in before; what was done with it is told by its entries.
             return
         self.spill.add(
             OutcomeRow(
                 RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope, *record,
-                due_ms=outcome.taken_ms if outcome.due_ms is None else outcome.due_ms,
-                taken_ms=outcome.taken_ms,
-                lineage_hash=hash_of(outcome.id.encode()),
-                attempt=outcome.attempt - 1 if parked else outcome.attempt,
-                target=self.names.topic(outcome.target),
+                due_ms=outcome["taken_ms"] if outcome["due_ms"] is None else outcome["due_ms"],
+                taken_ms=outcome["taken_ms"],
+                lineage_hash=hash_of(outcome["id"].encode()),
+                attempt=max(0, outcome["attempt"] - parked),
+                target=self.names.topic(outcome["target"]),
             )
         )  # fmt: skip
         source = letter.topic, letter.partition
         self.letter_stop[source] = max(self.letter_stop.get(source, 0), letter.offset + 1)
 
-    def _note_lane(self, record: OutcomeRecord) -> None:
-        parts = record.team, record.topic, record.target
+    def _note_lane(self, outcome: Outcome) -> None:
+        parts = outcome["team"], outcome["topic"], outcome["target"]
         if parts not in self._lanes:
             self._lanes.add(parts)
-            self.targets.add(record.target)
+            self.targets.add(outcome["target"])
             for ordered in (False, True):
                 self.names.lane_parts[entry_keys.lane(*parts, ordered)] = Lane(*parts)
 
@@ -144,7 +124,7 @@ class RecordReader:
         self.committed[topic, partition] += 1
         key, value = message.key() or b"", message.value()
         if key[:1] == CONTROL:
-            self.controls[partition, key] = value or b""
+            self._control(message, key, value)
             return
         if key[:1] in (SLICE, SENDING, FAILED):
             # Letters that an action is about; what it did to them is told by their entries.
@@ -159,7 +139,7 @@ class RecordReader:
             source = None
         if source is None:
             if value is not None:
-                self.phantom(in_scope, f"{topic}/{partition}/{offset}: neither entry nor control")
+                UNREADABLE.pass_over(topic, partition, offset, "neither entry nor control")
             return
         lane, ordering_key, version = key[: entry_keys.LANE_BYTES], UNKNOWN, UNKNOWN
         if value is not None and lane not in self.names.lane_parts:
@@ -182,6 +162,16 @@ class RecordReader:
                 lane=self.names.lane(lane),
             )
         )  # fmt: skip
+
+    def _control(self, message: Any, key: bytes, value: bytes | None) -> None:
+        try:
+            unreadable = [] if value is None else changelog_records.readable([(key, value)]).unreadable
+        except EntryNewer:
+            unreadable = []
+        for row in unreadable:
+            UNREADABLE.pass_over(message.topic(), message.partition(), message.offset(), row.why)
+        if not unreadable:
+            self.controls[message.partition(), key] = value or b""
 
     def _name_as_letter(self, key: bytes) -> tuple[int, int, int]:
         return self.names.topic(NAMES), 0, hash_of(entry_keys.name_of(key))

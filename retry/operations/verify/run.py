@@ -76,7 +76,7 @@ class _Run:
         reading = TopicReading(cluster, self._registry.targets(), self._bar)
         spill = Spill(self._scratch / "letters", reading.letter_count() * _ROWS_A_LETTER)
         reader = RecordReader(self._names, spill, findings)
-        deliveries = Deliveries(reader, request.since_ms)
+        deliveries = Deliveries(reader, request.since_ms, self._registry.permits_parking)
         tables = self._read_tables(reader, reading)
 
         # Anew, since partitions may have been added meanwhile.

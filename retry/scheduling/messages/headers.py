@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from retry.dead_letters.retry_headers import SCHEDULE_SOURCE
+
 # All of these are the scheduler's: none of them passes through.
 PREFIX = "scheduler-"
 
@@ -18,4 +20,4 @@ DONE = "scheduler-done"
 # On the tombstones of `retry migrate`: the offset of the schedule that was moved. To a scheduler it cancels, as any null does.
 MIGRATED = "scheduler-migrated"
 # Of a message that was parked, where it lies: `retry-source` is of letters alone.
-SOURCE = "scheduler-source"
+SOURCE = SCHEDULE_SOURCE

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.envelopes import Entry
+from retry.errors import EntryUnreadable
 from retry.scheduling.messages.entry_source import TEAM
 from retry.scheduling.messages.schedule_json import ScheduleJson, of_entry, of_history
 from retry.scheduling.messages.search import Query
@@ -24,7 +26,7 @@ def waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[Sche
     Read a page at a time, between which everything else goes on.
 
     Raises:
-      TableUnreadable, EntryUnreadable: a table has to be restored first.
+      TableUnreadable: a table has to be restored first.
     """
     part = query.part.encode()
     for shard in shards:
@@ -33,10 +35,18 @@ def waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[Sche
             for key, envelope in page:
                 # Most are told apart by their bytes, which is a tenth of the work.
                 if key[0] == NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
-                    entry = envelopes.decode(envelope)
-                    if entry.team == TEAM and entry.destination != parked:
+                    entry = _read_schedule(envelope)
+                    if entry is not None and entry.team == TEAM and entry.destination != parked:
                         yield of_entry(key, entry)
             after = page[-1][0]
+
+
+def _read_schedule(envelope: bytes) -> Entry | None:
+    """The entry in an envelope; None of what is sealed, or none: nothing is shown of it."""
+    try:
+        return envelopes.decode(envelope)
+    except EntryUnreadable:
+        return None
 
 
 def history(settings: Settings, topic: str) -> Iterator[ScheduleJson]:

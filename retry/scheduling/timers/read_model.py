@@ -14,22 +14,22 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple, cast
 
-import msgspec
-
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
+from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.errors import RetryError
+from retry.errors import EntryForeign, RetryError
 from retry.kafka.interface import Message, OffsetBounds
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called
+from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +175,11 @@ class View:
                 self.trouble = str(error)
                 log.error("cannot go on reading: %s", error)
                 return
+            except Exception as error:
+                # A mistake of ours: what has ended must not look as if it went on.
+                self.trouble = f"a fault of the service ({type(error).__name__}), which its log has; start it again"
+                log.exception("cannot go on reading")
+                return
 
     def _read(self) -> None:
         of_partition: dict[tuple[str, int], list[Message]] = {}
@@ -194,8 +199,15 @@ class View:
         next_offset = (last.offset() or 0) + (last.error() is None)
         if next_offset < table.next_offset:
             return
-        rows = [(m.key(), m.value()) for m in messages if m.error() is None and (m.offset() or 0) >= table.next_offset]
-        table.fold([row for row in rows if row[0] and row[0][0] == NAMED], next_offset, clock.wall_ms())  # type: ignore[misc, index]
+        offsets = {}
+        rows: list[ChangelogRow] = []
+        for message in messages:
+            key, offset = message.key(), message.offset() or 0
+            if message.error() is None and offset >= table.next_offset and key and key[0] == NAMED:
+                rows.append((key, message.value()))
+                offsets[key] = offset
+        for row in table.fold(rows, next_offset, clock.wall_ms()):
+            UNREADABLE.pass_over(self._changelog, partition, offsets.get(row.key), row.why)
         with self._lock:
             for name, write in list(self._unread_writes.items()):
                 if write.partition == partition and write.offset < next_offset:
@@ -207,8 +219,8 @@ class View:
                 continue
             try:
                 called = call_records.read(message.value() or b"")
-            except msgspec.MsgspecError as error:
-                log.warning("%s/%s/%s: no call: %s", message.topic(), message.partition(), message.offset(), error)
+            except ValueError as error:
+                UNREADABLE.pass_over(message.topic(), message.partition(), message.offset(), error)
                 continue
             with self._lock:
                 self._finished[called.id] = called
@@ -250,7 +262,10 @@ def _team_of(table: RocksTable, lane: bytes) -> str | None:
 
 def _team(envelope: bytes) -> str | None:
     """The team whose timer it is; None of what is no timer: those alone go to a host."""
-    of = envelopes.routing(envelope)
+    try:
+        of = envelopes.routing(envelope)
+    except EntryForeign:
+        return None
     return of.team if "://" in of.destination else None
 
 

@@ -31,6 +31,7 @@ from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
+from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Web:
         self._answered = prometheus.counter(self.registry, "retry_api_requests_total")
         self._took = prometheus.histogram(self.registry, "retry_api_request_seconds")
         prometheus.gauge(self.registry, "retry_api_entries_waiting", view.waiting)
+        prometheus.counters(self.registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
         prometheus.gauge(self.registry, "retry_api_ready", lambda: float(view.ready()))
         left_s = certificate.left_s if certificate else lambda: math.inf
         prometheus.gauge(self.registry, "retry_api_certificate_left_seconds", left_s)
@@ -167,6 +169,7 @@ class Web:
         ready = self._view.ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}
+        told["unreadable"] = UNREADABLE.describe()
         # It serves as before, so it is ready.
         certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
         return _json({**told, **certificate}, status)

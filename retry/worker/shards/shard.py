@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from retry import clock
 from retry.delay_queue import control_records, entry_keys
-from retry.delay_queue.table.changelog_records import before_unreadable
+from retry.delay_queue.table.changelog_records import before_newer
 from retry.delay_queue.table.due_estimate import DueEstimate
-from retry.delay_queue.table.interface import Table, TableDirectory
+from retry.delay_queue.table.interface import Table, TableDirectory, UnreadableRow
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
 from retry.delivery.sweep import ChangelogPartition
@@ -23,6 +23,7 @@ from retry.errors import EntryNewer, EntryUnreadable, ProducerSpent, TableUnread
 from retry.kafka.interface import Message, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
+from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards import restore
 from retry.worker.shards.freshness import Freshness
 from retry.worker.shards.phase import Phase
@@ -158,17 +159,26 @@ class Shard:
         rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
             self.restoring.look()
-            self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
-            self.sent_names.check(rows)
+            unreadable = self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
+            passed_over = {row.key for row in unreadable}
+            self.sent_names.check([row for row in rows if row[0] not in passed_over] if passed_over else rows)
         except TableUnreadable as error:
             self._break(str(error), unreadable=True)
-        except EntryUnreadable as error:
+        except EntryNewer as error:
             # Folded is all before it, so that a worker that can read it goes on from there.
-            readable = before_unreadable(rows)
+            readable = before_newer(rows)
             stop = records[readable].offset() or 0
             self._guarded_fold(records[:readable], stop)
             if self.phase is not Phase.BROKEN:
                 self._halt(error, f"offset {stop}: ")
+        else:
+            if unreadable:
+                self._pass_over(unreadable, records)
+
+    def _pass_over(self, unreadable: Sequence[UnreadableRow], records: Sequence[Message]) -> None:
+        offsets = {record.key(): record.offset() for record in records}
+        for row in unreadable:
+            UNREADABLE.pass_over(*self.changelog, offsets.get(row.key), row.why)
 
     def _halt(self, error: EntryUnreadable, where: str = "") -> None:
         """Deliver and fold nothing more: what cannot be read may say anything."""

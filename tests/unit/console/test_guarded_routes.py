@@ -42,7 +42,7 @@ _MADE = {name: make_token(name, read(grant.split()) or pytest.fail(grant)) for n
 _POLICIES = f"""
 teams:
   payments: {{topics: [{{dead_letters: orders.DLT, retry_to: orders.retry, park_to: parked}}]}}
-  {FOREIGN}: {{topics: [{{dead_letters: {FOREIGN}.DLT, retry_to: {FOREIGN}.retry, park_to: parked}}]}}
+  {FOREIGN}: {{topics: [{{dead_letters: {FOREIGN}.DLT, retry_to: {FOREIGN}.retry, park_to: {FOREIGN}.parked}}]}}
 tasks: {{topics: [definitions], allowed_targets: [{FOREIGN}.due]}}
 """
 # Of endpoints that want more than who asks.

@@ -21,7 +21,7 @@ REGISTRY = policy_file(POLICIES, "policies.yaml")
 SHOP, BANK = Viewer("ann", {"shop": Role.OPERATOR}), Viewer("eve", {"bank": Role.OPERATOR})
 BOTH, LOOKS = Viewer("bob", {"shop": Role.OPERATOR, "bank": Role.OPERATOR}), Viewer("vic", {"shop": Role.VIEWER})
 ALL = Viewer("ada", {"*": Role.OPERATOR})
-NAMED = (("all", ""), ("team", "shop"), ("topic", "orders.DLT"), ("target", "orders.retry"), ("target", "orders.parked"))
+NAMED = (("all", ""), ("team", "shop"), ("topic", "orders.DLT"), ("target", "orders.retry"), ("target", "slow"))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     ("scope", "name", "teams"),
     [
         ("team", "shop", {"shop"}), ("topic", "loans.DLT", {"bank"}), ("topic", "nobodys.DLT", set()),
-        ("target", "loans.retry", {"bank"}), ("target", "orders.parked", {"shop", "bank"}), ("target", "elsewhere", set()),
+        ("target", "loans.retry", {"bank"}), ("target", "slow", {"shop", "bank"}), ("target", "elsewhere", set()),
         ("all", "", set()),
     ],
 )  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, aske
     console.replica.control_records = [{control_records.pause_key(*named): why for named in NAMED}]
     offered = lambda html: set(re.findall(r'name="paused" value="([^"]+)"', html))  # noqa: E731
     own, every = {"team/shop", "topic/orders.DLT", "target/orders.retry"}, {"/".join(each) for each in NAMED}
-    for viewer, may in ((SHOP, own), (BANK, set()), (LOOKS, set()), (BOTH, own | {"target/orders.parked"}), (ALL, every)):
+    for viewer, may in ((SHOP, own), (BANK, set()), (LOOKS, set()), (BOTH, own | {"target/slow"}), (ALL, every)):
         fresh = console.console.live._parts["pauses"](viewer.sight(), "")
         assert offered(fresh) == offered(console.ask(viewer, "GET", "/pauses").text) == may
     assert console.ask(SHOP, "POST", "/pauses/resume", {"paused": "team/shop", "reason": "mended"}).status_code == 303

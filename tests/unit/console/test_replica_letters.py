@@ -129,7 +129,7 @@ def test_a_letter_behind_another_of_its_key_says_so(replica: GivenReplica) -> No
 def test_what_cannot_be_read_is_passed_over_and_told(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, (b"\x01nonsense", b"x"), (entry(1)[0], b"\x91\x63"), entry(2))
     assert shown(replica).names() == [name_of(2)]
-    assert len(replica.troubles) == 2
+    assert replica.unreadable == 2
 
 
 def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None:

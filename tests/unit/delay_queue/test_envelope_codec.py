@@ -12,8 +12,8 @@ from retry.delay_queue.entry_keys import DUE_MS_MAX, HELD, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
 from retry.delay_queue.envelopes import Also, Call, Entry, Named, SealedEnvelope, Unopened
 from retry.delay_queue.recurrence import Recurrence
-from retry.delay_queue.table.changelog_records import checked
-from retry.errors import EntryUnreadable, SealUnopened
+from retry.delay_queue.table.changelog_records import readable
+from retry.errors import EntryForeign, SealUnopened
 from tests.support.sealed import NEW, OLD, KeyFile
 
 NOW_MS = 1_700_000_000_000
@@ -62,7 +62,7 @@ def test_nothing_of_a_payload_is_in_clear_and_its_way_is(kind: int, entry: Entry
     assert (told.destination, told.team, told.timestamp_ms, told.failed_at_ms, told.key_id) == (
         entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, "new",
     )  # fmt: skip
-    assert checked([(key(kind), envelope)]) == [(key(kind), envelope)]
+    assert readable([(key(kind), envelope)]) == ([(key(kind), envelope)], [])
     # It costs so many bytes of each entry.
     assert len(envelope) - len(envelopes.encode(entry)) <= 104 + len(entry.destination) + len(entry.team)
 
@@ -134,6 +134,7 @@ SHORT, OTHER_TYPES = msgspec.msgpack.encode([2, "a"]), msgspec.msgpack.encode([2
 
 @pytest.mark.parametrize("foreign", [b"", b"\x99\x02", SHORT, OTHER_TYPES])
 def test_what_is_no_envelope_is_refused(foreign: bytes) -> None:
-    with pytest.raises(EntryUnreadable) as refused:
+    with pytest.raises(EntryForeign):
         FILE.codec.decode(key(), foreign)
-    assert not isinstance(refused.value, SealUnopened)
+    shown = FILE.codec.shown(key(), foreign)
+    assert isinstance(shown, Unopened) and shown.is_foreign

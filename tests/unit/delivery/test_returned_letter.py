@@ -12,7 +12,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.envelope_codec import PLAIN
-from retry.delivery import returned_letter
+from retry.delivery import resting_record
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import ReturnedLetter, record_digest
 from retry.record import Record
@@ -172,14 +172,14 @@ def test_what_makes_no_sense_of_a_parked_letter_is_refused() -> None:
 def test_a_reference_is_returned_whole() -> None:
     whole = dead(value=b"v" * 5_000)
     record = parked(whole, made=0, bytes_max=1_000)
-    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
+    assert (record.value(), resting_record.is_reference(record)) == (None, True)
     assert envelopes.decode(done(record, whole=whole).envelope).value == b"v" * 5_000
     assert returned(record, whole=whole, bytes_max=1_000) == Refusal("too_large")
 
 
 def test_a_letter_that_had_no_value_is_no_reference() -> None:
     record = parked(dead(value=None))
-    assert not returned_letter.is_reference(record)
+    assert not resting_record.is_reference(record)
     assert envelopes.decode(done(record).envelope).value is None
 
 
@@ -189,19 +189,33 @@ def test_a_null_that_cancels_others_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(("headers", "reason"), [
-    ({"source": None}, "no_source"),
-    ({"source": b"orders.DLT/0"}, "no_source"),
-    ({"source": b"/0/7"}, "no_source"),
-    ({"source": b"orders.DLT/0/-7"}, "no_source"),
-    ({"source": "orders.DLT/0/\N{SUPERSCRIPT TWO}".encode()}, "no_source"),
-    ({"id": None}, "no_id"),
+    ({"source": None}, "not_ours"),
+    ({"source": b"orders.DLT/0"}, "not_ours"),
+    ({"source": b"/0/7"}, "not_ours"),
+    ({"source": b"orders.DLT/0/-7"}, "not_ours"),
+    ({"source": "orders.DLT/0/\N{SUPERSCRIPT TWO}".encode()}, "not_ours"),
+    ({"source": b"orders.DLT/0/" + b"9" * 5_000}, "not_ours"),
+    ({"source": b"orders.DLT/2147483648/0"}, "not_ours"),
+    ({"source": b"orders.DLT/0/9223372036854775808"}, "not_ours"),
+    ({"id": None}, "not_ours"),
     ({"action_before": b"superseded"}, "superseded"),
 ])  # fmt: skip
 def test_what_does_not_say_which_letter_it_was_is_refused(headers: dict[str, bytes | None], reason: str) -> None:
     assert returns().refused(with_headers(parked(), **headers)) == Refusal(reason)
 
 
-@pytest.mark.parametrize("name", [names.TASK_SOURCE, names.WEBHOOK_URL])
+def test_a_record_in_the_parking_topic_of_one_team_is_no_letter_of_another() -> None:
+    other = "  loans: {topics: [{dead_letters: loans.DLT, retry_to: loans.retry}]}\n"
+    forged = with_headers(parked(), source=b"loans.DLT/0/7")
+    assert returns(policies=POLICIES + other).refused(forged) == Refusal("not_ours")
+    erased = returns(policies=POLICIES + other).erased(state("erase"), forged, forged, NOW_MS)
+    assert erased is None
+    # Where only the service writes, it is believed.
+    own = Record(("parked", 0, 4), forged.key(), forged.value(), forged.headers(), forged.timestamp())
+    assert returns(policies=POLICIES + other).refused(own) is None
+
+
+@pytest.mark.parametrize("name", [names.TASK_SOURCE, names.WEBHOOK_URL, names.SCHEDULE_SOURCE])
 def test_tasks_schedules_and_timers_are_refused(name: str) -> None:
     record = Record(("orders.parked", 0, 4), b"k", b"v", [*parked().headers(), (name, b"x")], (1, NOW_MS))
     assert returns().refused(record) == Refusal("not_a_letter")
@@ -232,13 +246,13 @@ WHOLE = dead(value=b"v" * 5_000)
 def test_a_reference_is_one_whatever_it_was_parked_for(made: int) -> None:
     record = parked(WHOLE, made=made, bytes_max=1_000)
     assert ours(record.headers())[names.PARKED_REASON] == (b"max_attempts" if made else b"too_large")
-    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
+    assert (record.value(), resting_record.is_reference(record)) == (None, True)
     assert envelopes.decode(done(record, whole=WHOLE).envelope).value == WHOLE.value()
 
 
 def test_what_has_a_header_of_its_own_is_whole_without_a_value() -> None:
-    assert not returned_letter.is_reference(parked(dead(value=None)))
-    assert returned_letter.is_reference(parked(dead(value=None, headers=[])))
+    assert not resting_record.is_reference(parked(dead(value=None)))
+    assert resting_record.is_reference(parked(dead(value=None, headers=[])))
 
 
 @pytest.mark.parametrize("other", [
@@ -276,11 +290,11 @@ def unreadable(record: Record) -> Record:
 def test_what_has_headers_that_cannot_be_read_is_refused_and_ends_nothing(kind: str) -> None:
     whole = unreadable(dead())
     record = parked(whole)
-    assert returned_letter.is_reference(record)
+    assert resting_record.is_reference(record)
     assert returned(record, kind, whole=whole, target="orders.slow", patch=Patch({"a": "b"})) == Refusal("unreadable_headers")
     stranger = unreadable(parked())
-    assert returns().refused(stranger) == Refusal("unreadable_headers")
-    assert not returned_letter.is_reference(unreadable(dead(value=None)))
+    assert returns().refused(stranger) == Refusal("not_ours")
+    assert not resting_record.is_reference(unreadable(dead(value=None)))
 
 
 POINTER = dead(key=None, value=None, headers=[

@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
+from retry.delay_queue import entry_keys
 from retry.delivery.sweep import NOTHING
 from retry.delivery.transaction_batch import DEFER_MS
-from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
+from retry.errors import CommitInDoubt, EntryForeign, ProducerFenced, TransactionAborted
 from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.testing.kafka import Fault
 from tests.support.bench import NOW_MS, Bench
@@ -343,12 +344,18 @@ def test_a_fenced_owner_sends_and_forgets_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("envelope", [b"garbage", b"\x97\x00\xa1t\xc0\xc0\x90\xc0\xa0"])
-def test_an_unreadable_entry_stops_the_shard_before_anything_is_sent(bench: Bench, envelope: bytes) -> None:
+@pytest.mark.parametrize("to", ["retry", "slow"])
+def test_what_is_no_entry_is_held_and_never_sent_and_all_others_go(bench: Bench, envelope: bytes, to: str) -> None:
     bench.put(NOW_MS - 2, b"good")
-    bench.put(NOW_MS - 1, envelope=envelope)
-    with pytest.raises(EntryUnreadable):
+    bad = bench.put(NOW_MS - 1, envelope=envelope, to=to)
+    bench.put(NOW_MS - 1, b"behind it", to=to)
+    for _ in range(4):
         bench.sweep()
-    assert (bench.delivered(), bench.table.waiting, len(bench.live())) == ([], 2, 2)
+        bench.fold()
+    delivered = bench.delivered() + (bench.delivered(to) if to != "retry" else [])
+    assert sorted(delivered, key=str) == [b"behind it", b"good"]
+    assert (bench.table.waiting, bench.live()) == (1, {entry_keys.held(bad): envelope})
+    assert bench.holding.held.by_key == {EntryForeign.KEY_ID: 1}
 
 
 def test_3_8_deletes_that_are_read_back_change_nothing(bench: Bench) -> None:

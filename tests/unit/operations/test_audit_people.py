@@ -46,7 +46,7 @@ def test_it_is_read_as_what_workers_write_is() -> None:
     value = by_person("reveal", "ann", "a look", AT_MS, ["orders.parked/0/9", f"{AT_MS}/orders.DLT/1/7"], {"shop", "bank"})
     told = json.loads(value)
     assert (told["v"], told["action"], told["shard"], told["teams"]) == (1, "", -1, ["bank", "shop"])
-    record = audit._read(value, "app-audit/0/1")
+    record = audit.decode_audit(value)
     assert (record.kind, record.by, record.reason, record.at_ms) == ("reveal", "ann", "a look", AT_MS)
     assert [(each.parked, each.letter, each.due_ms, each.result) for each in record.letters] == [
         ("orders.parked/0/9", "", None, "done"), (None, "orders.DLT/1/7", AT_MS, "done"),
@@ -70,7 +70,7 @@ def test_what_an_earlier_version_wrote_or_reads_has_no_teams() -> None:
 
     assert msgspec.json.decode(by_person("pause", "ann", "", AT_MS, [], ["shop"]), type=Earlier).shard == -1
     earlier = msgspec.json.encode(Earlier("0a", "retry", "ann", AT_MS, 3, [], "why"))
-    assert audit._read(earlier, "").teams == []
+    assert audit.decode_audit(earlier).teams == []
     assert _line(AuditRecord("0a", "retry", "ann", AT_MS, 3, [])).endswith("0a  retry by ann; shard 3: ")
 
 
@@ -95,7 +95,7 @@ def test_an_order_is_in_the_audit_in_the_transaction_that_gives_it(what: str) ->
     overview.ORDERS[what](shards, about, "bob", "the bank is away")  # type: ignore[operator]
     ((key, _, (audit_key, told)),) = shards.asked
     assert (key.startswith(b"\x10action/" + audit_key), audit_key) == (True, b"0a" * 8)
-    record = audit._read(told, "")
+    record = audit.decode_audit(told)
     assert (record.kind, record.by, record.reason, record.shard) == (what, "bob", "the bank is away", -1)
     assert (record.action, record.teams, record.letters) == ("0a" * 8, ["shop"], [])
     assert _line(record).endswith(f"0a0a  {what} by bob: the bank is away")
@@ -117,7 +117,7 @@ def test_it_is_written_before_anything_is_shown_or_nothing_is(monkeypatch: pytes
     AuditTrail(Settings(app_id="app"), records).reveal("ann", ["orders.parked/0/9"], ["shop"])  # type: ignore[arg-type]
     ((topic, partition, key, value),) = records.written
     assert (topic, partition, key) == ("app-audit", 0, b"console")
-    assert audit._read(value, "").kind == "reveal"
+    assert audit.decode_audit(value).kind == "reveal"
     with pytest.raises(RecordUnwritten, match="refused"):
         AuditTrail(Settings(), Records(RecordUnwritten("refused"))).reveal("ann", [])  # type: ignore[arg-type]
     monkeypatch.setattr(audit_trail, "_WITHIN_S", 0.01)

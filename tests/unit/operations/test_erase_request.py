@@ -35,7 +35,7 @@ def rests(
     offset: int, at_ms: int = NOW_MS, key: bytes | None = KEY, topic: str = "app-parked", source: bytes = b"orders.DLT/0/7",
     value: bytes | None = b"v", headers: Headers | None = None,
 ) -> Any:  # fmt: skip
-    ours: Headers = [("retry-source", source)] if headers is None else headers
+    ours: Headers = [("retry-source", source), ("retry-id", b"7")] if headers is None else headers
     return parked(Record((topic, 1, offset), key, value, ours, (CREATE_TIME, at_ms)), Registry())
 
 

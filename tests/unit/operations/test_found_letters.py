@@ -244,12 +244,27 @@ def test_what_lies_among_the_discarded_tells_why_and_by_which_action(before: byt
 
 def test_a_parked_record_that_says_little_is_a_letter_all_the_same() -> None:
     registry = policy_file("teams: {pay: {topics: [{dead_letters: pay.DLT, retry_to: pay}]}}", "p.yaml")
-    small = Record(("app-parked", 0, 1), None, None, [(retry_headers.SOURCE, b"pay.DLT/0/5")], (0, -1))
+    headers: Headers = [(retry_headers.SOURCE, b"pay.DLT/0/5"), (retry_headers.ID, b"7")]
+    small = Record(("app-parked", 0, 1), None, None, headers, (0, -1))
     strange = Record(("app-parked", 0, 2), None, None, [(retry_headers.SOURCE, b"\xff/x")], (0, -1))
     known, unknown = (found_letter.parked(record, registry) for record in (small, strange))
     assert (known.team, known.topic, known.attempt, known.failed_ms) == ("pay", "pay.DLT", None, None)
-    assert (unknown.team, unknown.topic, unknown.source) == (None, None, None)
+    assert (unknown.team, unknown.topic, unknown.source, unknown.mark) == (None, None, None, "not_ours")
     assert fits("-team:* -topic:* -attempt:0..", unknown)
+
+
+def test_nothing_is_believed_of_a_record_that_others_wrote_to_the_parking_topic_of_a_team() -> None:
+    topic = "{{topics: [{{dead_letters: {0}.DLT, retry_to: {0}, park_to: {0}.parked}}]}}"
+    registry = policy_file(f"teams: {{a: {topic.format('a')}, b: {topic.format('b')}}}", "p.yaml")
+    records = (Record(("a.parked", 0, 1), b"k", None, ours(f"{team}.DLT/0/5", "b"), (0, -1)) for team in "ba")
+    forged, own = (found_letter.parked(record, registry) for record in records)
+    assert (forged.team, forged.reason, forged.mark, forged.source, forged.topic) == ("a", "not_ours", "not_ours", None, None)
+    assert (forged.policy, forged.lineage, forged.attempt, forged.first_failed_ms, forged.action) == (None,) * 5
+    assert not forged.is_reference
+    # Of its own team it may be; whether it was parked by reference, the outcomes tell.
+    assert (own.team, own.mark, own.topic, own.is_reference) == ("a", None, "a.DLT", True)
+    own.disown()
+    assert (own.team, own.mark, own.topic, own.lineage, own.is_reference) == ("a", "not_ours", None, None, False)
 
 
 def test_pages_follow_each_other_without_a_gap() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.returned_offsets import ParkedPlace
-from retry.delivery import returned_letter
+from retry.delivery import resting_record
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import ActionRefused
@@ -60,7 +60,7 @@ def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting |
     (letter,) = rests.resting(None)
     back = returns(policies=policies).returned(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
-    reference = returned_letter.is_reference(letter.record)
+    reference = resting_record.is_reference(letter.record)
     example = RestingExample(letter.name, letter.record, None if reference else back, None)
     asked = Request(ACTION, state("edit").action)
     return edit_resting(asked, edit, rests.place(letter.place).encode(), example, returns(policies=policies), NOW_MS)

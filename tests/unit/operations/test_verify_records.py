@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import orjson
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
+from retry.delay_queue import action_records, control_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.envelopes import Entry
@@ -21,14 +22,23 @@ from retry.operations.verify.findings import Findings
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.retention import RetainedOffsets, target
 from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpacked
-from retry.telemetry import offset_records
+from retry.policies.registry import Registry
+from retry.telemetry import offset_records, outcomes
+from retry.telemetry.outcomes import ActionOutcome, SharedFields
+from retry.telemetry.unreadable_records import UNREADABLE
 
 NOW_MS = 1_700_000_000_000
 LANE = Lane("team", "orders.DLT", "orders.retry")
 OUTCOME = {"v": 1, "id": "00aa", "source": "orders.DLT/2/7", "team": "team", "topic": "orders.DLT", "attempt": 2,
-           "taken_ms": NOW_MS, "decision": "retry", "due_ms": NOW_MS + 5, "target": "orders.retry"}  # fmt: skip
+           "taken_ms": NOW_MS, "decision": "retry", "due_ms": NOW_MS + 5, "target": "orders.retry", "policy": "team/orders.DLT",
+           "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "reason": None}  # fmt: skip
 OURS = {"retry-id": b"00aa", "retry-attempt": b"2", "retry-source": b"orders.DLT/2/7", "retry-due-ms": b"%d" % NOW_MS}
 APPEND, CREATE = 2, 1
+PAUSE = control_records.encode(control_records.Pause(NOW_MS, "why"))
+
+
+def count_unreadable(topic: str) -> int:
+    return sum(each.records for each in UNREADABLE.list_topics() if each.topic == topic)
 
 
 class Message:
@@ -59,7 +69,7 @@ class Read:
         self.findings, self.names = Findings(), NameTable()
         self.reader = RecordReader(self.names, rows, self.findings)
         self.reader.scope_ends = {(topic, 1): 10 for topic in ("outcomes", "changelog", "orders.retry")}
-        self.deliveries = Deliveries(self.reader, since_ms)
+        self.deliveries = Deliveries(self.reader, since_ms, Registry().permits_parking)
 
 
 def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
@@ -82,7 +92,7 @@ def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
 def test_what_is_no_bitmap_goes_back_to_no_letter() -> None:
     read = Read()
     read.reader.change(Message("changelog", returned_offsets.ParkedPlace(b"t" * 16, 0, 0).block(), b"short"))
-    assert read.findings.counts == {"phantom": 1}
+    assert (read.findings.counts, count_unreadable("changelog")) == ({}, 1)
 
 
 def entry_key(ordered: bool = False) -> bytes:
@@ -117,9 +127,11 @@ def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
 
 def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome_of_its_letter() -> None:
     read = Read()
-    acted = {"v": 4, "action": "0a", "action_kind": "redirect", "target": "orders.slow", "taken_ms": NOW_MS + 9}
-    for value in (OUTCOME, {**OUTCOME, **acted}):
-        read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(value)))
+    shared = SharedFields("team", "orders.DLT", 2, "team/orders.DLT", 2, None, "retry", None, "orders.slow", None, None, None)
+    letters = {shared: [(b"00aa", 7, NOW_MS, NOW_MS, NOW_MS + 5)]}
+    acted = outcomes.records(defaultdict(list, letters), NOW_MS + 9, ActionOutcome("0a", "redirect"))
+    for value in (orjson.dumps(OUTCOME), *acted):
+        read.reader.outcome(Message("outcomes", b"00aa", value))
     assert [row.taken_ms for row in read.rows] == [NOW_MS]
     assert read.reader.targets == {"orders.retry", "orders.slow"}
     slow = Lane("team", "orders.DLT", "orders.slow")
@@ -132,9 +144,9 @@ def test_what_a_group_has_committed_is_no_outcome() -> None:
     sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))
     read.reader.outcome(Message("outcomes", offset_records.KEY, sampled))
     assert (read.rows, read.findings.counts, read.reader.aborted()) == ([], {}, 0)
-    # But a letter's own record that is none is said to be.
+    # But a letter's own record that is none is counted.
     read.reader.outcome(Message("outcomes", b"00aa", sampled))
-    assert read.findings.counts == {"phantom": 1}
+    assert (read.findings.counts, count_unreadable("outcomes")) == ({}, 1)
 
 
 def test_an_ordered_entry_says_whose_queue_it_is_in() -> None:
@@ -147,10 +159,10 @@ def test_an_ordered_entry_says_whose_queue_it_is_in() -> None:
 
 def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
     read = Read()
-    read.reader.change(Message("changelog", pause_key("all", ""), b"{}"))
+    read.reader.change(Message("changelog", pause_key("all", ""), PAUSE))
     read.reader.change(Message("changelog", b"\x77", None))
     assert (read.rows, read.findings.counts) == ([], {})
-    assert read.reader.controls == {(1, pause_key("all", "")): b"{}"}
+    assert read.reader.controls == {(1, pause_key("all", "")): PAUSE}
 
 
 def test_slices_and_controls_of_actions_are_no_entries() -> None:
@@ -185,11 +197,11 @@ def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_o
     ("outcomes", b"", orjson.dumps({**OUTCOME, "attempt": -1})),
     ("outcomes", b"", orjson.dumps({**OUTCOME, "taken_ms": 1 << 63})),
 ])  # fmt: skip
-def test_what_no_worker_writes_is_a_phantom(topic: str, key: bytes | None, value: bytes | None) -> None:
+def test_what_no_worker_writes_is_counted_and_is_no_finding(topic: str, key: bytes | None, value: bytes | None) -> None:
     read = Read()
     take = read.reader.change if topic == "changelog" else read.reader.outcome
     take(Message(topic, key, value))
-    assert (read.rows, dict(read.findings.counts)) == ([], {"phantom": 1})
+    assert (read.rows, dict(read.findings.counts), count_unreadable(topic)) == ([], {}, 1)
 
 
 @pytest.mark.parametrize("headers", [None, {"x": b"y"}, {"retry-at-ms": b"5"}])

@@ -8,6 +8,7 @@ from retry.errors import PolicyFileInvalid
 from retry.policies.policy_file import parse
 from retry.policies.yaml_document import Own
 
+OWN = Own(frozenset({"app-changelog"}), "app-parked")
 HEAD = """\
 defaults:
   max_attempts: 8
@@ -323,5 +324,31 @@ def test_tasks_neither_come_from_the_service_itself_nor_go_there(key: str) -> No
     assert "the service's own topics" in caught.value.reason
 
 
-def test_letters_may_be_sent_to_the_parking_topic_of_the_service() -> None:
-    parse(f"{HEAD}        park_to: app-parked\n", "p.yaml", own=Own(frozenset({"app-changelog"}), "app-parked"))
+def test_no_letter_is_retried_in_the_parking_topic_of_the_service_and_none_parks_there_by_name() -> None:
+    with pytest.raises(PolicyFileInvalid, match="the service's own topics"):
+        parse(f"{HEAD}        park_to: app-parked\n", "p.yaml", own=OWN)
+    for key in ("retry_to: app-parked", "retry_to: r, allowed_targets: [r, app-parked]"):
+        with pytest.raises(PolicyFileInvalid, match="the service's own topics"):
+            parse(f"teams: {{pay: {{topics: [{{dead_letters: d, {key}}}]}}}}", "p.yaml", own=OWN)
+
+
+def test_two_teams_do_not_park_in_one_topic_and_topics_of_one_team_do() -> None:
+    def file(first: str, second: str) -> str:
+        topics = [f"dead_letters: a.DLT, retry_to: a, park_to: a.parked, rules: [{{stage: x, {first}}}]",
+                  "dead_letters: c.DLT, retry_to: a, park_to: a.parked", f"dead_letters: b.DLT, {second}"]  # fmt: skip
+        rows = [f"    - {{{topic}}}\n" for topic in topics]
+        return f"teams:\n  a:\n    topics:\n{rows[0]}{rows[1]}  b:\n    topics:\n{rows[2]}"
+
+    registry = parse(file("park_to: more.parked", "retry_to: b"), "p.yaml")
+    assert [registry.parking_team(topic) for topic in ("a.parked", "more.parked", "app-parked")] == ["a", "a", None]
+    told = [(source, registry.permits_parking(f"{source}.DLT", "a.parked")) for source in "acbx"]
+    # Of what no team has, any more or ever, nothing is sent wherever it rests.
+    assert told == [("a", True), ("c", True), ("b", False), ("x", True)]
+    assert all(registry.permits_parking(f"{source}.DLT", "app-parked") for source in "acbx")
+    for first, second in (
+        ("park: true", "retry_to: b, park_to: a.parked"),
+        ("park_to: shared", "retry_to: b, rules: [{stage: y, park_to: shared}]"),
+    ):
+        with pytest.raises(PolicyFileInvalid, match="is where team a parks") as caught:
+            parse(file(first, second), "p.yaml")
+        assert (caught.value.line, caught.value.path.startswith("teams.b.topics[0]")) == (8, True)

@@ -17,7 +17,7 @@ from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.entry_keys import LANELESS, Source
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.changelog_records import before_unreadable, checked
+from retry.delay_queue.table.changelog_records import before_newer, readable
 from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
 from retry.format_versions import FORMATS, Format
 from retry.intake import attempts
@@ -57,7 +57,7 @@ def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
 
 def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     keys = [written[name] for name in ("key", "ordered key") if name in written]
-    for key, value in checked([(key, written["envelope"]) for key in keys]):
+    for key, value in readable([(key, written["envelope"]) for key in keys]).rows:
         assert entry_keys.source(key) == SOURCE
         assert msgspec.structs.replace(envelopes.decode(value), failed_at_ms=None) == WITHOUT
 
@@ -70,7 +70,7 @@ def test_only_the_newest_of_them_tell_of_the_failure() -> None:
 
 def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
-    standing = dict(checked(rows))
+    standing = dict(readable(rows).rows)
     assert control_records.pauses(standing, DUE_MS) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
     for asked in control_records.reschedules(standing).values():
         assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
@@ -133,22 +133,35 @@ def test_what_is_written_is_read_and_only_what_is_beyond_is_newer(each: Format) 
 @pytest.mark.parametrize("key", NEWER_KEYS)
 def test_a_key_of_a_newer_kind_is_told_from_a_strangers(key: bytes) -> None:
     with pytest.raises(EntryNewer, match="upgrade this worker"):
-        checked([(key, ENVELOPE)])
-    assert checked([(key, None)]) == []
+        readable([(key, ENVELOPE)])
+    assert readable([(key, None)]) == ([], [])
 
 
 @pytest.mark.parametrize("key", STRANGERS)
 def test_a_strangers_key_is_not_called_newer(key: bytes) -> None:
-    with pytest.raises(EntryUnreadable) as refused:
-        checked([(key, ENVELOPE)])
-    assert not isinstance(refused.value, EntryNewer)
+    rows, unreadable = readable([(KEY, ENVELOPE), (key, ENVELOPE)])
+    assert (rows, [row.key for row in unreadable]) == ([(KEY, ENVELOPE)], [key])
+
+
+@pytest.mark.parametrize("value", [b"", b"garbage", b'{"at_ms": null}', b'{"at_ms": "\xff"}', b'{"at_ms": 1e400, "reason": ""}'])
+def test_what_was_folded_of_a_key_stands_where_a_record_of_it_cannot_be_read(value: bytes) -> None:
+    key, pause = control_records.pause_key("team", "payments"), control_records.encode(Pause(DUE_MS, "why"))
+    rows, unreadable = readable([(key, pause), (key, value)])
+    assert (rows, [row.key for row in unreadable]) == ([(key, pause)], [key])
+
+
+@pytest.mark.parametrize("value", [b"", b"garbage", msgspec.msgpack.encode([1, "nowhere"]), msgspec.msgpack.encode([1] * 8)])
+@pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
+def test_what_is_no_envelope_takes_the_place_of_its_key_as_after_a_restart(key: bytes, value: bytes) -> None:
+    # Compaction leaves the last record of a key: whoever folds both must have what a new worker has.
+    assert [found for _, found in readable([(key, ENVELOPE), (key, value)]).rows] == [value]
 
 
 @pytest.mark.parametrize("version", [3, 127, 128, 255, 1 << 40])
 @pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
 def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
     with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
-        checked([(key, envelope(version))])
+        readable([(key, envelope(version))])
     with pytest.raises(EntryNewer):
         envelopes.decode(envelope(version))
 
@@ -164,15 +177,15 @@ def test_other_bytes_are_never_called_newer(value: bytes) -> None:
 
 def test_a_field_that_a_later_version_adds_at_the_end_is_no_trouble() -> None:
     longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(envelopes.encode(WITHOUT)), "more"])
-    assert checked([(KEY, longer)]) == [(KEY, longer)]
+    assert readable([(KEY, longer)]) == ([(KEY, longer)], [])
     assert envelopes.decode(longer) == WITHOUT
 
 
 @pytest.mark.parametrize(("key", "value"), NEWER_CONTROLS)
 def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: bytes) -> None:
     with pytest.raises(EntryNewer, match="upgrade this worker"):
-        checked([(key, value)])
-    assert checked([(key, None)]) == [(key, None)]
+        readable([(key, value)])
+    assert readable([(key, None)]) == ([(key, None)], [])
 
 
 @pytest.mark.parametrize("version", [3, 255])
@@ -185,19 +198,19 @@ def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
         assert not isinstance(refused.value, LineageNewer)
 
 
-def test_how_many_rows_come_before_the_first_that_is_not_read() -> None:
-    good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None)]
-    assert before_unreadable(good) == 3
-    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(3)), (b"garbage", b"")]:
-        assert before_unreadable([*good, newer, *good, newer]) == 3
-        assert before_unreadable([newer]) == 0
+def test_how_many_rows_come_before_the_first_of_a_newer_version() -> None:
+    good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None), (b"garbage", b"")]
+    assert before_newer(good) == 4
+    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(3))]:
+        assert before_newer([*good, newer, *good, newer]) == 4
+        assert before_newer([newer]) == 0
 
 
 # --- keys without a lane ---
 
 TOPIC = st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True)
 DUE = st.integers(0, entry_keys.DUE_MS_MAX)
-LAST = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1)
+LAST = st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 63) - 1)
 
 
 @given(DUE, TOPIC, *LAST, st.binary(min_size=8, max_size=8))
@@ -206,7 +219,7 @@ def test_keys_with_and_without_a_lane_are_told_apart(due_ms: int, topic: str, pa
     old = entry_keys.without_lane(laned)
     assert (entry_keys.laneless(laned), entry_keys.laneless(old)) == (False, True)
     assert entry_keys.with_lane(old, b"\x01" + of) == laned
-    [(stored, _)] = checked([(old, None)])
+    [(stored, _)] = readable([(old, None)]).rows
     assert entry_keys.lane_of(stored) == LANELESS
     assert entry_keys.without_lane(stored) == old
     assert entry_keys.source(stored) == Source(due_ms, topic, partition, offset)

@@ -11,11 +11,23 @@ from confluent_kafka import KafkaError, KafkaException
 from retry.clock import Deadline, pause
 from retry.delay_queue import returned_offsets
 from retry.delay_queue.returned_offsets import ParkedPlace
+from retry.errors import RightMissing, TopicsInvalid
+from retry.intake import attempts
 from retry.record import RecordLocation
 from retry.worker.parked_letters import ParkedLetters
+from retry.worker.parked_references import ReferenceClaim
+from tests.support.acted import DISCARDED, NOW_MS, POLICIES
+from tests.support.plans import registry_of
 from tests.support.rested import PARKED_AT, PARKING, dead, parked, place
 
 IDS = {"orders.parked": "id of orders.parked"}
+ID = attempts.to_header(7, "orders").decode()
+
+
+def parked_letters(fetch: Any, topic_ids: Any, prove: Any = None, again_s: float = 0.0) -> ParkedLetters:
+    """Under the policies of tests; by default the outcomes tell of all that was parked by reference."""
+    prove = prove or (lambda claims, _deadline: [True] * len(claims))
+    return ParkedLetters(fetch, topic_ids, lambda: registry_of(POLICIES), prove, DISCARDED, again_s=again_s)
 
 
 class Topics:
@@ -23,7 +35,7 @@ class Topics:
 
     def __init__(self, records: Mapping[RecordLocation, Any], ids: Mapping[str, str] = IDS) -> None:
         self.records, self.ids, self.asked = records, ids, list[set[RecordLocation]]()
-        self.letters = ParkedLetters(self.fetch, lambda topics: {name: ids[name] for name in topics if name in ids}, 0.0)
+        self.letters = parked_letters(self.fetch, lambda topics: {name: ids[name] for name in topics if name in ids})
 
     def fetch(self, wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
         self.asked.append(set(wanted))
@@ -61,6 +73,35 @@ def test_a_reference_is_fetched_whole_from_where_it_failed() -> None:
 def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
     record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
     assert Topics({AT: record}).letters.look(PARKING, [place()]) == {place(): "source_gone"}
+
+
+@pytest.mark.parametrize(("proven", "told"), [(False, "not_ours"), (None, "source_unreadable")])
+def test_a_reference_of_which_no_outcome_tells_is_not_followed(proven: bool | None, told: str) -> None:
+    whole = dead(value=b"v" * 5_000)
+    record, topics = parked(whole, made=0, bytes_max=1_000), Topics({})
+    topics.records = {AT: record, ("orders.DLT", 0, 7): whole}
+    asked: list[Any] = []
+
+    def prove(claims: Any, _deadline: Deadline) -> list[bool | None]:
+        asked.extend(claims)
+        return [proven] * len(claims)
+
+    letters = parked_letters(topics.fetch, lambda _topics: IDS, prove)
+    assert letters.look(PARKING, [place()]) == {place(): told}
+    # Nothing is read from where it says that it failed.
+    assert topics.asked == [{AT}]
+    assert asked == [ReferenceClaim("orders.DLT/0/7", ID, "orders.parked", NOW_MS)]
+
+
+@pytest.mark.parametrize("error", [TopicsInvalid(["no answer"], "look"), RightMissing("read", "grant")])
+def test_a_reference_is_not_followed_where_the_outcomes_cannot_be_read(error: Exception) -> None:
+    topics = Topics({AT: parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)})
+
+    def prove(_claims: Any, _deadline: Deadline) -> list[bool | None]:
+        raise error
+
+    letters = parked_letters(topics.fetch, lambda _topics: IDS, prove)
+    assert letters.look(PARKING, [place()]) == {place(): "source_unreadable"}
 
 
 def test_of_large_letters_only_the_first_are_read() -> None:
@@ -105,7 +146,7 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
     def broken(_wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
         raise OSError("no broker")
 
-    letters = ParkedLetters(broken, lambda names: topics.ids)
+    letters = parked_letters(broken, lambda names: topics.ids)
     with pytest.raises(OSError, match="no broker"):
         answered(letters, place())
     # The next question is a new one.
@@ -124,7 +165,7 @@ def test_brokers_that_do_not_answer_are_asked_again_and_end_no_worker(error: Exc
             raise error
         return IDS
 
-    letters = ParkedLetters(lambda wanted: dict.fromkeys(wanted, record), ids, 0.0)
+    letters = parked_letters(lambda wanted: dict.fromkeys(wanted, record), ids)
     assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
     letters.close()
 
@@ -138,7 +179,7 @@ def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unrea
             topics.records = {AT: record}
         return topics.fetch(wanted)
 
-    letters = ParkedLetters(fetch, lambda _topics: IDS, 0.0)
+    letters = parked_letters(fetch, lambda _topics: IDS)
     assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
     # Whoever asks once more is given as many tries.
     assert answered(letters, place()) == {place(): (record, record)}
@@ -147,7 +188,7 @@ def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unrea
 
 def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> None:
     topics = Topics({AT: "source_unreadable"})
-    letters = ParkedLetters(topics.fetch, lambda _topics: IDS, 3_600.0)
+    letters = parked_letters(topics.fetch, lambda _topics: IDS, again_s=3_600.0)
     deadline = Deadline(30.0)
     while not topics.asked:
         assert letters.ask(PARKING, [place()]) is None
