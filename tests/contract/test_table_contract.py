@@ -270,7 +270,12 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("foreign", [*FOREIGN, b"\x02" + key(100)[1:32]], ids=lambda found: found.hex()[:8] + f" {len(found)}")
+@pytest.mark.parametrize(
+    "foreign",
+    # Keys that begin as those of a later version might are told apart: see below.
+    [*(each for each in FOREIGN if each[:1] not in (b"\x0f", b"\x11")), b"\x02" + key(100)[1:32]],
+    ids=lambda found: found.hex()[:8] + f" {len(found)}",
+)
 def test_a_record_of_a_foreign_kind_is_passed_over_and_told_and_all_else_is_taken_in(table: Table, foreign: bytes) -> None:
     put(table, 100)
     rows = [(key(100), None), (key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS), (foreign, b"?"), (key(300), b"")]
