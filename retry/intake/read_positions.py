@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from retry import clock, format_versions
-from retry.decoding import LeaderEpoch, Number, Offset, json_decoder
+from retry.decoding import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
 from retry.errors import ReadPositionNewer
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
 from retry.telemetry.unreadable_records import UNREADABLE
@@ -54,7 +54,7 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     offset: Offset
     leader_epoch: LeaderEpoch = -1
     reread: Number = 0
-    version: Number = 0
+    version: RecordVersion = 0
     v: int = format_versions.READ_POSITION.writes
 
 

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from retry.delay_queue.entry_keys import VERSIONS_OF_MS
 from retry.delay_queue.envelopes import Entry
-from retry.intake.read_positions import ReadPosition
+from retry.intake.read_positions import ReadPosition, encode_positions, fold_record
 from retry.intake.record_versions import RecordVersions
+from retry.kafka.interface import Partition
 from retry.testing.kafka import MemoryRecord
 
 NOW_MS = 1_700_000_000_000
+PLACE = "schedules", 0
 
 
 def record(sent_ms: int, partition: int = 0, offset: int = 0) -> MemoryRecord:
@@ -29,9 +31,11 @@ def test_in_a_partition_they_grow_with_the_offsets_whatever_clocks_say_and_whoev
     versions, found = RecordVersions(), list[int]()
     for n, (skew_ms, of_cancel) in enumerate(told):
         if n in readers and found:
-            position = versions.stamp({("schedules", 0): ReadPosition(topic_id="t", offset=n)})["schedules", 0]
+            (row,) = encode_positions(versions.stamp({PLACE: ReadPosition(topic_id="t", offset=n)}))
+            positions = dict[Partition, ReadPosition]()
+            fold_record(MemoryRecord(Entry("positions", row["key"], row["value"], [], None, ""), 0, n, NOW_MS), positions, {})
             versions = RecordVersions()
-            versions.begin(("schedules", 0), position.version)
+            versions.begin(PLACE, positions[PLACE].version)
         found.append(version(versions, NOW_MS - 100 + skew_ms, of_cancel=of_cancel))
     assert found == sorted(set(found))
 
