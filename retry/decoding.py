@@ -23,7 +23,7 @@ TopicName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=(1 << 63) - 1)]
 # See `retry.intake.record_versions`: greater than any `Number` is.
-RecordVersion = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+RecordVersion = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 def json_decoder(type_: type[_T], noun: str) -> Callable[[bytes], _T]:
