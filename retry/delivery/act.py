@@ -45,7 +45,7 @@ from retry.delivery.return_slice import REFUSED, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.slice_work import ActContext, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
-from retry.errors import TransactionAborted
+from retry.errors import TransactionAborted, TransactionSlow
 from retry.intake import attempts
 from retry.kafka.record_limits import RefusedFor
 from retry.kafka.refused_records import Anchor
@@ -94,6 +94,9 @@ class Acting:
             return 0
         try:
             self._commit(context, work)
+        except TransactionSlow:
+            # Again at once, with less.
+            raise
         except TransactionAborted:
             if not self._find_refused(context, work):
                 self._again_at_ms = context.now_ms + _AGAIN_MS

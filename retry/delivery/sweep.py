@@ -38,6 +38,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol
 
+from retry.clock import Deadline
 from retry.dead_letters.retry_headers import RetryLabels
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import NAMED
@@ -48,12 +49,14 @@ from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_ba
 from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
 from retry.delivery.refused_entries import name_letter
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decoded, renew_timestamp, with_side_records
-from retry.errors import SealUnopened, TransactionAborted, TransactionFailed
+from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
 
 # Records arrive in milliseconds. Where they do not, it is asked whether they can at all.
 _LATE_S = 0.5
+# Less than a transaction lives, so that it is undone by whoever has begun it.
+_ARRIVE_S = 4.5
 _ANCHORED_S = 2.0
 # Of entries that are deferred, so many are named in the log.
 _NAMED_MAX = 5
@@ -216,6 +219,9 @@ def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardB
     for reduced in (_without_refused, _only_deferred):
         try:
             return _committed(trying, context)
+        except TransactionSlow:
+            # No record is to blame, and to try them once more would take as long.
+            raise
         except TransactionAborted:
             smaller = reduced(trying, context)
             if smaller is None:
@@ -300,8 +306,13 @@ def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: TopicKn
 
     Raises:
       TransactionAborted: a target cannot be written to any more.
+      TransactionSlow: the time of the transaction is nearly over.
     """
+    deadline = Deadline(_ARRIVE_S)
     while not writer.arrived(_LATE_S):
+        if deadline.passed():
+            writer.abort()
+            raise TransactionSlow("records do not arrive in time")
         if gone := gate.look({e.destination for e in published}):
             writer.abort()
             raise TransactionAborted("; ".join(gone.values()))

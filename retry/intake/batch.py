@@ -66,6 +66,7 @@ class LetterBatch(NamedTuple):
     Attributes:
       epoch: how often reading had begun anew by then.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
+      size: how many bytes they have, about.
     """
 
     epoch: int
@@ -73,6 +74,7 @@ class LetterBatch(NamedTuple):
     positions: list[Any]
     topics: frozenset[str]
     recreated: Callable[[], list[str]]
+    size: int = 0
 
     def confirm(self) -> None:
         """See that the letters are of the topics that are there now.
@@ -107,12 +109,14 @@ class WrittenBatch(NamedTuple):
     Attributes:
       sent: the offsets, of those partitions in which they have moved.
       begun_s: when, by the monotonic clock.
+      size: how many bytes its letters have, about.
     """
 
     result: BatchResult
     sent: list[Any]
     transaction: BatchTransaction
     begun_s: float
+    size: int = 0
 
 
 def shared_fields(

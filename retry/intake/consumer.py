@@ -21,6 +21,7 @@ from retry.intake.intake import Intake
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.partition_cursor import Arrival, PartitionCursor
 from retry.kafka.interface import KafkaException, Log, Partition, TransactionalProducer
+from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import HealthProbe
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ class LetterConsumer:
       group: the intake group.
       subscription: topics, and patterns that begin with `^`.
       records_max, bytes_max: of a batch.
+
+    Attributes:
+      pace: how many bytes a batch may have just now.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class LetterConsumer:
     ) -> None:
         self._log, self._subscription = log, subscription
         self._intake = self._former = intake
-        self._size = BatchSize(records_max, bytes_max)
+        self._size, self.pace = BatchSize(records_max, bytes_max), TransactionPace("intake", bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
         self.stopped = ""
@@ -87,6 +91,7 @@ class LetterConsumer:
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._size.records, _AGAIN_S)
             return None
+        self._size.limit_bytes(self.pace.bytes_max)
         messages = self._member.read(self._size.records, self._linger_s)
         if not messages:
             if not self._under_way:
@@ -106,11 +111,12 @@ class LetterConsumer:
         for p in positions:
             self._cursors[p.topic, p.partition].read_to = p.offset
         self._size.learn(messages)
+        size = self._size.estimate_bytes(len(messages))
         with self._changed:
             self._under_way += 1
         topics = frozenset(topic for topic, _ in first)
         # Answered while the batch is prepared.
-        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics))
+        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics), size)
 
     def _went_back(self, first: dict[Partition, int], ids: dict[Partition, str | None]) -> bool:
         """Whether the consumer went back by itself; see `retry.intake.partition_cursor`."""
@@ -194,8 +200,9 @@ class LetterConsumer:
             transaction = self._transactions.write(batch.epoch, partial(self._write, prepared, moved))
         finally:
             if transaction is None:
+                self.pace.note_failure(begun_s, batch.size)
                 self._done()
-        return WrittenBatch(prepared.result, moved, transaction, begun_s) if transaction else None
+        return WrittenBatch(prepared.result, moved, transaction, begun_s, batch.size) if transaction else None
 
     def _write(self, prepared: PreparedBatch, positions: list[Any], producer: TransactionalProducer) -> None:
         member = self._member.metadata()
@@ -213,7 +220,9 @@ class LetterConsumer:
         """Commit what was written; False if it was undone, to be read again."""
         try:
             if not self._transactions.commit(written.transaction, partial(self._commit, written)):
+                self.pace.note_failure(written.begun_s, written.size)
                 return False
+            self.pace.note_commit(written.begun_s, written.size)
             self._commits, self._failing = self._commits + 1, ""
             self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - written.begun_s), _LINGER_S_MAX)
             return True

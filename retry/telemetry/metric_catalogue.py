@@ -45,6 +45,9 @@ WORKER = (
     Metric("retry_entries_refused", GAUGE, ("target",),
            "entries that wait since this topic refuses each of them for what it is, while all others go; `/health/ready` "
            "names them"),
+    Metric("retry_transaction_bytes_max", GAUGE, ("kind",),
+           "most bytes in one transaction of `intake` and of `deliveries`: that of the settings, or less where a quota or a slow "
+           "link lets less through in the time that a transaction has"),
     Metric("retry_webhooks_total", COUNTER, ("team", "decision"),
            "webhook calls of HTTP timers that have ended: `delivered`, `retry`, `parked`"),
     Metric("retry_webhook_seconds", HISTOGRAM, (), "duration of these webhook calls"),
@@ -76,8 +79,9 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote the record of lineages"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; shards `opening`, `restoring`, `read_only`, `halted`, "
-           "`broken`, `sealed`; parts `failing`, `stalled`; the worker `brokers`, `clock`, `policy_file`"),
+           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; intake or deliveries "
+           "`slow_link`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, `stalled`; "
+           "the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
            "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "
            "why"),

@@ -37,6 +37,7 @@ from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topic_ends import TopicEnds
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
+from retry.kafka.transaction_pace import TransactionPace
 from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
@@ -213,6 +214,7 @@ def build_delivery(
         _passed_letters(context).ask,
         context.codec,
         shards_in_all,
+        TransactionPace("deliveries", settings.batch_bytes),
     )
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)

@@ -17,6 +17,7 @@ from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.client_config import Sparing
 from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
@@ -233,6 +234,7 @@ class Engine:
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
         about["refused"] = refused_letters.name_refused(self._refused_letters())
+        about["slow"] = {pace.kind: why for pace in self._paces() if (why := pace.describe_slowness())}
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["standby"] = {
@@ -262,9 +264,14 @@ class Engine:
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
         found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
+        found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
         found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found
+
+    def _paces(self) -> list[TransactionPace]:
+        pace = self._shards.around.pace
+        return [self._letters.pace, *([pace] if pace is not None else [])]
 
     def _refused_letters(self) -> list[RefusedEntry]:
         return refused_letters.list_refused(self.shards(), self._shards.around.gate, clock.wall_ms())
@@ -296,6 +303,7 @@ class Engine:
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
         each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
         each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
         each("retry_paused", self._paused)
         watch("retry_clock_trusted", lambda: not skew.trouble)

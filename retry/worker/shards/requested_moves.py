@@ -52,7 +52,7 @@ class RequestedMoves:
 
     def migrate(self, writer: TransactionalProducer, around: ShardContext) -> bool:
         """Move one batch of entries of the version before lanes; False where there is none left."""
-        moved = migrate_v1_keys.step(self._table, writer, self._changelog, around.rows_max, around.bytes_max)
+        moved = migrate_v1_keys.step(self._table, writer, self._changelog, around.rows_max, around.bytes_now)
         if moved:
             self.entries_moved()
             log.info("shard %d: %d entries of the version before lanes moved", self._changelog.partition, moved)
@@ -113,7 +113,7 @@ class RequestedMoves:
 
     def step(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
-        limits = around.rows_max, around.bytes_max
+        limits = around.rows_max, around.bytes_now
         if self._rescheduling.step(self._table, writer, self._changelog, around.judge, *limits):
             log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.told())
         if self._rescheduling.is_moving:
@@ -122,7 +122,7 @@ class RequestedMoves:
         partition, end = self._changelog.partition, self._end(around)
         actions = EntryActions(around.judge, around.discarded)
         context = ActContext(
-            writer, around.gate, actions, around.audit, around.outcomes, now_ms, around.bytes_max, end, around.ask_parked,
+            writer, around.gate, actions, around.audit, around.outcomes, now_ms, around.bytes_now, end, around.ask_parked,
             around.ask_passed, around.shards,
         )  # fmt: skip
         if acted := self._acting.step(context):

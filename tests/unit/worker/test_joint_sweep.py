@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import ChangelogPartition, Swept
 from retry.errors import EntryUnreadable, TableUnreadable
+from retry.kafka.transaction_pace import TransactionPace
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from retry.worker.shards.joint_sweep import is_full, joint_sweep
@@ -204,3 +206,38 @@ def test_a_target_that_is_refused_is_left_out_of_every_shard(world: World) -> No
     world.gate.closed.clear()
     world.sweep()
     assert (world.waiting(), len(world.log.read("other"))) == ([0] * 4, 4)
+
+
+def test_a_transaction_that_runs_out_of_time_is_tried_again_with_half_as_much_and_no_record_is_looked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+
+    class Stepped:
+        """Goes on while records are waited for."""
+
+        def monotonic_s(self) -> float:
+            return now_s[0]
+
+        def wall_ms(self) -> int:
+            return NOW_MS
+
+    clock.use(Stepped())  # type: ignore[arg-type]
+    pace = TransactionPace("deliveries", 1 << 20)
+    world.around = world.around._replace(pace=pace)
+    world.put(0, 40, value=b"x" * 10_000)
+    arrived, commit = world.writer.arrived, world.writer.commit
+
+    def run_out(_within_s: float) -> bool:
+        now_s[0] += 0.5
+        return False
+
+    monkeypatch.setattr(world.writer, "arrived", run_out)
+    monkeypatch.setattr(world.writer, "rehearse", lambda *_: pytest.fail("no record is to blame"))
+    assert world.sweep() == []
+    assert pace.bytes_max == pytest.approx(200_000, rel=0.05)
+    monkeypatch.setattr(world.writer, "arrived", arrived)
+    monkeypatch.setattr(world.writer, "commit", commit)
+    assert [len(each.sent) for each in world.sweep()] == [20]
+    assert not world.log.under_way
+    clock.use(clock.MACHINE)
