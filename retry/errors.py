@@ -23,6 +23,7 @@ RetryError
 ├── Stalled                have the worker started again; its log says what hung
 ├── LineageUnreadable      find out who else writes to the lineage topic
 │   └── LineageNewer           upgrade this worker; it takes in no letters until then
+├── ReadPositionNewer      upgrade this worker; it takes in no letters until then
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
@@ -188,6 +189,10 @@ class LineageUnreadable(RetryError):
 
 class LineageNewer(LineageUnreadable):
     """A record of the lineage topic was written by a newer version of this service."""
+
+
+class ReadPositionNewer(RetryError):
+    """A record of the topic of read positions was written by a newer version of this service."""
 
 
 class OutcomeNewer(RetryError):

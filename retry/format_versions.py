@@ -8,6 +8,7 @@
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
 | lineage record | first byte | 1 | | no letter is taken in |
+| read position | `v` of the JSON object | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
@@ -55,10 +56,11 @@ CONTROL = Format("control version", 1, frozenset({1}))
 ACTION = Format("action version", 2, frozenset({1, 2}))
 TABLE = Format("table format", 4, frozenset({2, 3, 4}))
 LINEAGE = Format("lineage record version", 1, frozenset({1}))
+READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
 # What a worker that reads less would leave alone, or take for something else; see `announced`.
 _ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
-FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, OUTCOME)
+FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOME)
 
 
 def announced(instance: str) -> str:

@@ -10,7 +10,8 @@ from retry.dead_letters.failure import Failure
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 from retry.intake.overlapping_transactions import BatchTransaction
-from retry.kafka.interface import KafkaException, Message
+from retry.intake.read_positions import ReadPosition
+from retry.kafka.interface import KafkaException, Message, Partition
 from retry.policies.route import Route
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
@@ -65,13 +66,14 @@ class LetterBatch(NamedTuple):
 
     Attributes:
       epoch: how often reading had begun anew by then.
+      positions: of the partitions of these letters.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
       size: how many bytes they have, about.
     """
 
     epoch: int
     messages: list[Message]
-    positions: list[Any]
+    positions: dict[Partition, ReadPosition]
     topics: frozenset[str]
     recreated: Callable[[], list[str]]
     size: int = 0
@@ -107,13 +109,13 @@ class WrittenBatch(NamedTuple):
     """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet.
 
     Attributes:
-      sent: the offsets, of those partitions in which they have moved.
+      positions: where reading goes on after it.
       begun_s: when, by the monotonic clock.
       size: how many bytes its letters have, about.
     """
 
     result: BatchResult
-    sent: list[Any]
+    positions: dict[Partition, ReadPosition]
     transaction: BatchTransaction
     begun_s: float
     size: int = 0

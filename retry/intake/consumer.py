@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from retry import clock
 from retry.errors import RetryError, TransactionAborted
@@ -19,8 +18,9 @@ from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.batch_size import BatchSize
 from retry.intake.intake import Intake
 from retry.intake.overlapping_transactions import OverlappingTransactions
-from retry.intake.partition_cursor import Arrival, PartitionCursor
-from retry.kafka.interface import KafkaException, Log, Partition, TransactionalProducer
+from retry.intake.read_cursors import ReadCursors
+from retry.intake.read_positions import ReadPositions
+from retry.kafka.interface import CommittedOffset, KafkaException, Log, Partition, StartingPoint, TransactionalProducer
 from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import HealthProbe
 
@@ -41,9 +41,12 @@ class LetterConsumer:
       writer: the name of this worker's transactions; no other worker has the same.
       group: the intake group.
       subscription: topics, and patterns that begin with `^`.
+      positions: how far each partition was taken in, by the service's own record.
       records_max, bytes_max: of a batch.
 
     Attributes:
+      stopped: why nothing is taken in any more; empty where all is well.
+      notes: by partition, what an operator should know of where reading of it began.
       pace: how many bytes a batch may have just now.
     """
 
@@ -54,24 +57,31 @@ class LetterConsumer:
         group: str,
         subscription: list[str],
         intake: Intake,
+        *,
+        positions: ReadPositions,
         records_max: int,
         bytes_max: int,
     ) -> None:
-        self._log, self._subscription = log, subscription
+        self._log, self._subscription, self._positions = log, subscription, positions
         self._intake = self._former = intake
         self._size, self.pace = BatchSize(records_max, bytes_max), TransactionPace("intake", bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
         self.stopped = ""
+        self.notes: dict[Partition, str] = {}
         self._closing = threading.Event()
-        self._cursors: defaultdict[Partition, PartitionCursor] = defaultdict(PartitionCursor)
+        self._cursors = ReadCursors()
+        # Gained, and it is not chosen yet where reading of them begins.
+        self._unplaced: set[Partition] = set()
+        self._placing = clock.Interval(_AGAIN_S, at_once=True)
+        self._topic_ids: dict[str, str] = {}
         self._reads = self._tries = self._commits = 0
         self._linger_s = _LINGER_S
         self._failing = ""
         self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
         self._transactions = OverlappingTransactions(writer, self._opened, lambda: self._epoch, self._start_over)
-        self._member = log.member(group, subscription, gained=self._gained, leaving=self._drain)
+        self._member = log.member(group, subscription, gained=self._gained, leaving=self._leave)
 
     def use(self, intake: Intake, subscription: list[str]) -> None:
         """Decide by another intake from the next batch on, and read what it reads."""
@@ -87,12 +97,14 @@ class LetterConsumer:
             return None
         self._member.subscribe(self._subscription)
         self._check_topics()
-        if self._read_epoch != self._epoch and not self._rewound():
+        if self._read_epoch != self._epoch and not self._begin_anew():
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._size.records, _AGAIN_S)
             return None
         self._size.limit_bytes(self.pace.bytes_max)
-        messages = self._member.read(self._size.records, self._linger_s)
+        if self._unplaced and self._placing.is_due():
+            self._begin_reading(self._unplaced)
+        messages, partitions = self._cursors.take_news(self._member.read(self._size.records, self._linger_s))
         if not messages:
             if not self._under_way:
                 # Whatever failed, nothing is left to do.
@@ -103,25 +115,14 @@ class LetterConsumer:
         except (KafkaException, TimeoutError) as error:
             self._start_over(str(error))
             return None
-        first: dict[Any, int] = {(m.topic(), m.partition()): m.offset() or 0 for m in reversed(messages)}
-        positions = self._member.positions()
-        if self._went_back(first, {(p.topic, p.partition): p.metadata for p in positions}):
-            self._start_over("letters came twice")
-            return None
-        for p in positions:
-            self._cursors[p.topic, p.partition].read_to = p.offset
         self._size.learn(messages)
         size = self._size.estimate_bytes(len(messages))
         with self._changed:
             self._under_way += 1
-        topics = frozenset(topic for topic, _ in first)
+        positions = {each: self._cursors.find_position(each, self._topic_ids.get(each[0], "")) for each in partitions}
+        topics = frozenset(topic for topic, _ in partitions)
         # Answered while the batch is prepared.
         return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics), size)
-
-    def _went_back(self, first: dict[Partition, int], ids: dict[Partition, str | None]) -> bool:
-        """Whether the consumer went back by itself; see `retry.intake.partition_cursor`."""
-        arrivals = [self._cursors[partition].arrives(offset, ids.get(partition)) for partition, offset in first.items()]
-        return Arrival.WENT_BACK in arrivals
 
     def _check_topics(self) -> None:
         """See now and then whether a topic was recreated: one with no more letters than were read of it shows nothing."""
@@ -133,10 +134,20 @@ class LetterConsumer:
                 return
             if recreated:
                 self._start_over(f"deleted and made again: {', '.join(recreated)}")
+            placed = self._member.owned - self._unplaced
+            if not all(self._cursors.follows_request(each, self._positions.find_request(each)) for each in placed):
+                self._start_over("an operator asked to read letters again")
 
     def _gained(self, gained: list[Partition]) -> None:
-        for partition in gained:
-            self._cursors.pop(partition, None)
+        self._unplaced.update(gained)
+        self._placing = clock.Interval(_AGAIN_S, at_once=True)
+
+    def _leave(self, leaving: list[Partition]) -> None:
+        self._drain(leaving)
+        self._unplaced.difference_update(leaving)
+        self._cursors.forget(leaving)
+        for partition in leaving:
+            self.notes.pop(partition, None)
 
     def closing(self) -> bool:
         """Whether it is being closed: what was not committed by then is read again by whoever comes next."""
@@ -153,8 +164,7 @@ class LetterConsumer:
         ]
         ended = self._member.ended
         for partition in list(self._member.owned):
-            cursor = self._cursors.get(partition)
-            done = (cursor.committed or (0, ""))[0] if cursor else 0, ended.get(partition, 0)
+            done = self._cursors.find_committed(partition), ended.get(partition, 0)
             name = f"letters of {partition[0]}/{partition[1]}"
             probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
         return probes
@@ -194,27 +204,22 @@ class LetterConsumer:
         if prepared is None:
             return None
         batch, begun_s, transaction = prepared.batch, clock.monotonic_s(), None
-        # Only what has moved since the batch before, which may not be committed yet.
-        moved = [p for p in batch.positions if self._cursors[p.topic, p.partition].sent != (p.offset, p.metadata)]
         try:
-            transaction = self._transactions.write(batch.epoch, partial(self._write, prepared, moved))
+            transaction = self._transactions.write(batch.epoch, partial(self._write, prepared))
         finally:
             if transaction is None:
                 self.pace.note_failure(begun_s, batch.size)
                 self._done()
-        return WrittenBatch(prepared.result, moved, transaction, begun_s, batch.size) if transaction else None
+        return WrittenBatch(prepared.result, batch.positions, transaction, begun_s, batch.size) if transaction else None
 
-    def _write(self, prepared: PreparedBatch, positions: list[Any], producer: TransactionalProducer) -> None:
-        member = self._member.metadata()
+    def _write(self, prepared: PreparedBatch, producer: TransactionalProducer) -> None:
+        member, positions = self._member.metadata(), prepared.batch.positions
         # Asked after the metadata was taken: what is given up from here on makes that metadata stale, and the
         # broker refuses it.
-        owned = self._member.owned
-        if not all((p.topic, p.partition) in owned for p in positions):
+        if not self._member.owned.issuperset(positions):
             raise TransactionAborted("partitions were given up")
         prepared.batch.confirm()
         self._intake.write(prepared.result, positions, member, producer)
-        for p in positions:
-            self._cursors[p.topic, p.partition].sent = p.offset, p.metadata
 
     def commit(self, written: WrittenBatch) -> bool:
         """Commit what was written; False if it was undone, to be read again."""
@@ -231,8 +236,7 @@ class LetterConsumer:
 
     def _commit(self, written: WrittenBatch, producer: TransactionalProducer) -> None:
         producer.commit()
-        for p in written.sent:
-            self._cursors[p.topic, p.partition].committed = p.offset, p.metadata
+        self._cursors.note_committed(written.positions)
 
     def _done(self) -> None:
         self._tries += 1
@@ -245,20 +249,60 @@ class LetterConsumer:
         self._failing = why
         self._epoch += 1
 
-    def _rewound(self) -> bool:
+    def _begin_anew(self) -> bool:
+        """Read all partitions on from what was taken in, once nothing is under way; whether that is so."""
         epoch = self._epoch
         if not self._transactions.are_over(_AGAIN_S):
             return False
-        try:
-            starts = self._member.rewind()
-        except (KafkaException, TimeoutError) as error:
-            logger.warning("cannot learn the committed offsets yet: %s", error)
+        self._unplaced = set(self._member.owned)
+        if not self._begin_reading(self._member.owned):
             return False
-        for partition in {*self._cursors, *starts}:
-            cursor = self._cursors[partition]
-            cursor.read_to, cursor.sent = starts.get(partition, 0), cursor.committed
         self._read_epoch = epoch
         return True
+
+    def _begin_reading(self, partitions: Iterable[Partition]) -> bool:
+        """Begin to read partitions where the service's own record and the group say; whether it could be learned."""
+        try:
+            self._member.begin_reading(set(partitions), self._choose_starts)
+        except (KafkaException, TimeoutError) as error:
+            logger.warning("cannot learn yet where to read on: %s", error)
+            return False
+        return True
+
+    def _choose_starts(
+        self, committed: Mapping[Partition, CommittedOffset], topic_ids: Mapping[str, str]
+    ) -> dict[Partition, StartingPoint]:
+        # In this order: what another worker was committing is decided when its offsets are told, and lies before the end of the
+        # positions that is asked for then.
+        self._positions.await_current()
+        self._topic_ids = dict(topic_ids)
+        bounds = self._log.bounds_of(committed)
+        starts = {
+            partition: self._positions.find_start(partition, topic_ids[partition[0]], offset, bounds[partition])
+            for partition, offset in committed.items()
+            if partition in bounds
+        }
+        for partition, start in starts.items():
+            self._cursors.begin(partition, start)
+            self._note(partition, start)
+        self._mend_group(starts, committed)
+        self._unplaced.difference_update(starts)
+        return starts
+
+    def _note(self, partition: Partition, start: StartingPoint) -> None:
+        if start.note and self.notes.get(partition) != start.note:
+            logger.warning("letters of %s/%d: %s", *partition, start.note)
+        if start.note:
+            self.notes[partition] = start.note
+
+    def _mend_group(self, starts: Mapping[Partition, StartingPoint], committed: Mapping[Partition, CommittedOffset]) -> None:
+        """Have the group say where the service really is, for others who look at it."""
+        wrong = {p: start for p, start in starts.items() if start.note and start.offset not in (None, committed[p].offset)}
+        try:
+            if wrong:
+                self._member.commit_starts(wrong)
+        except KafkaException as error:
+            logger.warning("the offsets of the group stay as they are until the next letters come: %s", error)
 
     def _opened(self, name: str) -> TransactionalProducer:
         """A producer that has fenced its own past, however long the brokers take to answer."""

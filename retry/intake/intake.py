@@ -4,7 +4,8 @@ The effects of one batch, in their order, and what a crash after each costs:
 
 1. begin a transaction                                    nothing
 2. write the entries to the changelog, and few records
-   of all outcomes and of all lineages                    nothing: the transaction is undone, the letters are read again
+   of all outcomes and of all lineages, and how far each
+   partition was read                                     nothing: the transaction is undone, the letters are read again
 3. make the letters' offsets part of it                   the same
 4. commit, see `retry.intake.overlapping_transactions`    nothing: the letters are taken in, once
 
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue import ramp_records
-from retry.intake import attempts
+from retry.intake import attempts, read_positions
 from retry.intake.attempts import RampedLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult, shared_fields
@@ -32,6 +33,8 @@ from retry.intake.decide import DecidedLetter, decide
 from retry.intake.entry_source import EntrySource
 from retry.intake.fast_path import FastPath
 from retry.intake.pointer_letters import Fetch, fill
+from retry.intake.read_positions import ReadPosition
+from retry.kafka.interface import Partition
 from retry.policies.registry import Registry
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
@@ -168,7 +171,9 @@ class Intake:
         ]
         return zip(cases, map(self._packer.pack, cases), strict=True)
 
-    def write(self, result: BatchResult, positions: list[Any], member: object, writer: IntakeWriter) -> None:
+    def write(
+        self, result: BatchResult, positions: Mapping[Partition, ReadPosition], member: object, writer: IntakeWriter
+    ) -> None:
         """Write it in a transaction that stays open: steps 1 to 3 of the module's docstring.
 
         Args:
@@ -188,7 +193,8 @@ class Intake:
         for topic, rows in ((self._names.outcomes, result.outcomes), (self._names.lineage, result.lineages)):
             writer.write(topic, draw % self._partitions[topic], rows)
             rows.clear()
-        writer.read_to(positions, member)
+        writer.write(self._names.positions, read_positions.PARTITION, read_positions.encode_positions(positions))
+        writer.read_to(read_positions.offsets_of(positions), member)
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

@@ -51,7 +51,7 @@ class KafkaCluster:
         config = client_config.consumer_config(self._settings, group, instance)
         orphans = UnassignedPartitions(self._admin, config, subscription)
         refused = RefusedHeaders(client_config.reader_config(self._settings))
-        return KafkaGroupMember(config, subscription, orphans, gained, leaving, TopicIds(self._admin), refused, reads=reads)
+        return KafkaGroupMember(config, subscription, orphans, gained, leaving, TopicIds(self._admin), refused)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""
@@ -60,6 +60,12 @@ class KafkaCluster:
         numbers = list(partitions)
         starts, ends = offset_ranges.starts(self._admin, topic, numbers), offset_ranges.ends(self._admin, topic, numbers)
         return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
+
+    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
+        asked = list(partitions)
+        starts, ends = offset_ranges.firsts(self._admin, asked), offset_ranges.lasts(self._admin, asked)
+        return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}
 
     def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where readers of committed records end now; without what no broker answered for within a few seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline
@@ -18,12 +18,6 @@ _ASK_S = 20.0
 # A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
 # see `retry.kafka.unassigned_partitions`). So it is left to run; we wait less.
 _EXPIRES_S = 180.0
-
-
-def position(admin: AdminClient, group: str, topic: str, partition: int) -> int | None:
-    """Where a group goes on reading a partition; None where it has committed nothing."""
-    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-    return _committed(admin, request).get((topic, partition))
 
 
 def positions(admin: AdminClient, group: str) -> dict[Partition, int]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
-from retry.kafka.interface import OnAssigned, Partition
+from retry.kafka.interface import ChooseStarts, CommittedOffset, OnAssigned, Partition, StartingPoint
 from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ids import TopicIds
@@ -24,6 +24,18 @@ _COMMITTED_S = 4.0
 _AGAIN_S = 1.0
 # A broker that dies while it answers can leave a member fenced by its own ghost. More often means a real namesake.
 _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
+
+
+def read_committed_offset(found: TopicPartition) -> CommittedOffset:
+    """Translate what a client tells of a committed offset."""
+    if found.offset < 0:
+        return CommittedOffset(None)
+    return CommittedOffset(found.offset, found.metadata or "", -1 if found.leader_epoch is None else found.leader_epoch)
+
+
+def _topic_partition(partition: Partition, start: StartingPoint, topic_id: str = "") -> TopicPartition:
+    offset = OFFSET_BEGINNING if start.offset is None else start.offset
+    return TopicPartition(*partition, offset, metadata=topic_id, leader_epoch=start.leader_epoch)
 
 
 def _decides(error: KafkaError) -> bool:
@@ -44,7 +56,6 @@ class KafkaGroupMember:
       gained: told of partitions that are ours from now on.
       leaving: told of partitions before they are given up; it may finish what is under way.
       refused: tells what was read and shows no headers though it has some.
-      reads: whether records are wanted too, and not only to know what is ours.
     """
 
     def __init__(
@@ -56,14 +67,12 @@ class KafkaGroupMember:
         leaving: OnAssigned,
         identities: TopicIds,
         refused: RefusedHeaders,
-        *,
-        reads: bool = True,
     ) -> None:
         self.owned: set[Partition] = set()
         self.ended: dict[Partition, int] = {}
         self._config, self._subscription, self._orphans = config, list(subscription), orphans
         self._gained, self._leaving = gained, leaving
-        self._reads, self._errors = reads, ErrorLog(config["group.id"])
+        self._errors = ErrorLog(config["group.id"])
         self._identities, self._ids = identities, dict[str, str]()
         self._refused = refused
         self._gave_up = False
@@ -122,13 +131,6 @@ class KafkaGroupMember:
         clock.pause(_AGAIN_S)
         self._join()
 
-    def positions(self) -> list[TopicPartition]:
-        """Where reading goes on, of all owned partitions from which something was read."""
-        owned = [TopicPartition(*partition) for partition in self.owned]
-        reached = [p for p in self._consumer.position(owned) if p.offset >= 0]
-        # An offset is told together with the topic that it is of.
-        return [TopicPartition(p.topic, p.partition, p.offset, metadata=self._ids.get(p.topic, "")) for p in reached]
-
     def metadata(self) -> object:
         """The proof of membership that goes into a transaction, as it was last known; safe in any thread.
 
@@ -146,26 +148,37 @@ class KafkaGroupMember:
         """The same records; those whose headers the client cannot read as `UnreadableHeaders`."""
         return self._refused.mark_unreadable(messages)
 
-    def rewind(self) -> dict[Partition, int]:
-        """Read on from the committed offsets; waits for transactions that are about to commit some.
+    def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:
+        """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.
 
-        Returns:
-          these offsets; 0 where it is from the beginning.
+        It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer
+        for a partition, nothing is read of it until it is asked again.
 
         Raises:
           KafkaException, TimeoutError: nobody answered; ask again.
         """
-        owned = [TopicPartition(*partition) for partition in self.owned]
-        # First: what was committed for a topic that is gone by then, is gone with it.
-        ids = self._identities.now(topic for topic, _ in self.owned)
-        starts: dict[Partition, int] = {}
-        for partition in self._consumer.committed(owned, _COMMITTED_S) if owned else ():
-            recreated = partition.metadata and partition.metadata != ids.get(partition.topic, partition.metadata)
-            start = OFFSET_BEGINNING if partition.offset < 0 or recreated else partition.offset
-            self._consumer.seek(TopicPartition(partition.topic, partition.partition, start))
-            starts[partition.topic, partition.partition] = max(0, start)
-        self._ids = ids
-        return starts
+        wanted = self.owned.intersection(partitions)
+        # Before their offsets are asked for: what was committed for a topic that is gone by then, is gone with it. Of topics that
+        # are read already the ids stay, so that it is found when one of them was made again meanwhile.
+        kept = {topic for topic, _ in self.owned - wanted}
+        ids = {topic: topic_id for topic, topic_id in self._ids.items() if topic in kept}
+        self._ids = ids | self._identities.now({topic for topic, _ in wanted} - ids.keys())
+        asked = [TopicPartition(*partition) for partition in wanted if partition[0] in self._ids]
+        committed = self._consumer.committed(asked, _COMMITTED_S) if asked else []
+        offsets = {(each.topic, each.partition): read_committed_offset(each) for each in committed}
+        for partition, start in choose(offsets, self._ids).items():
+            place = _topic_partition(partition, start)
+            self._consumer.seek(place)
+            self._consumer.resume([place])
+
+    def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
+        """Set the group's offsets to where reading begins, for those who look at them.
+
+        Raises:
+          KafkaException: nobody answered, or this member is none any more.
+        """
+        places = [_topic_partition(partition, start, self._ids.get(partition[0], "")) for partition, start in starts.items()]
+        self._consumer.commit(offsets=places, asynchronous=False)
 
     def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
         """Ask which of some topics, or of all that are read, were deleted and made again since reading of them began.
@@ -190,22 +203,12 @@ class KafkaGroupMember:
             self._give_up(list(self.owned))
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # From an offset of our own, or the client would ask for the committed one, and go there whatever it is told meanwhile.
+        consumer.incremental_assign([TopicPartition(p.topic, p.partition, 0) for p in partitions])
+        consumer.pause(partitions)
         gained = [(p.topic, p.partition) for p in partitions]
-        if self._reads:
-            self._begin_with({topic for topic, _ in gained} - {topic for topic, _ in self.owned})
-        consumer.incremental_assign(partitions)
-        if not self._reads:
-            consumer.pause(partitions)
         self.owned |= set(gained)
         self._gained(gained)
-
-    def _begin_with(self, topics: set[str]) -> None:
-        # Before their offsets are asked for, as in `rewind`. What cannot be learned now counts as made anew.
-        kept = {topic: topic_id for topic, topic_id in self._ids.items() if topic not in topics}
-        try:
-            self._ids = {**kept, **self._identities.now(topics)}
-        except (KafkaException, TimeoutError):
-            self._ids = {**kept, **dict.fromkeys(topics, "")}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Of the membership that asks for them: what is under way can still be committed with it.

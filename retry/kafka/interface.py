@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 # Under their own names: what other rooms need of the client library comes through here.
@@ -24,6 +24,34 @@ class OffsetBounds(NamedTuple):
 
     start: int
     end: int
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed for a partition; None where it has nothing."""
+
+    offset: int | None
+    topic_id: str = ""
+    leader_epoch: int = -1
+
+
+class StartingPoint(NamedTuple):
+    """The place in a partition at which reading begins.
+
+    Attributes:
+      offset: None for the beginning of the partition.
+      leader_epoch: lets brokers tell that the partition was cut below this offset; -1 where it is not known.
+      reread: what the positions of what is read from here are to say.
+      note: what an operator should know of it; empty where all is as it should be.
+    """
+
+    offset: int | None
+    leader_epoch: int = -1
+    reread: int = 0
+    note: str = ""
+
+
+# Told the committed offsets of partitions, and the ids of their topics: where reading of each begins, of those that are known.
+ChooseStarts = Callable[[Mapping[Partition, CommittedOffset], Mapping[str, str]], Mapping[Partition, StartingPoint]]
 
 
 class TransactionalProducer(Protocol):
@@ -63,9 +91,9 @@ class GroupMember(Protocol):
     def read(self, records_max: int, wait_s: float) -> list[Message]: ...
     def mark_unreadable(self, messages: list[Any]) -> list[Any]: ...
     def subscribe(self, subscription: list[str]) -> None: ...
-    def positions(self) -> list[TopicPartition]: ...
     def metadata(self) -> object: ...
-    def rewind(self) -> dict[Partition, int]: ...
+    def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None: ...
+    def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None: ...
     def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]: ...
     def close(self) -> None: ...
 
@@ -95,4 +123,8 @@ class Log(Protocol):
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Where partitions begin and end now."""
+        ...
+
+    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+        """Ask where partitions of several topics begin and end; without those that no broker answers for in a few seconds."""
         ...

@@ -24,6 +24,7 @@ _ASK_S = 15.0
 _LOOK_S, _LATE_S = 5.0, 0.5
 _SILENCE_S = 30.0
 _WAIT_S = 0.2
+_FORMER_LEADER = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 # Records beyond this wait in the client's own queue, whose bytes are bounded.
 _BATCH = 500
 
@@ -88,6 +89,11 @@ def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partitio
     return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
+def lasts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The offsets behind their last records, undecided ones included; without those that got no answer in that time."""
+    return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S, IsolationLevel.READ_UNCOMMITTED)
+
+
 def offsets_at(
     admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
@@ -124,7 +130,13 @@ def _offsets(
 
     def ask(within_s: float) -> dict[int, int]:
         answers = admin.list_offsets(request, isolation_level=isolation_level, request_timeout=within_s)
-        return {place.partition: answer.result(within_s).offset for place, answer in answers.items()}
+        try:
+            return {place.partition: answer.result(within_s).offset for place, answer in answers.items()}
+        except KafkaException as error:
+            if error.args[0].code() in _FORMER_LEADER:
+                # The client goes on asking by the leader that it knows, until it is told of all topics anew (librdkafka 2.16).
+                admin.list_topics(timeout=within_s)
+            raise
 
     # Whoever asks where partitions end has been told how many there are.
     return until_answered(ask, _ASK_S, NOT_KNOWN_YET) if request else {}

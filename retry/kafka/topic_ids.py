@@ -92,11 +92,12 @@ class ChangelogIdentity:
 
 
 def refuse_if_emptied(
-    admin: AdminClient, changelog: str, partitions: int, member: Config, reads: Callable[[str], bool]
+    admin: AdminClient, changelog: str, partitions: int, positions: str, member: Config, reads: Callable[[str], bool]
 ) -> None:
-    """Refuse an empty changelog where letters were taken in before: entries and offsets are written together.
+    """Refuse an empty changelog where letters were taken in before: entries, positions and offsets are written together.
 
     Args:
+      positions: the topic of read positions.
       member: the configuration of a consumer in the intake group.
       reads: whether letters of a topic are taken in.
 
@@ -105,15 +106,20 @@ def refuse_if_emptied(
       TopicsInvalid: nobody knows how far letters were taken in.
     """
 
-    def is_empty() -> bool:
+    def has_records(topic: str, count: int) -> bool:
         try:
-            return not any(offset_ranges.ends(admin, changelog, range(partitions)).values())
+            return any(offset_ranges.ends(admin, topic, range(count)).values())
         except (KafkaException, TimeoutError) as error:
-            raise TopicsInvalid([f"the end of {changelog} is not known: {error}"], _LOOK) from error
+            raise TopicsInvalid([f"the end of {topic} is not known: {error}"], _LOOK) from error
+
+    def is_empty() -> bool:
+        return not has_records(changelog, partitions)
 
     def letters() -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in offset_ranges.partitions_of(admin, reads, _GROUP_S)]
 
+    if is_empty() and has_records(positions, 1) and is_empty():
+        raise ChangelogReplaced(changelog, f"{positions} has positions of letters that were taken in", "it is empty")
     # Asked again, since another worker may have taken in the first letters meanwhile.
     if is_empty() and (partition := _taken_in(admin, member, letters())) and is_empty():
         was = f"letters of {partition.topic} partition {partition.partition} were taken in up to offset {partition.offset}"

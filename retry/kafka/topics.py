@@ -35,6 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _PARTS = (
     "changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit", "notes",
+    "positions",
 )  # fmt: skip
 
 
@@ -52,6 +53,7 @@ class TopicNames(NamedTuple):
     discarded: str = "discarded"
     audit: str = "audit"
     notes: str = "notes"
+    positions: str = "positions"
 
 
 def names(app_id: str) -> TopicNames:
@@ -62,7 +64,8 @@ def names(app_id: str) -> TopicNames:
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = names(app_id)
-    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes}
+    return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes,
+            own.positions}  # fmt: skip
 
 
 class Described(NamedTuple):
@@ -104,6 +107,13 @@ _PARKING_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _AUDIT_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(365 * _DAY_MS)}
 # What operators write beside letters: few records, the newest of each.
 _NOTES_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+# How far each dead-letter partition was taken in; every batch of intake adds to it.
+_POSITIONS_CONFIG = {
+    "cleanup.policy": "compact",
+    "max.compaction.lag.ms": str(_DAY_MS),
+    "min.cleanable.dirty.ratio": "0.2",
+    "segment.bytes": str(4 << 20),
+}
 
 
 def create(
@@ -121,6 +131,7 @@ def create(
     wanted[own.parked_timers] = wanted[own.discarded] = shards, _KEEP_CONFIG
     wanted[own.audit] = shards, _AUDIT_CONFIG
     wanted[own.notes] = 1, _NOTES_CONFIG
+    wanted[own.positions] = 1, _POSITIONS_CONFIG
     wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
     wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
     present = describe(admin, wanted)
@@ -164,7 +175,14 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
       TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
     """
     own = names(app_id)
-    return check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.parked, *parking])
+    present = check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.positions, own.parked, *parking])
+    policy = present[own.positions].config.get("cleanup.policy", "compact")
+    if policy != "compact":
+        raise TopicsInvalid(
+            [f"{own.positions}: cleanup.policy is {policy}, not compact, so that positions could be deleted by time"],
+            f"kafka-configs --alter --topic {own.positions} --add-config cleanup.policy=compact",
+        )
+    return present
 
 
 def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> dict[str, Described]:

@@ -96,6 +96,15 @@ class Cluster:
         wanted = range(count) if part.partition is None else [part.partition]
         return [part.of(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
 
+    def cut_spans(self, spans: list[Span], at_ms: int) -> list[Span]:
+        """Cut off from spans what was written before a time, in milliseconds since 1970."""
+        partitions: dict[str, list[int]] = {}
+        for span in spans:
+            partitions.setdefault(span.topic, []).append(span.partition)
+        found = [each for topic, numbers in partitions.items() for each in offset_ranges.since(self.admin, topic, numbers, at_ms)]
+        starts = {(each.topic, each.partition): each.start for each in found}
+        return [span._replace(start=max(span.start, starts[span.topic, span.partition])) for span in spans]
+
     def letters(self, part: LetterRange) -> Iterator[list[Any]]:
         """The committed letters of a part of a topic, in batches; see `with_refused_headers`.
 

@@ -25,6 +25,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import EntrySource, MakeSources
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPositions
 from retry.kafka import client_config, topics
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.consumer_groups import Committed
@@ -162,7 +163,8 @@ def build_intake(
     settings, names = context.settings, context.names
     recent = RecentLineages(settings.lineages)
     ramped = RampedLineages(settings.lineages)
-    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, ramped)
+    positions = ReadPositions(context.log, names.positions)
+    lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, positions, ramped)
     fetcher = RecordFetcher(client_config.reader_config(settings))
     consumer = LetterConsumer(
         context.log,
@@ -170,8 +172,9 @@ def build_intake(
         names.intake_group,
         entry_source.subscription(registry, sources),
         _intake(context, lineages, fetcher, registry, entry_builder, sources),
-        settings.batch_records,
-        settings.batch_bytes,
+        positions=positions,
+        records_max=settings.batch_records,
+        bytes_max=settings.batch_bytes,
     )
     return IntakeSide(context, consumer, lineages, fetcher)
 

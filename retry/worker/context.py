@@ -131,5 +131,7 @@ def refuse_another_changelog(context: Context, tables: RocksTables, sources: Seq
         return registry.reads(topic) or any(source.reads(topic) for source in sources)
 
     member = client_config.consumer_config(context.settings, names.intake_group, context.instance)
-    refuse_if_emptied(context.admin, names.changelog, context.changelog.partitions, member, reads)
+    refuse_if_emptied(
+        context.admin, names.changelog, context.changelog.partitions, positions=names.positions, member=member, reads=reads
+    )
     tables.refuse_foreign(clock.wall_ms())

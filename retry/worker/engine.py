@@ -237,6 +237,7 @@ class Engine:
         about["slow"] = {pace.kind: why for pace in self._paces() if (why := pace.describe_slowness())}
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
+        about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
             for s in self._shards.standing_by()

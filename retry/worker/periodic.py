@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from retry import clock
+from retry.kafka.interface import KafkaException
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class PeriodicTasks:
             self._next_s.append((clock.monotonic_s() + due.every_s, due))
             try:
                 due.look()
+            except (KafkaException, TimeoutError) as error:
+                log.warning("brokers were asked in vain; again in %s s: %s", due.every_s, error)
             except Exception:
                 # Whatever it is, letters go on.
                 log.exception("a look failed; again in %s s", due.every_s)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.acceptance import felling_worker
 from tests.conftest import Deploy
+from tests.support import topics
 from tests.support.afterwards import nothing_is_wrong
+from tests.support.busy import busy_cores
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
@@ -25,8 +27,10 @@ POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
 LETTERS_PER_S = 200
 # What must come back before the next fault: some of it was due after the last one.
 MORE = LETTERS_PER_S * 2
-MORE_S = 120.0
+MORE_S, STARVED_S = 120.0, 900.0
 FROZEN_S = 9.0
+# Fewer copies than are asked for, for so long; then two of three brokers are gone at once.
+UNMET_S, NO_QUORUM_S = 12.0, 10.0
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +130,43 @@ def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: De
             await_that("the cut one shares again", lambda: cut.ready() and other.ready(), MORE_S)
     tail.close()
     nothing_is_wrong(deployment, load.sender)
+
+
+@pytest.mark.fault("min.insync.replicas not met, rolling restart, two of three brokers killed at once")
+@pytest.mark.parametrize("spinning", [0, 50])
+def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster: Cluster, runs: Runs, spinning: int) -> None:
+    deployment = deployed(deploy, cluster)
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    with busy_cores(spinning), Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
+        for topic in (deployment.names.changelog, *deployment.retry_topics()[:1], "__transaction_state"):
+            tail.await_more(MORE, STARVED_S)
+            topics.configure(deployment.admin, topic, min_insync_replicas="3")
+            cluster.kill(3)
+            runs.add()
+            tail.quiet(UNMET_S)
+            cluster.start(3)
+            topics.configure(deployment.admin, topic, min_insync_replicas="2")
+            cluster.await_whole(timeout_s=STARVED_S)
+        for node in cluster.nodes:
+            tail.await_more(MORE, STARVED_S)
+            cluster.nodes[node].stop()
+            runs.add()
+            cluster.start(node)
+        tail.await_more(MORE, STARVED_S)
+        for node in (1, 2):
+            cluster.kill(node)
+        runs.add()
+        tail.quiet(NO_QUORUM_S)
+        for node in (1, 2):
+            cluster.nodes[node].launch()
+        for node in (1, 2):
+            cluster.nodes[node].await_ready()
+        cluster.await_whole(timeout_s=STARVED_S)
+    for worker in deployment.workers.values():
+        # One that could not reach its brokers for too long ends, as its supervisor expects.
+        if not worker.running():
+            worker.start()
+    tail.close()
+    nothing_is_wrong(deployment, load.sender, STARVED_S)
+    for worker in deployment.workers.values():
+        assert "Traceback" not in worker.log()

@@ -15,7 +15,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionAborted
 from retry.kafka import client_config, topics
 from retry.kafka.cluster import KafkaCluster
-from retry.kafka.interface import GroupMember, Log, OffsetBounds
+from retry.kafka.interface import CommittedOffset, GroupMember, Log, OffsetBounds, StartingPoint, TopicPartition
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
@@ -110,19 +110,57 @@ def read_until(follower: Any, end: int) -> list[bytes]:
     return values
 
 
-def rewound(member: GroupMember) -> dict[tuple[str, int], int]:
-    """Where a member reads on; asked again while nobody answers in time, as the end of a transaction is still being written."""
-    starts: dict[tuple[str, int], int] = {}
+def begin_reading(member: GroupMember) -> dict[Any, CommittedOffset]:
+    """Have a member read what it owns from the committed offsets on; asked again while nobody answers in time."""
+    told: dict[Any, CommittedOffset] = {}
 
-    def told() -> bool:
+    def choose(committed: Any, _topic_ids: Any) -> dict[Any, StartingPoint]:
+        told.update(committed)
+        return {place: StartingPoint(offset.offset, offset.leader_epoch) for place, offset in committed.items()}
+
+    def begun() -> bool:
         try:
-            starts.update(member.rewind())
+            member.begin_reading(member.owned, choose)
         except (KafkaException, TimeoutError):
             return False
         return True
 
-    await_that("it is told where to read on", told)
-    return starts
+    await_that("it is told where to read on", begun)
+    return told
+
+
+def joined(place: Place, instance: str = "a") -> GroupMember:
+    """A member that reads all partitions from the committed offsets on."""
+    member = place.member(instance)
+
+    def owns_all() -> bool:
+        assert member.read(1, _WAIT_S) == []
+        return len(member.owned) == PARTITIONS
+
+    await_that("it owns all", owns_all)
+    begin_reading(member)
+    return member
+
+
+def positions_after(messages: list[Any]) -> list[TopicPartition]:
+    """Where reading goes on after these."""
+    last = {(message.topic(), message.partition()): message for message in messages}
+    return [
+        TopicPartition(*at, message.offset() + 1, metadata="id", leader_epoch=message.leader_epoch())
+        for at, message in last.items()
+    ]
+
+
+def read_records(member: GroupMember, count: int) -> list[Any]:
+    """So many records, read one by one."""
+    found: list[Any] = []
+
+    def came() -> bool:
+        found.extend(member.read(1, _WAIT_S))
+        return len(found) >= count
+
+    await_that("records come", came)
+    return found
 
 
 def test_bounds_count_records_that_are_undecided(place: Place) -> None:
@@ -192,30 +230,51 @@ def test_a_follower_stops_at_a_transaction_that_is_open_whoever_began_it(place: 
     follower.close()
 
 
-def test_a_member_reads_on_where_its_group_has_committed(place: Place) -> None:
+def test_a_member_reads_nothing_before_it_is_told_where_to_begin_and_then_from_there(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
-    member, writer, values = place.member("a"), place.writer("w"), list[bytes]()
-
-    def read(count: int) -> None:
-        values.clear()
-
-        def came() -> bool:
-            values.extend(message.value() for message in member.read(1, _WAIT_S))
-            return len(values) >= count
-
-        await_that("records come", came)
-
-    read(2)
+    member, writer = joined(place), place.writer("w")
+    found = read_records(member, 2)
     writer.begin()
-    reached = {(p.topic, p.partition): p.offset for p in member.positions()}
-    writer.read_to(member.positions(), member.metadata())
+    writer.read_to(positions_after(found), member.metadata())
     writer.commit()
-    read(1)
-    assert values == [b"3"]
-    assert rewound(member) == {(place.topic, 0): 0, (place.topic, 1): 0} | reached
-    read(1)
-    assert values == [b"3"]
+    assert [m.value() for m in read_records(member, 1)] == [b"3"]
+    epoch = found[-1].leader_epoch()
+    assert begin_reading(member) == {
+        (place.topic, 0): CommittedOffset(2, "id", epoch), (place.topic, 1): CommittedOffset(None),
+    }  # fmt: skip
+    assert [m.value() for m in read_records(member, 1)] == [b"3"]
     assert member.owned == {(place.topic, 0), (place.topic, 1)}
+
+
+def test_a_member_sets_the_offsets_of_its_group(place: Place) -> None:
+    place.wrote(b"1", b"2", b"3")
+    member = joined(place)
+    member.commit_starts({(place.topic, 0): StartingPoint(2, 0), (place.topic, 1): StartingPoint(None)})
+    assert begin_reading(member)[place.topic, 0].offset == 2
+    assert [m.value() for m in read_records(member, 1)] == [b"3"]
+
+
+def test_a_member_that_knows_the_leader_epoch_begins_no_later_than_that_epoch_ends(place: Place) -> None:
+    place.wrote(b"1", b"2", b"3")
+    member = joined(place)
+    epoch = read_records(member, 3)[-1].leader_epoch()
+    # As if four more records had been read that a broker has lost since.
+    member.begin_reading(member.owned, lambda *_: {(place.topic, 0): StartingPoint(8, epoch)})
+
+    def is_at_end() -> bool:
+        assert member.read(1, _WAIT_S) == []
+        return member.ended.get((place.topic, 0)) == 4
+
+    # What is written before brokers were asked lies in the same epoch here, as it never does behind a lost end.
+    await_that("it is told to begin at the end", is_at_end)
+    place.wrote(b"4")
+    assert [m.value() for m in read_records(member, 1)] == [b"4"]
+
+
+def test_bounds_of_several_topics_are_told_at_once(place: Place) -> None:
+    place.wrote(b"1", b"2")
+    places = {(place.topic, 0): OffsetBounds(0, 3), (place.topic, 1): OffsetBounds(0, 0)}
+    await_that("they are told", lambda: place.log.bounds_of(places) == places)
 
 
 def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_without(place: Place) -> None:
@@ -224,7 +283,7 @@ def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_wi
     for count in (0, HEADERS_MAX, HEADERS_MAX + 1):
         writer.publish([Entry(place.topic, b"k", b"%d" % count, [("a", None)] * count, None, "")], 1, [0])
     writer.commit()
-    member, told = place.member("a"), list[Any]()
+    member, told = joined(place), list[Any]()
 
     def came() -> bool:
         told.extend(member.mark_unreadable(member.read(3, _WAIT_S)))
@@ -239,9 +298,8 @@ def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_wi
 
 def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
     place.wrote(b"1")
-    first = place.member("a")
-    await_that("it reads", lambda: bool(first.read(1, _WAIT_S)))
-    positions, former = first.positions(), first.metadata()
+    first = joined(place)
+    positions, former = positions_after(read_records(first, 1)), first.metadata()
     second = place.member("b")
 
     def shared() -> bool:
@@ -271,13 +329,13 @@ def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
 
 def test_nobody_learns_offsets_that_are_about_to_be_committed(place: Place) -> None:
     place.wrote(b"1")
-    member = place.member("a")
-    await_that("it reads", lambda: bool(member.read(1, _WAIT_S)))
+    member = joined(place)
+    positions = positions_after(read_records(member, 1))
     writer = place.writer("w")
     place.begun(writer, b"2")
-    writer.read_to(member.positions(), member.metadata())
+    writer.read_to(positions, member.metadata())
     with pytest.raises(KafkaException):
-        member.rewind()
+        member.begin_reading(member.owned, lambda *_: pytest.fail("it is told offsets that may change"))
     writer.abort()
-    rewound(member)
+    begin_reading(member)
     await_that("it is read again", lambda: [m.value() for m in member.read(1, _WAIT_S)] == [b"1"])

@@ -78,7 +78,8 @@ class InMemory:
 
     def position(self) -> int | None:
         """What the group has committed for partition 1."""
-        return self.log.positions.get((self.group, self.topic, 1))
+        committed = self.log.committed_offsets.get((self.group, self.topic, 1))
+        return committed and committed.offset
 
 
 class OnBroker:

@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 
 from retry.kafka import client_config, topics
 from retry.kafka.cluster import KafkaCluster
+from retry.kafka.interface import StartingPoint
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
@@ -46,7 +47,8 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
     brokers = opened(settings, deployment)
     follower, seen = brokers.follower(), [0]
-    member = brokers.member(f"{deployment.app_id}-group", [place[0]], lambda _: None, lambda _: None)
+    gained = set[tuple[str, int]]()
+    member = brokers.member(f"{deployment.app_id}-group", [place[0]], gained.update, lambda _: None)
     follower.begin(*place, 0)
     ends = dict[tuple[str, int], int]()
 
@@ -61,6 +63,9 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
 
     def member_at() -> int:
         member.read(100, 0.1)
+        if gained:
+            member.begin_reading(gained, lambda *_: {place: StartingPoint(None)})
+            gained.clear()
         return member.ended.get(place, 0)
 
     try:

@@ -12,6 +12,7 @@ from retry.clock import monotonic_s
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages, lineage_follower
 from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.read_positions import ReadPositions
 from retry.kafka import topics
 from retry.kafka.cluster import KafkaCluster
 from retry.kafka.local_broker import LocalBroker
@@ -27,15 +28,16 @@ LOOK_S = 10.0
 
 def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage_follower, "_NOW_S", LOOK_S)
-    topic = f"t{uuid.uuid4().hex[:8]}"
+    topic, positions = f"t{uuid.uuid4().hex[:8]}", f"t{uuid.uuid4().hex[:8]}"
     settings = Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    create_all(admin, [NewTopic(topic, PARTITIONS, 1)])
-    await_that("the topic is known", lambda: len(topics.describe(admin, [topic])) == 1)
+    create_all(admin, [NewTopic(topic, PARTITIONS, 1), NewTopic(positions, 1, 1)])
+    await_that("the topics are known", lambda: len(topics.describe(admin, [topic, positions])) == 2)
     brokers = KafkaCluster(
         settings, admin, topic, ChangelogIdentity(admin, topic, topics.describe(admin, [topic])[topic].topic_id)
     )
-    recent, ended = LineageFollower(brokers, topic, PARTITIONS, RecentLineages(1_000)), Event()
+    kept, ended = ReadPositions(brokers, positions), Event()
+    recent = LineageFollower(brokers, topic, PARTITIONS, RecentLineages(1_000), kept)
 
     def follow() -> None:
         while not ended.is_set():

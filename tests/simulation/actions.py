@@ -272,6 +272,9 @@ class Actions:
 
     def rescheduled(self, letter: str, put: bytes, envelope: bytes) -> None:
         """It was moved, and no action did that: where it was asked for, it goes where its policy says again."""
+        if put[: entry_keys.LANE_BYTES] in entry_keys.HELD_LANES:
+            # It was only put aside, since it cannot be opened: what it shows may be what somebody has put in its place.
+            return
         if self.reschedules and OBSERVER.shown(put, envelope).destination != self.redirected.get(letter):
             self.redirected.pop(letter, None)
 

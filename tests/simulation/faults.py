@@ -181,8 +181,23 @@ def _share_out(world: World, _host: Host) -> None:
         group.share_out()
 
 
+def _lose_offsets(world: World, _host: Host) -> None:
+    """The intake group loses what it has committed, or it is set beyond the end, or back to what it was long ago."""
+    kept = world.log.committed_offsets
+    places = sorted(place for place in kept if place[0] == world.own.intake_group)
+    if places:
+        place, kind = world.random.choice(places), world.random.choice(("lost", "too large", "set back"))
+        world.fault(f"offset {kind}", f"{place}")
+        if kind == "lost":
+            del kept[place]
+        else:
+            offset = _LONG if kind == "too large" else world.random.randint(0, kept[place].offset or 0)
+            kept[place] = kept[place]._replace(offset=offset)
+
+
 KINDS: dict[str, Callable[[World, Host], None]] = {
     "kill": _kill, "stop": _stop, "outage": _long_outage, "jump": _jump, "compaction": _compaction, "expiry": _expiry,
     "start": _start_moves, "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
     "skew": _skew, "close": _close, "rebalance": _share_out, "open": _leave_open, "open again": _leave_open,
+    "offsets": _lose_offsets, "offsets again": _lose_offsets,
 }  # fmt: skip

@@ -155,7 +155,7 @@ class Ledger:
             elif topic == self.own.outcomes:
                 # Those of actions are looked at with these.
                 told += [letter["source"] for letter in outcomes.read(value or b"") if letter["action"] is None]
-            elif topic in (self.own.lineage, self.own.audit) or record in named or is_kept(record, self.own):
+            elif topic in (self.own.lineage, self.own.audit, self.own.positions) or record in named or is_kept(record, self.own):
                 continue
             elif topic not in {t for t, _ in self._by_partition}:
                 source = self.who.of_record(record)
@@ -314,7 +314,8 @@ class Ledger:
 
     def _position(self, transaction: Transaction, taken: list[str]) -> None:
         expected = []
-        for (_, topic, partition), offset in transaction.positions.items():
+        for (_, topic, partition), committed in transaction.positions.items():
+            offset = committed.offset or 0
             before = self._read.get((topic, partition), 0)
             of_partition = self._by_partition.get((topic, partition), [])
             expected += [_text(x.record) for x in of_partition if before <= x.record.offset() < offset]

@@ -9,7 +9,10 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | two-transactions | a batch is published in one transaction, and deleted in the next |
 | forget-before-commit | what is swept leaves the table before the commit |
 | offset-before-rows | the table's offset moves in one write, its rows in the next |
-| positions-after-commit | offsets of letters are committed after their transaction |
+| positions-after-commit | positions and offsets of letters are committed after their transaction |
+| positions-unkept | only the group knows how far letters were taken in |
+| positions-unread | nobody waits for the newest positions before reading begins |
+| back-is-news | what a client brings again, when it goes back by itself, is taken in |
 | stale-tables | a table is trusted at any age |
 | beyond-the-end | a table is trusted though its offset lies beyond the end of the log |
 | doubt-is-success | a commit in doubt counts as one that was made |
@@ -41,11 +44,14 @@ from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries, sweep
 from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt, TransactionAborted
+from retry.intake import read_positions
 from retry.intake.attempts.lineage_codec import MOVED
 from retry.intake.consumer import LetterConsumer
 from retry.intake.overlapping_transactions import OverlappingTransactions
+from retry.intake.read_cursors import ReadCursor
+from retry.intake.read_positions import ReadPositions
 from retry.kafka import sweep_producers
-from retry.kafka.interface import OffsetBounds
+from retry.kafka.interface import CommittedOffset, OffsetBounds
 from retry.testing import memory_table
 from retry.testing.kafka import MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTables
@@ -150,7 +156,8 @@ def _offset_before_rows() -> Patches:
 
 def _positions_after_commit() -> Patches:
     def read_to(writer: SteppedWriter, positions: list[Any], member: Any) -> None:
-        writer.late = positions, member  # type: ignore[attr-defined]
+        if writer._name == "intake":
+            writer.late = positions, member  # type: ignore[attr-defined]
 
     original = SteppedWriter.commit
 
@@ -158,10 +165,19 @@ def _positions_after_commit() -> Patches:
         original(writer)
         if late := getattr(writer, "late", None):
             writer.late = None  # type: ignore[attr-defined]
-            positions, member = late
-            writer._world.log.positions |= {(member.group, p.topic, p.partition): p.offset for p in positions}
+            log, (positions, member) = writer._world.log, late
+            for p in positions:
+                log.committed_offsets[member.group, p.topic, p.partition] = CommittedOffset(p.offset, p.metadata)
 
-    return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", commit)]
+    return [*_positions_unkept(), patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", commit)]
+
+
+def _positions_unkept() -> Patches:
+    return [patch.object(read_positions, "encode_positions", lambda _: [])]
+
+
+def _back_is_news() -> Patches:
+    return [patch.object(ReadCursor, "is_news", lambda *_: True)]
 
 
 def _stale_tables() -> Patches:
@@ -276,6 +292,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "forget-before-commit": _forget_before_commit,
     "offset-before-rows": _offset_before_rows,
     "positions-after-commit": _positions_after_commit,
+    "positions-unkept": _positions_unkept,
+    "positions-unread": lambda: [patch.object(ReadPositions, "await_current", lambda _: None)],
+    "back-is-news": _back_is_news,
     "stale-tables": _stale_tables,
     "beyond-the-end": _beyond_the_end,
     "doubt-is-success": _doubt_is_success,

@@ -144,7 +144,8 @@ class Schedules:
 
     def _positions(self, transaction: Transaction, taken: list[str]) -> None:
         expected = []
-        for (_, topic, partition), offset in transaction.positions.items():
+        for (_, topic, partition), committed in transaction.positions.items():
+            offset = committed.offset or 0
             if topic == SCHEDULES:
                 told = [f"{topic}/{partition}/{n}" for n in range(self._read.get(partition, 0), offset)]
                 expected += [about for about in told if about in self.schedules]

@@ -48,6 +48,10 @@ class SteppedLog:
         """See `Log.bounds`."""
         return _around(self._world, "bounds", self._log.bounds, topic, partitions)
 
+    def bounds_of(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:
+        """See `Log.bounds_of`."""
+        return self._log.bounds_of(partitions)
+
 
 class SteppedWriter:
     """See `retry.kafka.interface.TransactionalProducer`; `name` is `sweep`, `intake`, or `shard`, which is only opened."""
@@ -177,10 +181,10 @@ class SteppedMember:
 
     def __init__(self, world: World, member: MemoryGroupMember) -> None:
         self._world, self._member = world, member
-        self.subscribe, self.positions, self.metadata, self.close, self.ended, self.ask_recreated, self.mark_unreadable = (
-            member.subscribe, member.positions, member.metadata, member.close, member.ended, member.ask_recreated,
-            member.mark_unreadable,
+        self.subscribe, self.metadata, self.close, self.ended, self.ask_recreated, self.mark_unreadable = (
+            member.subscribe, member.metadata, member.close, member.ended, member.ask_recreated, member.mark_unreadable,
         )  # fmt: skip
+        self.commit_starts = member.commit_starts
 
     @property
     def owned(self) -> set[tuple[str, int]]:
@@ -188,17 +192,26 @@ class SteppedMember:
         return self._member.owned
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
-        """See `Member.read`; it may bring little."""
+        """See `Member.read`; it may bring little, or what it brought before: once or again and again."""
         if self._world.chance(self._world.plan.hiccup):
             self._world.fault("member reads little")
             records_max = self._world.random.randint(1, 3)
+        elif self._world.chance(self._world.plan.hiccup):
+            self._go_back()
         return _around(self._world, "member read", self._member.read, records_max, wait_s)
 
-    def rewind(self) -> dict[tuple[str, int], int]:
-        """See `Member.rewind`."""
-        self._world.happened["letters read again"] += 1
-        starts: dict[tuple[str, int], int] = _around(self._world, "member rewind", self._member.rewind)
-        return starts
+    def _go_back(self) -> None:
+        """The client reads on from further back by itself, as where it hears of another leader."""
+        placed = sorted(place for place, offset in self._member._next.items() if offset)
+        if placed:
+            place = self._world.random.choice(placed)
+            self._world.fault("client goes back", f"{place}")
+            self._member._next[place] = self._world.random.randrange(self._member._next[place] or 1)
+
+    def begin_reading(self, partitions: Iterable[Any], choose: Any) -> None:
+        """See `Member.begin_reading`."""
+        self._world.happened["reading begun"] += 1
+        _around(self._world, "member begin reading", self._member.begin_reading, partitions, choose)
 
 
 class SteppedTables:

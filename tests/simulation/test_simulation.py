@@ -18,7 +18,8 @@ FIRST, ALL = 1_000, 10_000
 # What must have gone wrong in so many runs, and how often at least in a thousand of them.
 FAULTS = {
     "crash": 100, "freeze": 100, "killed": 100, "stopped": 50, "long outage": 50, "session ended": 100, "rebalance": 50,
-    "overtaken in a step": 100, "transaction timed out": 20, "letters read again": 20, "producer not opened": 20,
+    "overtaken in a step": 100, "transaction timed out": 20, "reading begun": 500, "producer not opened": 20,
+    "client goes back": 100, "offset lost": 20, "offset too large": 20, "offset set back": 20,
     "commit aborted": 10, "commit late": 10, "commit doubt open": 10, "commit doubt committed": 10, "commit doubt late": 10,
     "follower reads again": 20, "follower reads little": 20, "follower reads nothing": 20, "member reads little": 20,
     "compaction": 50, "deletes expire": 50, "log start moves": 20, "changelog copied": 20, "time passes": 50,

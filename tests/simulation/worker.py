@@ -16,6 +16,7 @@ from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPositions
 from retry.kafka.record_limits import RecordLimits
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable, MemoryTables
@@ -111,7 +112,10 @@ class Process:
         registry = self.policies.registry
         codec = world.keys.codec(self.host.name)
         through = [SimulatedSource(codec)]
-        recent = LineageFollower(log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), RampedLineages(_LINEAGES))
+        positions = ReadPositions(log, own.positions)
+        recent = LineageFollower(
+            log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), positions, RampedLineages(_LINEAGES)
+        )
 
         def packer() -> EntryBuilder:
             return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX}, codec)
@@ -122,7 +126,7 @@ class Process:
 
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
-            world.plan.batch, _BYTES_MAX,
+            positions=positions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
         )  # fmt: skip
         # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
         record_limits = RecordLimits(

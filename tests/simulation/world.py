@@ -93,7 +93,8 @@ class World:
         self.ledger = Ledger(self.own)
         self.log = WatchedLog(self)
         self.log.create(self.own.changelog, SHARDS)
-        for topic in (self.own.outcomes, self.own.lineage, self.own.parked, self.own.discarded, self.own.audit):
+        own = self.own
+        for topic in (own.outcomes, own.lineage, own.parked, own.discarded, own.audit, own.positions):
             self.log.create(topic)
         for topic, partitions in DEAD_LETTERS.items():
             self.log.create(topic, partitions)

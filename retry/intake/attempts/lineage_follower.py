@@ -1,5 +1,7 @@
 """Keeps the record of recent lineages up to date: one thread follows its topic, the one that traces letters folds.
 
+The same thread and client read the topic of read positions.
+
 A worker reads the topic from its beginning when it starts, which is bounded by the topic's size, and takes in no letter
 before it has reached what was there then.
 """
@@ -10,8 +12,9 @@ import logging
 from collections import deque
 
 from retry import clock
-from retry.errors import LineageNewer, LineageUnreadable
+from retry.errors import LineageNewer, LineageUnreadable, ReadPositionNewer
 from retry.intake.attempts import RampedLineages, RecentLineages
+from retry.intake.read_positions import PARTITION, ReadPositions
 from retry.kafka.interface import KafkaException, Log, Message
 from retry.telemetry.health import HealthProbe
 
@@ -29,14 +32,16 @@ class LineageFollower:
 
     Attributes:
       ramped: is told which of them a ramp has put.
+      positions: of dead-letter partitions, which are read by the same client.
       trouble: why no letter may be taken in any more; empty where all is well.
     """
 
     def __init__(
-        self, log: Log, topic: str, partitions: int, lineages: RecentLineages, ramped: RampedLineages | None = None
-    ) -> None:
+        self, log: Log, topic: str, partitions: int, lineages: RecentLineages, positions: ReadPositions,
+        ramped: RampedLineages | None = None,
+    ) -> None:  # fmt: skip
         self.lineages, self.trouble = lineages, ""
-        self.ramped = ramped
+        self.ramped, self.positions = ramped, positions
         self._read: deque[Message] = deque()
         self._log, self._follower = log, log.follower()
         self._topic, self._turns, self._closing = topic, 0, False
@@ -46,14 +51,24 @@ class LineageFollower:
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
             self._follower.begin(topic, partition, 0)
+        self._follower.begin(positions.topic, PARTITION, 0)
 
     def read(self) -> None:
         """Read what is new; to be called again and again."""
         self._turns += 1
         # One by itself: a client that is asked for more waits for more, and a retry that is due at once comes back meanwhile.
-        if first := self._follower.read(1, _LINGER_S):
-            self._read.extend(first)
-            self._read.extend(self._follower.read(_RECORDS_MAX, 0))
+        if messages := self._follower.read(1, _LINGER_S):
+            messages += self._follower.read(_RECORDS_MAX, 0)
+            self._read.extend(message for message in messages if message.topic() == self._topic)
+            self._fold_positions([message for message in messages if message.topic() != self._topic])
+
+    def _fold_positions(self, messages: list[Message]) -> None:
+        for message in messages:
+            try:
+                self.positions.fold(message)
+            except ReadPositionNewer as error:
+                # Whoever goes by an older record would take letters in again.
+                self.trouble = f"{message.topic()}/{message.offset()}: {error}"
 
     def part(self) -> HealthProbe:
         """What must go on here, until it is closed."""

@@ -21,6 +21,7 @@ from retry.operations.explain.deliveries import DeliverySearch
 from retry.operations.explain.former_versions import FormerVersion, former_versions
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.letters.returned_records import ReturnedRecords
+from retry.operations.read_positions import find_read_offsets
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
 from retry.telemetry.worker_records import RefusedRecord
@@ -71,7 +72,7 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     """
     record, missing = letter_record.from_topic(cluster, location)
     # Before the changelog is read: what was taken in by then is in it.
-    position = consumer_groups.position(cluster.admin, cluster.names.intake_group, location.topic, location.partition)
+    position = find_read_offsets(cluster).reached.get((location.topic, location.partition))
     with waiting_entries.folded(cluster.settings) as table:
         waiting = waiting_entries.of_source(table, *location, configured(cluster.settings))
         blocked = _blocked(cluster, registry, table, waiting, location.topic) if waiting else None

@@ -7,7 +7,8 @@ where a consumer of the other service has joined meanwhile. Of two runs for one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from retry.clock import Deadline, pause, wall_ms
@@ -15,9 +16,11 @@ from retry.dead_letters.retry_headers import MIGRATED_FROM
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.transaction_batch import renew_timestamp
 from retry.errors import CommitInDoubt, InstanceNameInUse, MigrationStopped, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.intake.read_cursors import ReadCursors
+from retry.intake.read_positions import offsets_of
 from retry.kafka import client_config
 from retry.kafka.group_member import KafkaGroupMember
-from retry.kafka.interface import KafkaError, KafkaException, Partition
+from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint
 from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ids import TopicIds
@@ -27,6 +30,8 @@ from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion
 from retry.operations.migrate.waiting import Waiting, members
 from retry.record import stamp_ms
+
+log = logging.getLogger(__name__)
 
 _BATCH, _WAIT_S = 2_000, 0.2
 _OPEN_S, _SILENCE_S = 30.0, 30.0
@@ -68,6 +73,7 @@ class Move:
         self._cluster, self._waiting, self._conversion = cluster, waiting, conversion
         self._leave, self._lost = leave, False
         self._open: dict[Partition, int] = {(s.topic, s.partition): s.stop for s in waiting.spans if s.start < s.stop}
+        self._gained, self._cursors = set[Partition](), ReadCursors()
         self.moved = self.left = 0
 
     def run(self) -> None:
@@ -105,15 +111,35 @@ class Move:
         topics = sorted({topic for topic, _ in self._open})
         orphans = UnassignedPartitions(admin, config, topics)
         refused = RefusedHeaders(self._cluster.reader)
-        return KafkaGroupMember(config, topics, orphans, _nothing, self._given_up, TopicIds(admin), refused)
+        return KafkaGroupMember(config, topics, orphans, self._gained.update, self._given_up, TopicIds(admin), refused)
 
     def _given_up(self, partitions: list[Partition]) -> None:
         self._lost = bool(self._open.keys() & set(partitions))
 
+    def _begin_gained(self, member: KafkaGroupMember) -> None:
+        try:
+            if self._gained:
+                member.begin_reading(self._gained, self._begin)
+                self._gained.clear()
+        except (KafkaException, TimeoutError) as error:
+            # It is asked again, and where nothing comes for long the move ends.
+            log.warning("cannot learn yet where %s goes on: %s", self._waiting.group, error)
+
+    def _begin(
+        self, committed: Mapping[Partition, CommittedOffset], _topic_ids: Mapping[str, str]
+    ) -> dict[Partition, StartingPoint]:
+        """Read on where the group is: what it has read is not to be moved."""
+        starts = {partition: StartingPoint(found.offset, found.leader_epoch) for partition, found in committed.items()}
+        for partition, start in starts.items():
+            self._cursors.begin(partition, start)
+        return starts
+
     def _read(self, member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
         silence = Deadline(_SILENCE_S)
         while self._open:
-            batch = member.mark_unreadable(member.read(_BATCH, _WAIT_S))
+            read = member.read(_BATCH, _WAIT_S)
+            self._begin_gained(member)
+            batch = member.mark_unreadable(self._cursors.take_news(read)[0])
             if self._lost:
                 raise self._stopped(_JOINED)
             if batch:
@@ -136,13 +162,15 @@ class Move:
             else:
                 raise self._stopped(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
         # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
+        partitions = {(message.topic(), message.partition()) for message in batch}
+        offsets = offsets_of({partition: self._cursors.find_position(partition, "") for partition in partitions})
         try:
-            _move_batch(letters, member, producer)
+            _move_batch(letters, offsets, member, producer)
         except TransactionAborted as undone:
             if _left_behind(undone):
                 raise
             letters = self._with_new_times(letters, producer)
-            _move_batch(letters, member, producer)
+            _move_batch(letters, offsets, member, producer)
         self.moved += len(letters)
         self.left += left
 
@@ -173,10 +201,12 @@ class Move:
         )
 
 
-def _move_batch(letters: list[Entry], member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
+def _move_batch(
+    letters: list[Entry], offsets: list[Any], member: KafkaGroupMember, producer: KafkaTransactionalProducer
+) -> None:
     producer.begin()
     producer.publish(letters, wall_ms())
-    producer.read_to(member.positions(), member.metadata())
+    producer.read_to(offsets, member.metadata())
     producer.commit()
 
 
@@ -188,7 +218,3 @@ def instance(app_id: str) -> str:
 def _left_behind(why: object) -> bool:
     cause = why.__cause__ if isinstance(why, TransactionFailed) else None
     return isinstance(cause, KafkaException) and cause.args[0].code() in _STALE
-
-
-def _nothing(_partitions: list[Partition]) -> None:
-    pass

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from retry.clock import iso
 from retry.operations.verify.context import VerifyContext
-from retry.operations.verify.findings import HELD, TABLE, UNCHECKED, Finding
+from retry.operations.verify.findings import HELD, READ_AGAIN, TABLE, UNCHECKED, Finding
 from retry.operations.verify.letter_history import RecordedLetter
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTable, Returned, RowKind
 
@@ -34,6 +34,9 @@ def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Delivered, taken in or waiting more than once."""
     names = context.names
+    if context.may_be_read_again(letter) and len(letter.delivered) + len(letter.waiting) <= len(letter.outcomes):
+        yield UNCHECKED, READ_AGAIN
+        return
     # How often it was returned may be told behind what was sent since, which is not in scope then.
     delivered = [row for row in letter.delivered if row.in_scope]
     for what, rows in (("delivered", delivered), ("outcome written", letter.outcomes)):
@@ -49,6 +52,8 @@ def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
 
 def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Delivered without its delete, or deleted without a delivery."""
+    if context.may_be_read_again(letter):
+        return
     names = context.names
     delivery = next((row for row in letter.delivered if row.in_scope), None)
     waits = any(row.in_scope for row in letter.waiting.values())

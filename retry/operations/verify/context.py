@@ -21,6 +21,7 @@ class VerifiableLetters(NamedTuple):
       first, stop: letters of these offsets were read.
       end: no letter has this offset or a higher one.
       uncompacted: none of them was taken away by compaction.
+      read_again_from: letters from this offset on may have been taken in more than once, since an operator asked for that.
     """
 
     outcomes_from: int
@@ -28,6 +29,7 @@ class VerifiableLetters(NamedTuple):
     stop: int
     end: int
     uncompacted: bool
+    read_again_from: int = NEVER
 
 
 class Target(NamedTuple):
@@ -74,6 +76,11 @@ class VerifyContext(NamedTuple):
         """From which offset on letters of its partition have outcomes that are kept."""
         letters = self.dead_letters.get(letter.partition)
         return letters.outcomes_from if letters else 0 if self.all_outcomes else NEVER
+
+    def may_be_read_again(self, letter: RecordedLetter) -> bool:
+        """Whether it was taken in more than once, and an operator has asked for that."""
+        letters = self.dead_letters.get(letter.partition)
+        return len(letter.outcomes) > 1 and letters is not None and letter.offset >= letters.read_again_from
 
     def why_no_delivery(self, letter: RecordedLetter, since_ms: int) -> str | None:
         """Why its delivery, not before `since_ms`, may have been deleted; None where it would be found."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 KINDS = ("lost", "duplicate", "torn", "early", "phantom", "wrong_topic", "stuck")
 UNCHECKED, TABLE = "unchecked", "table"
 # What is unchecked of an entry that was due.
+READ_AGAIN = "letters taken in more than once, as an operator asked with `retry topics reread`"
 HELD = "due, and held: it is sealed under a key that workers did not have, or was changed since"
 
 # A kind, or UNCHECKED or TABLE, and a sentence.

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retry import clock
-from retry.kafka import consumer_groups, topics
+from retry.kafka import topics
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topics import DELETE_RETENTION_MS, matches
 from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
 from retry.operations.cluster import Cluster
+from retry.operations.read_positions import find_read_offsets
 from retry.operations.verify import named_entries, ordered_entries, retention
 from retry.operations.verify.checks import check_letter
 from retry.operations.verify.context import STUCK_MS, Target, VerifiableLetters, VerifyContext
@@ -80,14 +81,14 @@ class _Run:
 
         # Anew, since partitions may have been added meanwhile.
         reading = TopicReading(cluster, self._registry.targets(), self._bar)
-        positions = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
+        offsets = find_read_offsets(cluster)
         bounds = reading.bounds()
         reader.scope_ends = bounds.scope_ends
         tables.leave_out_beyond({span.partition: span.stop for span in bounds.spans[cluster.names.changelog]})
 
         outcomes = reading.read_own(reader, bounds, request.since_ms)
         targets = reading.read_targets(reader, deliveries, bounds, self._now_ms)
-        dead_letters = reading.read_letters(reader, positions, self._is_entry_source)
+        dead_letters = reading.read_letters(reader, offsets, self._is_entry_source)
         findings.aborted = reader.aborted()
 
         since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))

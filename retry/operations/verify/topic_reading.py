@@ -12,10 +12,11 @@ from retry.kafka.client_config import Config
 from retry.kafka.offset_ranges import Span
 from retry.kafka.topics import Described
 from retry.operations.cluster import Cluster, with_refused_headers
+from retry.operations.read_positions import ReadOffsets
 from retry.operations.verify import retention
-from retry.operations.verify.context import Target, VerifiableLetters
+from retry.operations.verify.context import NEVER, Target, VerifiableLetters
 from retry.operations.verify.deliveries import Deliveries
-from retry.operations.verify.read_bounds import PartitionId, ReadBounds, demand_decided, read_bounds, wait_for_transactions
+from retry.operations.verify.read_bounds import ReadBounds, demand_decided, read_bounds, wait_for_transactions
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.retention import RetainedOffsets
 
@@ -98,14 +99,15 @@ class TopicReading:
         return targets
 
     def read_letters(
-        self, reader: RecordReader, positions: dict[PartitionId, int], is_entry_source: Callable[[str], bool]
+        self, reader: RecordReader, offsets: ReadOffsets, is_entry_source: Callable[[str], bool]
     ) -> dict[Any, VerifiableLetters]:
         """Read letters that were taken in, and those that outcomes name; what can be checked, by number of topic and partition.
 
         Args:
-          positions: where intake's group goes on.
+          offsets: how far letters were taken in.
           is_entry_source: whether what lies on a topic is no letter.
         """
+        positions = offsets.reached
         came_in = {topic for topic, _ in [*positions, *reader.letter_stop]} - reader.entry_sources
         dead = topics.describe(self._admin, {topic for topic in came_in if not is_entry_source(topic)})
         topics.demand_configs(dead)
@@ -120,7 +122,8 @@ class TopicReading:
                 reader.findings.not_taken_in += max(0, span.stop - max(position, span.start))
                 stop = min(span.stop, max(position, reader.letter_stop.get((topic, n), 0)))
                 spans.append(span._replace(stop=stop))
-                letters[reader.names.topic(topic), n] = VerifiableLetters(0, span.start, stop, ends[n], uncompacted)
+                again_from = offsets.read_again_from.get((topic, n), NEVER)
+                letters[reader.names.topic(topic), n] = VerifiableLetters(0, span.start, stop, ends[n], uncompacted, again_from)
         self._read("letters", spans, lambda message: reader.dead_letter(message, positions))
         # What retention took away meanwhile was not read.
         for topic, about in dead.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retry.kafka.interface import OffsetBounds, OnAssigned
+from retry.kafka.interface import OffsetBounds, OnAssigned, Partition
 from retry.testing.kafka.group_member import MemoryGroupMember
 from retry.testing.kafka.log import MemoryLog
 from retry.testing.kafka.partition_reader import MemoryPartitionReader
@@ -39,3 +39,7 @@ class MemoryCluster:
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""
         return self._log.bounds(topic, partitions)
+
+    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
+        return self._log.bounds_of(partitions)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from retry.errors import TransactionAborted
-from retry.kafka.interface import OnAssigned, Partition
+from retry.kafka.interface import ChooseStarts, CommittedOffset, OnAssigned, Partition, StartingPoint
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.testing.kafka.group_coordinator import Membership
 from retry.testing.kafka.log import MemoryLog
@@ -25,9 +25,9 @@ class MemoryGroupMember:
         self.ended: dict[Partition, int] = {}
         self._log, self._group, self._instance, self._subscription = log, log.group(group), instance, list(subscription)
         self._gained, self._leaving, self._reads = gained, leaving, reads
-        # Where reading goes on; None until the committed offset is known. And how far it has come since then.
+        # Where reading goes on; None until that was chosen.
         self._next: dict[Partition, int | None] = {}
-        self._reached: dict[Partition, int] = {}
+        self._ids: dict[str, str] = {}
         self._generation = -1
         self._metadata: Membership | None = None
         self._session = self._group.enter(instance, self._subscription)
@@ -59,15 +59,14 @@ class MemoryGroupMember:
 
     def _records(self, records_max: int) -> list[Any]:
         polled: list[Any] = []
-        for place, next_offset in list(self._next.items()):
-            offset = self._log.position(self._group.name, *place) if next_offset is None else next_offset
+        for place, offset in list(self._next.items()):
             if offset is None or len(polled) == records_max:
                 continue
             partition = self._log.topics[place[0]][place[1]]
-            records, self._next[place] = partition.read(max(offset, partition.start), records_max - len(polled))
-            if records:
-                self._reached[place] = records[-1].offset() + 1
-            elif len(polled) < records_max:
+            # Of an offset that is not there the client begins at the beginning, as it is configured.
+            begin = offset if partition.start <= offset <= partition.end else partition.start
+            records, self._next[place] = partition.read(begin, records_max - len(polled))
+            if not records and len(polled) < records_max:
                 self.ended[place] = self._next[place] or 0
             polled += records
             # The next read begins with another one.
@@ -82,29 +81,34 @@ class MemoryGroupMember:
         """Read other topics from now on, if these are others."""
         self._subscription = list(subscription)
 
-    def positions(self) -> list[TopicPartition]:
-        """The next offsets of all owned partitions from which something was read."""
-        return [TopicPartition(*place, offset) for place, offset in sorted(self._reached.items())]
-
     def metadata(self) -> object:
         """The proof of membership that goes into a transaction, as it was last known."""
         if self._metadata is None:
             raise TransactionAborted("no member of the group")
         return self._metadata
 
-    def rewind(self) -> dict[Partition, int]:
-        """Read on from the committed offsets; fails while a transaction is about to commit some."""
-        offsets = {place: self._log.position(self._group.name, *place) for place in self.owned}
-        committed = {place: offset for place, offset in offsets.items() if offset is not None}
-        if len(committed) < len(offsets):
+    def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:
+        """Read partitions from where `choose` says; fails while a transaction is about to commit offsets of one."""
+        wanted = sorted(self.owned.intersection(partitions))
+        kept = {topic for topic, _ in self.owned.difference(wanted)}
+        self._ids = {topic: self._ids[topic] for topic in kept if topic in self._ids}
+        self._ids |= {topic: self._log.topic_ids[topic] for topic, _ in wanted if topic not in self._ids}
+        committed = {place: self._log.find_committed(self._group.name, *place) for place in wanted}
+        if None in committed.values():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction is about to commit offsets"))
-        self._next |= committed
-        self._reached.clear()
-        return committed
+        for place, start in choose(committed, self._ids).items():  # type: ignore[arg-type]
+            self._next[place] = 0 if start.offset is None else self._log.topics[place[0]][place[1]].seek(start)
 
-    def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:  # noqa: ARG002
-        """None: topics in memory are never made anew."""
-        return list
+    def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
+        """Set the group's offsets to where reading begins, for those who look at them."""
+        for place, start in starts.items():
+            offset = CommittedOffset(start.offset, self._ids.get(place[0], ""), start.leader_epoch)
+            self._log.committed_offsets[self._group.name, *place] = offset
+
+    def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
+        """Ask which topics were deleted and made again since reading of them began."""
+        before, now = dict(self._ids), {topic: self._log.topic_ids.get(topic) for topic in topics or self._ids}
+        return lambda: sorted(topic for topic, topic_id in now.items() if topic_id != before.get(topic))
 
     def close(self) -> None:
         """Let go; `leaving` is told of everything that is still owned."""
@@ -116,6 +120,5 @@ class MemoryGroupMember:
             self._leaving(leaving)
         for place in leaving:
             self._next.pop(place, None)
-            self._reached.pop(place, None)
             self.ended.pop(place, None)
         self.owned -= set(leaving)

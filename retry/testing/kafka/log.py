@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.interface import OffsetBounds
+from retry.kafka.interface import CommittedOffset, OffsetBounds, Partition
 from retry.kafka.record_limits import TopicLimits, batch_bytes
 from retry.record import Headers
 from retry.testing.kafka.group_coordinator import MemoryGroup
@@ -27,7 +27,8 @@ class MemoryLog:
       now_ms: the brokers' clock, milliseconds since 1970.
 
     Attributes:
-      positions: (group, topic, partition) → committed offset.
+      committed_offsets: by (group, topic, partition).
+      topic_ids: by topic; one that is made again has another.
       faults: what becomes of the next commits, first one first; None is a success.
       epochs, under_way: of each transactional id; for `MemoryTransactions`.
       groups: coordinators, by name.
@@ -42,7 +43,9 @@ class MemoryLog:
 
     def __init__(self, now_ms: Callable[[], int] = clock.wall_ms) -> None:
         self.now_ms = now_ms
-        self.positions: dict[tuple[str, str, int], int] = {}
+        self.committed_offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+        self.topic_ids: dict[str, str] = {}
+        self._topics_made = 0
         self._sent: dict[tuple[str, str, int], int] = {}
         self._sends = 0
         self.faults: list[Any] = []
@@ -60,6 +63,8 @@ class MemoryLog:
 
     def create(self, topic: str, partitions: int = 1, bytes_max: int = _BYTES_MAX) -> None:
         """Make an empty topic; `bytes_max` is its `max.message.bytes`: whatever is larger, alone in a batch, is refused."""
+        self._topics_made += 1
+        self.topic_ids[topic] = f"id {self._topics_made}"
         self.topics[topic], self.bytes_max[topic] = [MemoryPartition(topic, n) for n in range(partitions)], bytes_max
 
     def group(self, name: str) -> MemoryGroup:
@@ -72,14 +77,18 @@ class MemoryLog:
         """See `retry.kafka.interface.Log.bounds`."""
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
-    def position(self, group: str, topic: str, partition: int) -> int | None:
-        """The offset that a group has committed, or 0; None while a transaction under way may change it."""
+    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
+        return {(topic, n): self.bounds(topic, [n])[n] for topic, n in partitions}
+
+    def find_committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Look up the offset that a group has committed; None while a transaction under way may change it."""
         place = group, topic, partition
         if any(place in transaction.positions for transaction in self.under_way.values()):
             return None
-        return self.positions.get(place, 0)
+        return self.committed_offsets.get(place, CommittedOffset(None))
 
-    def send_positions(self, transaction: Transaction, positions: dict[tuple[str, str, int], int]) -> None:
+    def send_positions(self, transaction: Transaction, positions: dict[tuple[str, str, int], CommittedOffset]) -> None:
         """Take offsets to commit with a transaction. For `MemoryTransactionalProducer`."""
         self._sends += 1
         transaction.positions |= positions
@@ -89,7 +98,7 @@ class MemoryLog:
         # Of what several transactions have sent, that which came last counts, and not that which is committed last.
         for place, offset in transaction.positions.items():
             if transaction.sent[place] > self._sent.get(place, 0):
-                self.positions[place], self._sent[place] = offset, transaction.sent[place]
+                self.committed_offsets[place], self._sent[place] = offset, transaction.sent[place]
 
     def read(self, topic: str) -> list[MemoryRecord]:
         """All records that a read_committed reader sees, one partition after another."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError
 
 from retry.delay_queue.envelopes import Entry
+from retry.kafka.interface import CommittedOffset, StartingPoint
 from retry.testing.kafka.records import MemoryRecord
 
 
@@ -31,7 +32,7 @@ class Transaction:
     committed: bool | None = None
     records: list[MemoryRecord] = field(default_factory=list)
     touched: dict[MemoryPartition, None] = field(default_factory=dict)
-    positions: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    positions: dict[tuple[str, str, int], CommittedOffset] = field(default_factory=dict)
     sent: dict[tuple[str, str, int], int] = field(default_factory=dict)
     refused: KafkaError | None = None
 
@@ -52,11 +53,12 @@ class MemoryPartition:
     Attributes:
       start: offset of the first record that is kept.
       end: offset behind the last, undecided ones included.
+      leader_epoch: grows whenever another broker leads it.
     """
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic, self.number = topic, number
-        self.start = self.end = 0
+        self.start = self.end = self.leader_epoch = 0
         self._slots: list[_Slot] = []
         self._undecided: dict[Transaction, int] = {}
 
@@ -67,7 +69,7 @@ class MemoryPartition:
 
     def append(self, transaction: Transaction, entry: Entry, stamp_ms: int) -> MemoryRecord:
         """Add a record."""
-        record = MemoryRecord(entry, self.number, self.end, stamp_ms)
+        record = MemoryRecord(entry, self.number, self.end, stamp_ms, self.leader_epoch)
         self._slots.append(_Slot(self.end, transaction, record))
         if transaction.id:
             self._undecided.setdefault(transaction, self.end)
@@ -111,6 +113,17 @@ class MemoryPartition:
         """Forget what lies before an offset."""
         self.start = max(self.start, min(offset, self.stable))
         del self._slots[: self._at(self.start)]
+
+    def lose_end(self, offset: int) -> None:
+        """Forget committed records from an offset on, as where a broker leads that did not have them."""
+        del self._slots[self._at(offset) :]
+        self.end, self.leader_epoch = min(self.end, offset), self.leader_epoch + 1
+
+    def seek(self, start: StartingPoint) -> int:
+        """Find the offset at which a reader begins that knows the leader epoch of the record before it."""
+        epochs = [(slot.offset, slot.record.leader_epoch() or 0) for slot in self._slots if slot.record is not None]
+        later = [offset for offset, epoch in epochs if epoch > start.leader_epoch >= 0]
+        return min(start.offset or 0, *later, self.end if start.leader_epoch >= 0 else start.offset or 0)
 
     def rewrite(self) -> None:
         """Begin anew with what compaction would keep, at offsets from 0: what a copy of the topic looks like."""

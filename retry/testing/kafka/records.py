@@ -16,11 +16,15 @@ _END = KafkaError(KafkaError._PARTITION_EOF)
 class MemoryRecord(Record):
     """One record; it reads like a `confluent_kafka.Message`, so intake and fold take it as one."""
 
-    def __init__(self, entry: Entry, partition: int, offset: int, stamp_ms: int) -> None:
+    def __init__(self, entry: Entry, partition: int, offset: int, stamp_ms: int, leader_epoch: int = 0) -> None:
         super().__init__(
             (entry.destination, partition, offset), entry.key, entry.value, entry.headers, (CREATE_TIME, stamp_ms)
         )
-        self.entry = entry
+        self.entry, self._leader_epoch = entry, leader_epoch
+
+    def leader_epoch(self) -> int | None:
+        """Under which leader it was written."""
+        return self._leader_epoch
 
     def headers(self) -> Headers | None:  # type: ignore[override]
         """In their order; None where there are none, or more than a client can read."""

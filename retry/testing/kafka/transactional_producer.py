@@ -13,6 +13,7 @@ from retry.clock import Deadline
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka.batch_size_limits import BatchSizeLimits
+from retry.kafka.group_member import read_committed_offset
 from retry.kafka.record_limits import OF_CONTENT
 from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, Suspects, refusals
 from retry.testing.kafka.group_coordinator import Membership
@@ -135,7 +136,8 @@ class MemoryTransactionalProducer:
             self.abort()
             raise TransactionAborted(refused)
         group = member.group if isinstance(member, Membership) else str(member)
-        self._log.send_positions(transaction, {(group, p.topic, p.partition): p.offset for p in positions})
+        offsets = {(p.topic, p.partition): read_committed_offset(p) for p in positions}
+        self._log.send_positions(transaction, {(group, *place): offset for place, offset in offsets.items()})
 
     def commit(self) -> None:
         """Make the transaction visible, or fail as `MemoryLog.faults` says."""

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,8 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPosition
+from retry.kafka.interface import CommittedOffset
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from tests.support.plans import registry_of
@@ -88,16 +89,16 @@ def test_each_door_gets_its_own_messages_in_their_order_and_letters_are_settled_
 
 def test_a_batch_without_a_letter_is_taken_in_with_its_offsets() -> None:
     log = MemoryLog()
-    for topic in ("changelog", "outcomes", "lineage"):
+    for topic in ("changelog", "outcomes", "lineage", NAMES.positions):
         log.create(topic, SHARDS)
     writer = MemoryTransactionalProducer(log, "intake")
     writer.open()
     taking = intake(Fake("schedules"))
     result = taking.prepare([message("schedules", n) for n in range(5)], NOW_MS)
-    taking.write(result, [TopicPartition("schedules", 0, 5)], "intake", writer)
+    taking.write(result, {("schedules", 0): ReadPosition(topic_id="id", offset=5)}, "intake", writer)
     writer.commit()
     assert len(log.read("changelog")) == 5
-    assert (log.read("outcomes"), log.positions) == ([], {("intake", "schedules", 0): 5})
+    assert (log.read("outcomes"), log.committed_offsets) == ([], {("intake", "schedules", 0): CommittedOffset(5, "id")})
 
 
 def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:

@@ -13,6 +13,7 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPositions
 from retry.record import Headers
 from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryRecord
 from tests.support.plans import registry_of
@@ -64,9 +65,12 @@ def known() -> tuple[RecentLineages, RampedLineages]:
     number = attempts.counted(LINEAGE, "orders.DLT")
     row = attempts.row(number, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
     log = MemoryLog()
-    log.create("lineage")
+    for topic in ("lineage", NAMES.positions):
+        log.create(topic)
     log.put("lineage", MARK, attempts.pack([row]))
-    follower = LineageFollower(MemoryCluster(log, "app", "a"), "lineage", 1, RecentLineages(100), RampedLineages(100))
+    brokers = MemoryCluster(log, "app", "a")
+    positions = ReadPositions(brokers, NAMES.positions)
+    follower = LineageFollower(brokers, "lineage", 1, RecentLineages(100), positions, RampedLineages(100))
     follower.read()
     follower.catch_up()
     assert follower.ramped is not None

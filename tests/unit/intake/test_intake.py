@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
@@ -18,6 +17,8 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
+from retry.intake.read_positions import ReadPosition
+from retry.kafka.interface import CommittedOffset
 from retry.kafka.topics import TopicNames
 from retry.record import Headers
 from retry.telemetry import fingerprint, outcomes
@@ -352,12 +353,13 @@ class TestCommit:
         log.create("changelog", 4)
         log.create("outcomes", 2)
         log.create("lineage", 2)
+        log.create(NAMES.positions)
         return log
 
     def take(self, log: MemoryLog, letters: list[MemoryRecord], writer: MemoryTransactionalProducer | None = None) -> None:
         writer = writer or self.opened(log)
         taking = intake()
-        positions = [TopicPartition("orders.DLT", 3, 43)]
+        positions = {("orders.DLT", 3): ReadPosition(topic_id="id", offset=43)}
         taking.write(taking.prepare(letters, NOW_MS), positions, "intake", writer)
         writer.commit()
 
@@ -374,7 +376,9 @@ class TestCommit:
         assert told == [f"orders.DLT/3/{n}" for n in range(40, 43)]
         (record_of_lineages,) = log.read("lineage")
         assert len(list(attempts.unpack(record_of_lineages.value() or b""))) == 3
-        assert log.positions == {("intake", "orders.DLT", 3): 43}
+        assert log.committed_offsets == {("intake", "orders.DLT", 3): CommittedOffset(43, "id")}
+        (position,) = log.read(NAMES.positions)
+        assert position.key() == b"orders.DLT/3"
 
     @pytest.mark.parametrize(("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)])
     def test_a_batch_that_fails_leaves_nothing_and_is_taken_in_once_again(
@@ -383,7 +387,7 @@ class TestCommit:
         log.faults.append(fault)
         with pytest.raises(error):
             self.take(log, [record()])
-        assert (log.read("changelog"), log.read("outcomes"), log.positions) == ([], [], {})
+        assert (log.read("changelog"), log.read("outcomes"), log.committed_offsets) == ([], [], {})
         self.take(log, [record()])
         assert (len(log.read("changelog")), len(log.read("outcomes"))) == (1, 1)
 
@@ -392,7 +396,7 @@ class TestCommit:
         self.opened(log)
         with pytest.raises(ProducerFenced):
             self.take(log, [record()], stale)
-        assert (log.read("changelog"), log.read("outcomes"), log.positions) == ([], [], {})
+        assert (log.read("changelog"), log.read("outcomes"), log.committed_offsets) == ([], [], {})
 
     def test_counts_are_by_team_and_decision(self) -> None:
         letters = [record(), record(offset=43), record((names.ATTEMPT, b"x")), record(topic="unknown.DLT")]

@@ -1,15 +1,19 @@
-"""Letters that a consumer brings again by itself are not taken in again."""
+"""Letters are taken in once, whatever a client brings again by itself, and whatever becomes of the group's offsets."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import TopicPartition
+import pytest
 
 from retry.intake.batch import BatchResult
 from retry.intake.consumer import LetterConsumer
+from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
+from retry.kafka.interface import CommittedOffset
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.kafka.group_member import MemoryGroupMember
+from tests.support.positions import TOPIC as POSITIONS
+from tests.support.positions import FollowedPositions
 
 TOPIC, GROUP = "orders.DLT", "intake"
 
@@ -28,7 +32,13 @@ class Wanderers(MemoryCluster):
 
 
 class Taking:
-    """Takes letters in: notes them, and commits where reading goes on."""
+    """Takes letters in: notes them, and commits where reading goes on.
+
+    Attributes:
+      keeps: whether it keeps that in the service's own record, too.
+    """
+
+    keeps = True
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -41,17 +51,28 @@ class Taking:
         result.outcomes = [{"key": None, "value": b"", "offset": message.offset()} for message in messages]
         return result
 
-    def write(self, _result: BatchResult, positions: list[TopicPartition], member: object, writer: Any) -> None:
+    def write(self, _result: BatchResult, positions: dict[Any, ReadPosition], member: object, writer: Any) -> None:
         writer.begin()
-        writer.read_to(positions, member)
+        if self.keeps:
+            writer.write(POSITIONS, PARTITION, encode_positions(positions))
+        writer.read_to(offsets_of(positions), member)
 
 
 class World:
     def __init__(self) -> None:
         self.log, self.intake = MemoryLog(), Taking()
         self.log.create(TOPIC, 1)
+        self.log.create(POSITIONS, 1)
+        self.join()
+
+    def join(self) -> None:
+        """A worker starts here: in the place of the one before, if there was one."""
         self.brokers = Wanderers(self.log, "app", "a")
-        self.letters = LetterConsumer(self.brokers, "intake-a", GROUP, [TOPIC], self.intake, 10, 1 << 20)  # type: ignore[arg-type]
+        positions = FollowedPositions(self.brokers)
+        self.letters = LetterConsumer(
+            self.brokers, "intake-a", GROUP, [TOPIC], self.intake,  # type: ignore[arg-type]
+            positions=positions, records_max=10, bytes_max=1 << 20,
+        )  # fmt: skip
 
     def put(self, count: int) -> None:
         for _ in range(count):
@@ -89,19 +110,167 @@ def test_nor_when_it_goes_back_after_it_was_rewound() -> None:
     assert world.intake.taken == list(range(7))
 
 
-def test_a_partition_that_goes_back_to_the_same_place_each_time_is_read_from_there() -> None:
+def test_letters_that_a_client_brings_again_and_again_are_taken_in_once() -> None:
     world = World()
     world.put(5)
     world.turns()
-    rewind = world.brokers.joined.rewind
-
-    def rewound() -> dict[tuple[str, int], int]:
-        # The log ends before what is committed: a client begins anew, at its beginning.
-        starts = rewind()
+    for _ in range(6):
         world.brokers.joined.go_back(2)
-        return starts
+        world.turns(2)
+    world.put(1)
+    world.brokers.joined.go_back(2)
+    world.turns()
+    assert world.intake.taken == list(range(6))
 
-    world.brokers.joined.rewind = rewound  # type: ignore[method-assign]
-    world.letters._start_over("for some reason")
-    world.turns(10)
+
+def test_letters_that_come_twice_in_one_batch_are_taken_in_once() -> None:
+    world = World()
+    world.put(3)
+    read = world.brokers.joined.read
+
+    def read_twice(records_max: int, wait_s: float) -> list[Any]:
+        found = read(records_max, wait_s)
+        return found + found[1:]
+
+    world.brokers.joined.read = read_twice  # type: ignore[method-assign]
+    world.turns()
+    assert world.intake.taken == [0, 1, 2]
+    assert world.log.committed_offsets[GROUP, TOPIC, 0].offset == 3
+
+
+@pytest.mark.parametrize("offset", [None, 2, 1_000_000])
+def test_letters_are_not_taken_in_again_when_the_group_has_lost_its_offset_or_has_another(offset: int | None) -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    if offset is None:
+        del world.log.committed_offsets[GROUP, TOPIC, 0]
+    else:
+        world.log.committed_offsets[GROUP, TOPIC, 0] = CommittedOffset(offset)
+    world.letters.close()
+    world.join()
+    world.put(2)
+    world.turns()
+    assert world.intake.taken == list(range(7))
+    assert "the service goes on at 5 by its own record" in world.letters.notes[TOPIC, 0]
+    assert world.log.committed_offsets[GROUP, TOPIC, 0].offset == 7
+
+
+def test_the_group_says_where_the_service_is_before_the_next_letter_comes() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    del world.log.committed_offsets[GROUP, TOPIC, 0]
+    world.letters.close()
+    world.join()
+    world.turns()
+    assert world.log.committed_offsets[GROUP, TOPIC, 0].offset == 5
+
+
+def test_an_offset_that_an_operator_has_moved_forward_counts() -> None:
+    world = World()
+    world.put(2)
+    world.turns()
+    world.put(3)
+    world.log.committed_offsets[GROUP, TOPIC, 0] = CommittedOffset(4)
+    world.letters.close()
+    world.join()
+    world.turns()
+    assert world.intake.taken == [0, 1, 4]
+
+
+def test_of_a_partition_that_lost_its_end_only_what_was_written_since_is_taken_in() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    world.log.topics[TOPIC][0].lose_end(3)
+    world.brokers.joined.go_back(0)
+    world.turns()
+    world.put(4)
+    world.turns()
+    assert world.intake.taken == [*range(5), 3, 4, 5, 6]
+
+
+def test_so_it_is_where_it_lost_its_end_while_no_worker_ran() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    world.letters.close()
+    world.log.topics[TOPIC][0].lose_end(3)
+    world.put(4)
+    world.join()
+    world.turns()
+    assert world.intake.taken == [*range(5), 3, 4, 5, 6]
+
+
+def test_a_partition_that_ends_before_what_was_taken_in_is_told_of() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    world.letters.close()
+    world.log.topics[TOPIC][0].lose_end(3)
+    world.join()
+    world.turns()
+    assert "ends at 3, and was taken in up to 5" in world.letters.notes[TOPIC, 0]
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    world.letters.close()
+    world.log.create(TOPIC, 1)
+    world.put(2)
+    world.join()
+    world.turns()
+    assert world.intake.taken == [*range(5), 0, 1]
+    assert "deleted and made again" in world.letters.notes[TOPIC, 0]
+
+
+def asked_to_reread(world: World, offset: int, number: int = 1) -> None:
+    request = RereadRequest(
+        topic_id=world.log.topic_ids[TOPIC], offset=offset, lowest_offset=offset, number=number, asked_at_ms=0, by="ann"
+    )
+    row = encode_request((TOPIC, 0), request)
+    world.log.put(POSITIONS, row["key"], row["value"], partition=PARTITION)
+
+
+def test_letters_are_taken_in_again_where_an_operator_asks_for_that_and_only_once() -> None:
+    world = World()
+    world.put(5)
+    world.turns()
+    world.letters.close()
+    asked_to_reread(world, 2)
+    world.join()
+    world.turns()
     assert world.intake.taken == [*range(5), 2, 3, 4]
+    world.letters.close()
+    world.join()
+    world.turns()
+    assert world.intake.taken == [*range(5), 2, 3, 4]
+
+
+def test_a_request_to_read_again_outlives_what_was_under_way_when_it_was_written() -> None:
+    world = World()
+    world.put(3)
+    world.turns()
+    asked_to_reread(world, 0)
+    # By a worker that has not heard of it yet.
+    world.put(2)
+    world.turns()
+    world.letters.close()
+    world.join()
+    world.turns()
+    assert world.intake.taken == [*range(5), *range(5)]
+
+
+def test_without_a_record_of_its_own_the_service_goes_by_the_group() -> None:
+    world = World()
+    world.intake.keeps = False
+    world.put(3)
+    world.turns()
+    world.letters.close()
+    world.join()
+    world.put(1)
+    world.turns()
+    assert world.intake.taken == [0, 1, 2, 3]

@@ -10,9 +10,10 @@ import pytest
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages, lineage_follower
 from retry.intake.attempts.lineage_follower import LineageFollower
+from retry.intake.read_positions import ReadPosition, ReadPositions, encode_positions
 from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryPartitionReader
 
-TOPIC = "lineage"
+TOPIC, POSITIONS = "lineage", "positions"
 
 
 class Patient(MemoryPartitionReader):
@@ -32,11 +33,16 @@ class Brokers(MemoryCluster):
         return self.made
 
 
+def follower_of(brokers: Brokers, partitions: int) -> LineageFollower:
+    brokers._log.create(POSITIONS)
+    return LineageFollower(brokers, TOPIC, partitions, RecentLineages(100), ReadPositions(brokers, POSITIONS))
+
+
 def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
     log = MemoryLog()
     log.create(TOPIC)
     brokers = Brokers(log, "app", "a")
-    recent = LineageFollower(brokers, TOPIC, 1, RecentLineages(100))
+    recent = follower_of(brokers, 1)
     recent.read()
     waited_s = brokers.made.waited_s
     for number in (1, 2, 3):
@@ -52,7 +58,7 @@ def test_what_is_there_by_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lineage_follower, "_NOW_S", 60.0)
     log = MemoryLog()
     log.create(TOPIC, 2)
-    recent = LineageFollower(Brokers(log, "app", "a"), TOPIC, 2, RecentLineages(100))
+    recent = follower_of(Brokers(log, "app", "a"), 2)
     recent.read()
     log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
     # Another thread reads it, a moment later.
@@ -66,7 +72,23 @@ def test_what_is_there_by_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
     log = MemoryLog()
     log.create(TOPIC)
-    recent = LineageFollower(Brokers(log, "app", "a"), TOPIC, 1, RecentLineages(100))
+    recent = follower_of(Brokers(log, "app", "a"), 1)
     log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]))
     recent.catch_up_to_now()
     assert len(recent.lineages) == 0
+
+
+def test_positions_are_read_by_the_same_client_and_a_newer_version_stops_intake() -> None:
+    log = MemoryLog()
+    log.create(TOPIC)
+    recent = follower_of(Brokers(log, "app", "a"), 1)
+    position = ReadPosition(topic_id="id", offset=7)
+    for row in encode_positions({("orders.DLT", 0): position}):
+        log.put(POSITIONS, row["key"], row["value"])
+    for key, value in ((b"orders.DLT/0", b"no json"), (None, b"{}"), (b"\xff/0", b"{}"), (b"orders.DLT/0", None)):
+        log.put(POSITIONS, key, value)
+    recent.read()
+    assert (recent.positions.find_position(("orders.DLT", 0)), recent.trouble) == (position, "")
+    log.put(POSITIONS, b"orders.DLT/0", b'{"v": 9}')
+    recent.read()
+    assert "positions/5: read position version 9 was written by a newer version of this service" in recent.trouble

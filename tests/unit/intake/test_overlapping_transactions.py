@@ -6,12 +6,14 @@ import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from retry.errors import CommitInDoubt
 from retry.intake.batch import BatchResult, WrittenBatch
 from retry.intake.consumer import LetterConsumer
+from retry.intake.read_positions import PARTITION, ReadPosition, encode_positions, offsets_of
 from retry.testing.kafka import Fault, MemoryCluster, MemoryLog, MemoryTransactionalProducer
+from tests.support.positions import TOPIC as POSITIONS
+from tests.support.positions import FollowedPositions
 
 TOPIC, OTHER, GROUP, TAKEN = "orders.DLT", "others.DLT", "intake", "taken"
 IDS = ["app-intake-a", "app-intake-a:1"]
@@ -73,20 +75,25 @@ class Copying:
         result.outcomes = [{"key": m.topic().encode(), "value": b"%d" % m.offset()} for m in messages]
         return result
 
-    def write(self, result: BatchResult, positions: list[TopicPartition], member: object, writer: Any) -> None:
+    def write(self, result: BatchResult, positions: dict[Any, ReadPosition], member: object, writer: Any) -> None:
         writer.begin()
         writer.write(TAKEN, 0, result.outcomes)
+        writer.write(POSITIONS, PARTITION, encode_positions(positions))
         if self.fails is not None:
             raise self.fails
-        writer.read_to(positions, member)
-        self.sent.append({p.topic: p.offset for p in positions})
+        writer.read_to(offsets_of(positions), member)
+        self.sent.append({topic: position.offset for (topic, _), position in positions.items()})
 
 
 class Worker:
     def __init__(self, log: MemoryLog, instance: str = "a") -> None:
         self.log, self.intake = log, Copying()
         brokers = Brokers(log, "app", instance)
-        self.letters = LetterConsumer(brokers, f"intake-{instance}", GROUP, [TOPIC, OTHER], self.intake, 10, 1 << 20)  # type: ignore[arg-type]
+        positions = FollowedPositions(brokers)
+        self.letters = LetterConsumer(
+            brokers, f"intake-{instance}", GROUP, [TOPIC, OTHER], self.intake,  # type: ignore[arg-type]
+            positions=positions, records_max=10, bytes_max=1 << 20,
+        )  # fmt: skip
 
     @property
     def producers(self) -> list[Producer]:
@@ -118,7 +125,7 @@ class Worker:
 @pytest.fixture
 def log() -> MemoryLog:
     made = MemoryLog()
-    for topic in (TOPIC, OTHER, TAKEN):
+    for topic in (TOPIC, OTHER, TAKEN, POSITIONS):
         made.create(topic)
     return made
 
@@ -143,7 +150,7 @@ def test_a_batch_is_written_while_the_one_before_it_is_committed(worker: Worker)
     assert worker.taken() == [0, 1]
     assert worker.commits(second) == [True]
     assert worker.taken() == [0, 1, 2, 3]
-    assert worker.log.position(GROUP, TOPIC, 0) == 4
+    assert worker.log.find_committed(GROUP, TOPIC, 0).offset == 4
 
 
 def test_a_batch_sends_only_what_has_moved_since_the_one_before_it_which_is_not_committed_yet(worker: Worker) -> None:
@@ -162,7 +169,7 @@ def test_where_a_commit_fails_the_next_batch_is_undone_and_each_letter_is_taken_
     assert worker.log.under_way == {}
     worker.catches_up()
     assert worker.taken() == [0, 1, 2, 3, 4]
-    assert worker.log.position(GROUP, TOPIC, 0) == 5
+    assert worker.log.find_committed(GROUP, TOPIC, 0).offset == 5
 
 
 def test_what_has_moved_before_a_failure_is_sent_again_after_it(worker: Worker) -> None:
@@ -180,7 +187,7 @@ def test_a_batch_behind_one_whose_commit_is_seen_late_counts(worker: Worker) -> 
     assert worker.commits(first, second) == [True, True]
     third = worker.writes(1)
     # The first is seen only now, and its offsets are older ones.
-    assert worker.log.positions[GROUP, TOPIC, 0] == 5
+    assert worker.log.committed_offsets[GROUP, TOPIC, 0].offset == 5
     assert worker.commits(third) == [True]
     assert worker.taken() == list(range(6))
 
@@ -265,16 +272,16 @@ def test_a_namesake_that_has_opened_the_second_id_only_leaves_the_first_batch_st
 
 
 def test_what_is_committed_is_known_before_anything_is_read_again(worker: Worker) -> None:
-    known, transactions = list[Any](), worker.letters._transactions
+    known, transactions = list[int](), worker.letters._transactions
     is_over = transactions._over
 
     def over(transaction: Any) -> None:
-        known.append(worker.letters._cursors[TOPIC, 0].committed)
+        known.append(worker.letters._cursors.find_committed((TOPIC, 0)))
         is_over(transaction)
 
     transactions._over = over  # type: ignore[method-assign]
     worker.commits(worker.writes(2))
-    assert [offset for offset, _ in known] == [2]
+    assert known == [2]
 
 
 def test_a_producer_that_cannot_undo_is_opened_again(worker: Worker) -> None:

@@ -195,6 +195,15 @@ def test_a_letter_that_retention_or_compaction_took_is_no_phantom() -> None:
     assert kinds_found(rows, context(dead_letters={})) == []
 
 
+def test_a_letter_that_an_operator_had_taken_in_again_is_no_duplicate_unless_it_is_delivered_more_often_than_that() -> None:
+    asked = context(dead_letters={(DEAD, 0): VerifiableLetters(0, 0, 100, 100, True, read_again_from=0)})
+    twice = [*DELIVERED, outcome(5), put(5), delete(6), sent(at=5)]
+    assert kinds_found(twice, asked) == [UNCHECKED]
+    assert "duplicate" in kinds_found(twice)
+    assert "duplicate" in kinds_found([*twice, sent(at=7)], asked)
+    assert "duplicate" in kinds_found([*DELIVERED, sent(at=5)], asked)
+
+
 def test_the_clocks_may_differ_by_what_is_told() -> None:
     rows = [*DELIVERED[:-1], sent(appended_ms=DUE_MS - 5)]
     assert kinds_found(rows, context(skew_ms=4)) == ["early"]
