@@ -15,6 +15,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.transaction_batch import DEFER_MS
+from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.kafka.record_limits import RecordLimits
 from retry.policies.policy_file import parse
@@ -46,7 +47,7 @@ class World:
     def __init__(self, keys: str = "", told: bool = True) -> None:
         self.log, nobody = MemoryLog(lambda: self.now_ms), None
         self.now_ms = NOW_MS
-        for topic in ("changelog", "retry", "parking", "parked", "discarded"):
+        for topic in ("changelog", "retry", "parking", "parked", "discarded", "lineage"):
             self.log.create(topic)
         self.log.create("outcomes")
         registry = parse(POLICIES % keys, "policies.yaml", digest="")
@@ -57,9 +58,9 @@ class World:
             record_limits=RecordLimits(self.log.limits if told else lambda _: {}),
         )
         unused: Any = nobody
+        judge = Redecider(registry, builder, LineageTopic("lineage", 1))
         self.around = ShardContext(
-            MemoryCluster(self.log, "app", "w"), unused, self.gate, Redecider(registry, builder, []), 100, 1 << 20,
-            discarded="discarded",
+            MemoryCluster(self.log, "app", "w"), unused, self.gate, judge, 100, 1 << 20, discarded="discarded",
         )
         self.writer = MemoryTransactionalProducer(self.log, "sweep")
         self.writer.open()
