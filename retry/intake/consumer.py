@@ -169,6 +169,12 @@ class LetterConsumer:
             probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
         return probes
 
+    def list_taken(self) -> dict[Partition, int]:
+        """By partition that is read, the first offset that is not taken in. Safe in any thread."""
+        ended = self._member.ended
+        taken = {each: self._cursors.find_taken(each, ended.get(each, 0)) for each in list(self._member.owned)}
+        return {partition: offset for partition, offset in taken.items() if offset is not None}
+
     def stop(self, why: str) -> None:
         """Take in nothing more, not even what was read already; it stays on its topics."""
         if not self.stopped:

@@ -20,6 +20,7 @@ class Reason(Enum):
     REFUSED_LETTERS = "refused_letters"  # a topic that refuses single letters for what they are; all others go on
     CIRCUIT_BREAKER = "circuit_breaker"  # a lane: the circuit breaker of its target is open, after refusals or failures
     SLOW_LINK = "slow_link"  # intake, or deliveries: a quota or a slow link lets less through than one transaction has
+    OPEN_TRANSACTION = "open_transaction"  # a partition of letters: another producer keeps a transaction open
     RATE_LIMIT = "rate_limit"  # a lane: a rate limit or a budget is used up
     OPENING = "opening"  # a shard that is ours and not open yet
     RESTORING = "restoring"  # a shard that is read from the changelog

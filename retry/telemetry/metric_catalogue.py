@@ -48,6 +48,10 @@ WORKER = (
     Metric("retry_transaction_bytes_max", GAUGE, ("kind",),
            "most bytes in one transaction of `intake` and of `deliveries`: that of the settings, or less where a quota or a slow "
            "link lets less through in the time that a transaction has"),
+    Metric("retry_letters_unread", GAUGE, ("topic", "reason"),
+           "offsets of a dead-letter topic that this worker reads and has not taken in yet: `behind`, those that it can read, "
+           "and `open_transaction`, those that no reader gets while another producer keeps a transaction open. Updated every "
+           "ten seconds"),
     Metric("retry_webhooks_total", COUNTER, ("team", "decision"),
            "webhook calls of HTTP timers that have ended: `delivered`, `retry`, `parked`"),
     Metric("retry_webhook_seconds", HISTOGRAM, (), "duration of these webhook calls"),
@@ -79,8 +83,9 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote the record of lineages"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; intake or deliveries "
-           "`slow_link`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, `stalled`; "
+           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; partitions "
+           "of letters `open_transaction`; intake or deliveries `slow_link`; shards "
+           "`opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, `stalled`; "
            "the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
            "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "

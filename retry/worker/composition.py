@@ -55,10 +55,12 @@ from retry.worker.periodic import PeriodicTask, PeriodicTasks
 from retry.worker.policy_reload import PolicyFile
 from retry.worker.shards.assignment import Shards
 from retry.worker.shards.restore import ShardContext
+from retry.worker.unread_letters import UnreadLetters
 
 _SHARDS_OPENED_AT_ONCE = 8
 _DUE_SOON_EVERY_S, _OLDEST_EVERY_S = 10.0, 60.0
 _TARGETS_EVERY_S, _STATUS_EVERY_S = 1.0, 1.0
+_UNREAD_EVERY_S = 10.0
 
 
 class IntakeSide(NamedTuple):
@@ -119,6 +121,7 @@ def build(
     entry_builder = context.entry_builder(registry)
     intake = build_intake(context, registry, entry_builder, sources)
     delivery = build_delivery(context, tables, registry, entry_builder, sources)
+    unread = UnreadLetters.of_brokers(intake.consumer.list_taken, context.admin)
 
     def on_policies(registry: Registry) -> None:
         acls.demand(context.admin, acls.WORKER, acls.names(settings.app_id, registry))
@@ -139,8 +142,9 @@ def build(
         # Sweeps may be far apart, and none is missed before its time.
         settings.stalled_s + settings.sweep_interval_ms / 1_000,
         backlog,
-        housekeeping(context, delivery),
+        housekeeping(context, delivery, unread),
         _traced(settings),
+        unread,
     )
 
 
@@ -252,7 +256,7 @@ def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
     return ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
 
 
-def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
+def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
     """What is asked and measured now and then, beside the letters."""
     gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
     groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
@@ -263,6 +267,7 @@ def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
         PeriodicTask(_TARGETS_EVERY_S, delivery.record_limits.refresh),
         *_watch_backlog(gauges, context.metrics),
+        PeriodicTask(_UNREAD_EVERY_S, unread.look),
         *_watch_lag(context, groups, writer),
         PeriodicTask(_STATUS_EVERY_S, status.look),
     ]

@@ -29,6 +29,7 @@ from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
 from retry.worker.shards.phase import REASONS, Phase
 from retry.worker.shards.shard import Shard
+from retry.worker.unread_letters import UnreadLetters
 from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Engine:
         backlog: StartupBacklog | None = None,
         rounds: PeriodicTasks | None = None,
         traced: Traced | None = None,
+        unread: UnreadLetters | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -80,6 +82,7 @@ class Engine:
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
+        self._unread = unread
         self._cut_short = self.much_is_due = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
@@ -238,6 +241,7 @@ class Engine:
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
+        about["letters_held"] = self._describe_held()
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
             for s in self._shards.standing_by()
@@ -266,6 +270,7 @@ class Engine:
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
         found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
         found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
+        found[Reason.OPEN_TRANSACTION] = len(self._describe_held())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
         found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found
@@ -273,6 +278,9 @@ class Engine:
     def _paces(self) -> list[TransactionPace]:
         pace = self._shards.around.pace
         return [self._letters.pace, *([pace] if pace is not None else [])]
+
+    def _describe_held(self) -> dict[str, str]:
+        return self._unread.describe_held() if self._unread is not None else {}
 
     def _refused_letters(self) -> list[RefusedEntry]:
         return refused_letters.list_refused(self.shards(), self._shards.around.gate, clock.wall_ms())
@@ -307,6 +315,8 @@ class Engine:
         each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
         each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
         each("retry_paused", self._paused)
+        if self._unread is not None:
+            each("retry_letters_unread", self._unread.count_by_reason)
         watch("retry_clock_trusted", lambda: not skew.trouble)
         watch("retry_lineages", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", lambda: policies.trouble is None)
