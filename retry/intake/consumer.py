@@ -166,11 +166,11 @@ class LetterConsumer:
         for partition in list(self._member.owned):
             done = self._cursors.find_committed(partition), ended.get(partition, 0)
             name = f"letters of {partition[0]}/{partition[1]}"
-            probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
+            probes.append(HealthProbe(name, done, place=partition, offset=max(done), thread="letters"))
         return probes
 
     def list_taken(self) -> dict[Partition, int]:
-        """By partition that is read, the first offset that is not taken in. Safe in any thread."""
+        """List the first offset that is not taken in, by partition that is read; safe in any thread."""
         ended = self._member.ended
         taken = {each: self._cursors.find_taken(each, ended.get(each, 0)) for each in list(self._member.owned)}
         return {partition: offset for partition, offset in taken.items() if offset is not None}

@@ -46,6 +46,7 @@ class HealthProbe(NamedTuple):
       place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
       trouble: what its last try failed with, where it is trying again.
       shard: which one it belongs to.
+      thread: that has many such things to do in turns; the others get on while one of them waits for its turn.
     """
 
     name: str
@@ -55,6 +56,7 @@ class HealthProbe(NamedTuple):
     offset: int = 0
     trouble: str = ""
     shard: int | None = None
+    thread: str = ""
 
 
 class Blocked(NamedTuple):

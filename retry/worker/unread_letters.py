@@ -28,7 +28,7 @@ _HELD_S = 30.0
 
 
 class ReadableEnd(NamedTuple):
-    """Where one partition ends.
+    """The end of one partition, for two kinds of readers.
 
     Attributes:
       decided: the first offset that readers of committed records do not get yet.
@@ -45,7 +45,7 @@ class _OpenTransaction(NamedTuple):
 
 
 def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Partition, ReadableEnd]:
-    """Where partitions end, without those of which nobody told that in time."""
+    """Find the ends of partitions; those of which no broker told in time are left out."""
     # In this order: what is written in between is not taken for undecided.
     ends = offsets_at(admin, partitions, OffsetSpec.latest(), _ASK_S, IsolationLevel.READ_UNCOMMITTED)
     decided = offsets_at(admin, ends, OffsetSpec.latest(), _ASK_S)
@@ -102,11 +102,11 @@ class UnreadLetters:
             log.info("letters of %s/%d: no transaction holds them back any more", *partition)
 
     def count_by_reason(self) -> dict[tuple[str, str], float]:
-        """How many offsets are not taken in yet, by topic and reason."""
+        """Count the offsets that are not taken in yet, by topic and reason."""
         return self._counts
 
     def describe_held(self) -> dict[str, str]:
-        """By partition, which open transaction holds its letters back."""
+        """Describe the open transactions that hold letters back, by partition."""
         return {f"{topic}/{number}": why for (topic, number), why in self._held.items()}
 
 

@@ -260,7 +260,7 @@ def _move_batch(
 
 
 def _find_offsets_behind(batch: list[Any]) -> list[TopicPartition]:
-    """Where the group goes on in each partition of a batch, behind the last record of it."""
+    """Find the offsets behind the last record of a batch in each partition; the group goes on there."""
     last = {(message.topic(), message.partition()): message for message in batch}
     epochs = {partition: message.leader_epoch() for partition, message in last.items()}
     return [
