@@ -37,6 +37,7 @@ RetryError
 ├── SchemaUnavailable      start the schema registry, or correct RETRY_REGISTRY_*; then send what was parked again
 └── TransactionFailed      nothing: the batch is processed again
     ├── TransactionAborted     nothing: the broker undid it, and nothing was written
+    │   └── TransactionSlow        raise the quota of the service's clients, or set RETRY_BATCH_BYTES lower
     ├── CommitInDoubt          nothing: the producer is replaced, and the changelog says what was written
     ├── ProducerSpent          nothing: this worker replaces the producer at once
     └── ProducerFenced         nothing: another worker has taken over the shard
@@ -266,6 +267,10 @@ class TransactionFailed(RetryError):
 
 class TransactionAborted(TransactionFailed):
     """The transaction was aborted, and no read_committed reader sees any of it."""
+
+
+class TransactionSlow(TransactionAborted):
+    """Not all records of a transaction arrived in the time that it has, though some did."""
 
 
 class CommitInDoubt(TransactionFailed):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.dead_letters.retry_headers import RetryLabels, labels_of_retries
+from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
 from retry.delay_queue import entry_keys, recurrence
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
@@ -61,10 +61,18 @@ class TransactionBatch(NamedTuple):
         return self.deferred.keys() | self.skipped_runs(now_ms)
 
     def replacements(self, now_ms: int, codec: EnvelopeCodec) -> list[DueRow]:
-        """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs."""
-        deferred = [(entry_keys.postponed(self.rows[n][0], now_ms + DEFER_MS), self.rows[n][1]) for n in self.deferred]
+        """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs.
+
+        Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times.
+        """
+        deferred = dict[bytes, bytes]()
+        for n in self.deferred:
+            due_at_ms, (key, envelope) = now_ms + DEFER_MS, self.rows[n]
+            while (later := entry_keys.postponed(key, due_at_ms)) in deferred:
+                due_at_ms += 1
+            deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
-        return deferred + [row for row in next_runs if row]
+        return [*deferred.items(), *(row for row in next_runs if row)]
 
     def _next_run(self, n: int, plan: Recurrence, now_ms: int, codec: EnvelopeCodec) -> DueRow | None:
         """What recurs, due at its next run; None where this was the last."""
@@ -75,6 +83,16 @@ class TransactionBatch(NamedTuple):
         plan, headers = msgspec.structs.replace(plan, run=number), recurrence.headers_of_run(entry.headers, due_at_ms, number)
         key = entry_keys.postponed(key, due_at_ms)
         return key, codec.encode(key, msgspec.structs.replace(entry, plan=plan, headers=headers))
+
+
+def renew_timestamp(entry: Entry) -> Entry:
+    """An entry that is sent with the time of sending; its own time stays in a header, the first one where it had several."""
+    if entry.timestamp_ms is None:
+        return entry
+    headers = entry.headers
+    if not any(name == TIMESTAMP_MS for name, _ in headers):
+        headers = set_in(headers, (TIMESTAMP_MS, b"%d" % entry.timestamp_ms))
+    return msgspec.structs.replace(entry, timestamp_ms=None, headers=headers)
 
 
 def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:

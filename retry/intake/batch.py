@@ -68,6 +68,7 @@ class LetterBatch(NamedTuple):
       epoch: how often reading had begun anew by then.
       positions: of the partitions of these letters.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
+      size: how many bytes they have, about.
     """
 
     epoch: int
@@ -75,6 +76,7 @@ class LetterBatch(NamedTuple):
     positions: dict[Partition, ReadPosition]
     topics: frozenset[str]
     recreated: Callable[[], list[str]]
+    size: int = 0
 
     def confirm(self) -> None:
         """See that the letters are of the topics that are there now.
@@ -109,12 +111,14 @@ class WrittenBatch(NamedTuple):
     Attributes:
       positions: where reading goes on after it.
       begun_s: when, by the monotonic clock.
+      size: how many bytes its letters have, about.
     """
 
     result: BatchResult
     positions: dict[Partition, ReadPosition]
     transaction: BatchTransaction
     begun_s: float
+    size: int = 0
 
 
 def shared_fields(

@@ -24,14 +24,25 @@ class BatchSize:
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
         self._records_max, self._bytes_max = records_max, bytes_max
-        self.records = min(records_max, _AT_FIRST)
+        self.records, self._bytes_each = min(records_max, _AT_FIRST), 0
 
     def learn(self, messages: Sequence[Any]) -> None:
         """Go by these from now on."""
         values = sum(map(len, messages)) // len(messages)
         looked_at = messages[:: len(messages) // _LOOKED_AT + 1]
         others = sum(map(_without_value, looked_at)) // len(looked_at)
-        self.records = max(1, min(self._records_max, self._bytes_max // (values + others + 1)))
+        self._bytes_each = values + others + 1
+        self.limit_bytes(self._bytes_max)
+
+    def limit_bytes(self, bytes_max: int) -> None:
+        """Have so many bytes at most from the next batch on."""
+        self._bytes_max = bytes_max
+        if self._bytes_each:
+            self.records = max(1, min(self._records_max, bytes_max // self._bytes_each))
+
+    def estimate_bytes(self, records: int) -> int:
+        """How many bytes so many letters have, about, if they are like those of the batch before."""
+        return records * self._bytes_each
 
 
 def _without_value(message: Any) -> int:

@@ -22,6 +22,7 @@ from retry.intake.read_cursors import ReadCursors
 from retry.intake.read_positions import ReadPositions
 from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import CommittedOffset, KafkaException, Log, Partition, StartingPoint, TransactionalProducer
+from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import HealthProbe
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class LetterConsumer:
     Attributes:
       stopped: why nothing is taken in any more; empty where all is well.
       notes: by partition, what an operator should know of where reading of it began.
+      pace: how many bytes a batch may have just now.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class LetterConsumer:
     ) -> None:
         self._log, self._subscription, self._positions, self._versions = log, subscription, positions, versions
         self._intake = self._former = intake
-        self._size = BatchSize(records_max, bytes_max)
+        self._size, self.pace = BatchSize(records_max, bytes_max), TransactionPace("intake", bytes_max)
         # The epoch that counts, and the one since whose beginning reading has gone on without a gap.
         self._epoch = self._read_epoch = 0
         self.stopped = ""
@@ -102,6 +104,7 @@ class LetterConsumer:
             # Whoever does not read does not hear either that it was put out of its group. This will be read again.
             self._member.read(self._size.records, _AGAIN_S)
             return None
+        self._size.limit_bytes(self.pace.bytes_max)
         if self._unplaced and self._placing.is_due():
             self._begin_reading(self._unplaced)
         messages, partitions = self._cursors.take_news(self._member.read(self._size.records, self._linger_s))
@@ -116,12 +119,13 @@ class LetterConsumer:
             self._start_over(str(error))
             return None
         self._size.learn(messages)
+        size = self._size.estimate_bytes(len(messages))
         with self._changed:
             self._under_way += 1
         positions = {each: self._cursors.find_position(each, self._topic_ids.get(each[0], "")) for each in partitions}
         topics = frozenset(topic for topic, _ in partitions)
         # Answered while the batch is prepared.
-        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics))
+        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics), size)
 
     def _check_topics(self) -> None:
         """See now and then whether a topic was recreated: one with no more letters than were read of it shows nothing."""
@@ -165,8 +169,14 @@ class LetterConsumer:
         for partition in list(self._member.owned):
             done = self._cursors.find_committed(partition), ended.get(partition, 0)
             name = f"letters of {partition[0]}/{partition[1]}"
-            probes.append(HealthProbe(name, done, place=partition, offset=max(done)))
+            probes.append(HealthProbe(name, done, place=partition, offset=max(done), thread="letters"))
         return probes
+
+    def list_taken(self) -> dict[Partition, int]:
+        """List the first offset that is not taken in, by partition that is read; safe in any thread."""
+        ended = self._member.ended
+        taken = {each: self._cursors.find_taken(each, ended.get(each, 0)) for each in list(self._member.owned)}
+        return {partition: offset for partition, offset in taken.items() if offset is not None}
 
     def stop(self, why: str) -> None:
         """Take in nothing more, not even what was read already; it stays on its topics."""
@@ -208,8 +218,9 @@ class LetterConsumer:
             transaction = self._transactions.write(batch.epoch, partial(self._write, prepared))
         finally:
             if transaction is None:
+                self.pace.note_failure(begun_s, batch.size)
                 self._done()
-        return WrittenBatch(prepared.result, batch.positions, transaction, begun_s) if transaction else None
+        return WrittenBatch(prepared.result, batch.positions, transaction, begun_s, batch.size) if transaction else None
 
     def _write(self, prepared: PreparedBatch, producer: TransactionalProducer) -> None:
         member, positions = self._member.metadata(), prepared.batch.positions
@@ -224,7 +235,9 @@ class LetterConsumer:
         """Commit what was written; False if it was undone, to be read again."""
         try:
             if not self._transactions.commit(written.transaction, partial(self._commit, written)):
+                self.pace.note_failure(written.begun_s, written.size)
                 return False
+            self.pace.note_commit(written.begun_s, written.size)
             self._commits, self._failing = self._commits + 1, ""
             self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - written.begun_s), _LINGER_S_MAX)
             return True

@@ -19,14 +19,14 @@ import threading
 from collections.abc import Callable
 
 from retry import clock
-from retry.errors import TransactionAborted, TransactionFailed
+from retry.errors import TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.interface import TransactionalProducer
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-# More than a transaction lives; see `retry.kafka.client_config.SESSION_TIMEOUT_MS`.
-_ARRIVE_S = 8.0
+# Less than a transaction lives, so that it is undone by whoever has begun it; see `retry.kafka.client_config.SESSION_TIMEOUT_MS`.
+_ARRIVE_S = 4.5
 
 Step = Callable[[TransactionalProducer], None]
 
@@ -83,11 +83,12 @@ class OverlappingTransactions:
             self._under_way.append(transaction)
 
         def written(producer: TransactionalProducer) -> None:
+            deadline = clock.Deadline(_ARRIVE_S)
             write(producer)
             # They were on their way while the offsets were accepted.
-            if not producer.arrived(_ARRIVE_S):
+            if not producer.arrived(deadline.remaining_s()):
                 producer.abort()
-                raise TransactionAborted("records do not arrive")
+                raise TransactionSlow("records do not arrive in time")
 
         return transaction if self._does(written, transaction) and self._handed_over(transaction) else None
 

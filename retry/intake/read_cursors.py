@@ -30,14 +30,14 @@ class ReadCursor:
       next_offset: of the next letter.
       leader_epoch: of the letter before it; -1 where that is not known.
       reread: the number of the last request to read the partition again that is followed.
-      committed_offset: up to where this worker has taken letters in.
+      committed_offset: up to where letters were taken in, by this worker or before.
     """
 
     __slots__ = ("committed_offset", "leader_epoch", "next_offset", "reread")
 
     def __init__(self, start: StartingPoint) -> None:
         self.next_offset, self.leader_epoch, self.reread = start.offset or 0, start.leader_epoch, start.reread
-        self.committed_offset = 0
+        self.committed_offset = self.next_offset
 
     def is_news(self, message: Message) -> bool:
         """Whether a letter was not read before."""
@@ -108,6 +108,18 @@ class ReadCursors:
         """Up to where this worker has taken letters of a partition in; safe in any thread."""
         cursor = self._cursors.get(partition)
         return cursor.committed_offset if cursor else 0
+
+    def find_taken(self, partition: Partition, ended: int) -> int | None:
+        """The first offset that is not taken in; None where reading has not begun. Safe in any thread.
+
+        Args:
+          ended: where the client has come to the end; beyond what was committed lie only ends of transactions then.
+        """
+        cursor = self._cursors.get(partition)
+        if cursor is None:
+            return None
+        is_idle = cursor.next_offset <= cursor.committed_offset
+        return max(cursor.committed_offset, ended) if is_idle else cursor.committed_offset
 
     def note_committed(self, positions: Mapping[Partition, ReadPosition]) -> None:
         """Letters up to these positions were taken in; safe in any thread."""

@@ -20,7 +20,7 @@ from retry.kafka.reading_loop import MISSING_TOPIC, ErrorLog, ReadingLoop, is_en
 
 log = logging.getLogger(__name__)
 
-_ASK_S = 15.0
+_ASK_S, _ENDS_S = 15.0, 2.0
 _LOOK_S, _LATE_S = 5.0, 0.5
 _SILENCE_S = 30.0
 _WAIT_S = 0.2
@@ -36,6 +36,18 @@ class Span(NamedTuple):
     partition: int
     start: int
     stop: int
+
+
+class ReadableEnd(NamedTuple):
+    """The end of one partition, for two kinds of readers.
+
+    Attributes:
+      decided: the first offset that readers of committed records do not get yet.
+      end: the offset of the next record.
+    """
+
+    decided: int
+    end: int
 
 
 def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: float) -> list[Partition]:
@@ -193,3 +205,11 @@ def _is_within(message: Message, consumer: Consumer, stops: dict[Partition, int]
         del stops[partition]
         consumer.pause([TopicPartition(*partition)])
     return error is None and offset < stop
+
+
+def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Partition, ReadableEnd]:
+    """Find the ends of partitions; those of which no broker told in time are left out."""
+    # In this order: what is written in between is not taken for undecided.
+    ends = offsets_at(admin, partitions, OffsetSpec.latest(), _ENDS_S, IsolationLevel.READ_UNCOMMITTED)
+    decided = offsets_at(admin, ends, OffsetSpec.latest(), _ENDS_S)
+    return {partition: ReadableEnd(decided[partition], ends[partition]) for partition in decided}

@@ -28,13 +28,14 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
-from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
+from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.interface import TransactionalProducer
 from retry.kafka.refused_records import Anchor
 
 log = logging.getLogger(__name__)
 
-_SILENT_S, _ARRIVE_S = 0.5, 8.0
+# The second is less than a transaction lives, so that it is undone by whoever has begun it.
+_SILENT_S, _ARRIVE_S = 0.5, 4.5
 # It is asked between two sweeps, which wait for the answer.
 _ASK_EVERY_S, _ASK_S = 1.0, 0.1
 # A worker that was taken for dead learns in this time that it was, and does not fence whoever has its name now.
@@ -205,7 +206,7 @@ class _Producer:
         while not self.arrived(_SILENT_S):
             if deadline.passed():
                 self.abort()
-                raise TransactionAborted("records do not arrive")
+                raise TransactionSlow("records do not arrive in time")
         if self._touched:
             try:
                 positions, member = self._prove(sorted(self._touched))

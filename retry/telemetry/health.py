@@ -17,7 +17,10 @@ class Reason(Enum):
     PAUSED = "paused"  # a lane: an operator's wish
     NOT_ALLOWED = "not_allowed"  # a lane: the policy file no longer lets it go there
     REFUSED = "refused"  # a lane: its topic is missing or forbidden
+    REFUSED_LETTERS = "refused_letters"  # a topic that refuses single letters for what they are; all others go on
     CIRCUIT_BREAKER = "circuit_breaker"  # a lane: the circuit breaker of its target is open, after refusals or failures
+    SLOW_LINK = "slow_link"  # intake, or deliveries: a quota or a slow link lets less through than one transaction has
+    OPEN_TRANSACTION = "open_transaction"  # a partition of letters: another producer keeps a transaction open
     RATE_LIMIT = "rate_limit"  # a lane: a rate limit or a budget is used up
     OPENING = "opening"  # a shard that is ours and not open yet
     RESTORING = "restoring"  # a shard that is read from the changelog
@@ -43,6 +46,7 @@ class HealthProbe(NamedTuple):
       place, offset: a partition that it reads, and how far; what lies beyond is something to do, too.
       trouble: what its last try failed with, where it is trying again.
       shard: which one it belongs to.
+      thread: that has many such things to do in turns; the others get on while one of them waits for its turn.
     """
 
     name: str
@@ -52,6 +56,7 @@ class HealthProbe(NamedTuple):
     offset: int = 0
     trouble: str = ""
     shard: int | None = None
+    thread: str = ""
 
 
 class Blocked(NamedTuple):

@@ -41,7 +41,17 @@ WORKER = (
            "these"),
     Metric("retry_entries_sent_total", COUNTER, ("team",), "entries delivered and committed, parked letters included"),
     Metric("retry_entries_deferred_total", COUNTER, ("target",),
-           "records that were too large for their topic and were postponed by 30 s"),
+           "records that their topic refused, for their size or for what they are, and that were postponed by 30 s"),
+    Metric("retry_entries_refused", GAUGE, ("target",),
+           "entries that wait since this topic refuses each of them for what it is, while all others go; `/health/ready` "
+           "names them"),
+    Metric("retry_transaction_bytes_max", GAUGE, ("kind",),
+           "most bytes in one transaction of `intake` and of `deliveries`: that of the settings, or less where a quota or a slow "
+           "link lets less through in the time that a transaction has"),
+    Metric("retry_letters_unread", GAUGE, ("topic", "reason"),
+           "offsets of a dead-letter topic that this worker reads and has not taken in yet: `behind`, those that it can read, "
+           "and `open_transaction`, those that no reader gets while another producer keeps a transaction open. Updated every "
+           "ten seconds"),
     Metric("retry_named_changes_disregarded_total", COUNTER, ("kind",),
            "changes of schedules and tasks that were not followed: `late_cancel` and `late_replacement` were written before the "
            "due time, and taken in when the message had been sent; `older_cancel` has no effect, since what another partition "
@@ -78,8 +88,10 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote how far letters were taken in"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; "
-           "parts `failing`, `stalled`; the worker `brokers`, `clock`, `policy_file`"),
+           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; partitions "
+           "of letters `open_transaction`; intake or deliveries `slow_link`; shards "
+           "`opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, `stalled`; "
+           "the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
            "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "
            "why"),

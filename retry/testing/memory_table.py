@@ -136,11 +136,16 @@ class MemoryTable:
         # Plain ones are put by the fold: one that is due at once would be sent before the changelog has it, and then again.
         self._readable()
         named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
-        for key, _ in named_or_ordered:
-            self._ahead.put(key)
+        for key, value in named_or_ordered:
+            if not self._has(key, value):
+                self._ahead.put(key, value)
         for key in keys:
             self._ahead.dropped(key)
         self._change([*named_or_ordered, *((key, None) for key in keys)])
+
+    def _has(self, key: bytes, value: bytes) -> bool:
+        superseded = self._rows.get(named_entries.superseded_row(key)) if key[0] == NAMED else ordered_entries.find(self, key)
+        return value in (self._rows.get(key), superseded)
 
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""

@@ -32,13 +32,14 @@ from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.consumer_groups import Committed
 from retry.kafka.interface import AdminClient
 from retry.kafka.record_fetch import RecordFetcher
+from retry.kafka.record_limits import RecordLimits
 from retry.kafka.record_producer import Records
-from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.kafka.startup_backlog import StartupBacklog
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topic_ends import TopicEnds
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
+from retry.kafka.transaction_pace import TransactionPace
 from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
@@ -56,10 +57,12 @@ from retry.worker.periodic import PeriodicTask, PeriodicTasks
 from retry.worker.policy_reload import PolicyFile
 from retry.worker.shards.assignment import Shards
 from retry.worker.shards.restore import ShardContext
+from retry.worker.unread_letters import UnreadLetters
 
 _SHARDS_OPENED_AT_ONCE = 8
 _DUE_SOON_EVERY_S, _OLDEST_EVERY_S = 10.0, 60.0
 _TARGETS_EVERY_S, _STATUS_EVERY_S = 1.0, 1.0
+_UNREAD_EVERY_S = 10.0
 
 
 class IntakeSide(NamedTuple):
@@ -83,7 +86,7 @@ class DeliverySide(NamedTuple):
     shards: Shards
     admission: Admission
     targets: TargetProbe
-    size_limits: RecordSizeLimits
+    record_limits: RecordLimits
 
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Deliver by another policy file."""
@@ -120,6 +123,7 @@ def build(
     entry_builder = context.entry_builder(registry)
     intake = build_intake(context, registry, entry_builder, sources)
     delivery = build_delivery(context, tables, registry, entry_builder, sources)
+    unread = UnreadLetters.of_brokers(intake.consumer.list_taken, context.admin)
 
     def on_policies(registry: Registry) -> None:
         acls.demand(context.admin, acls.WORKER, acls.names(settings.app_id, registry))
@@ -140,8 +144,9 @@ def build(
         # Sweeps may be far apart, and none is missed before its time.
         settings.stalled_s + settings.sweep_interval_ms / 1_000,
         backlog,
-        housekeeping(context, delivery),
+        housekeeping(context, delivery, unread),
         _traced(settings),
+        unread,
     )
 
 
@@ -197,10 +202,11 @@ def build_delivery(
     shards_in_all = context.changelog.partitions
     targets = TargetProbe(context.admin)
     compressed = client_config.compresses(client_config.producer_config(settings, ""))
-    size_limits = RecordSizeLimits(None if compressed else targets.bytes_max)
+    record_limits = RecordLimits(targets.ask_limits, compressed=compressed)
+    timers = topics.parking_timers(context.admin, names)
     admission = Admission(
-        registry, {names.parked, names.discarded}, targets.closed, lambda: shards.owned() / shards_in_all, sources,
-        targets.look, size_limits,
+        registry, {names.parked, names.discarded, timers.parked_timers}, targets.closed,
+        lambda: shards.owned() / shards_in_all, sources, targets.look, record_limits,
     )
     around = ShardContext(
         context.log,
@@ -210,7 +216,7 @@ def build_delivery(
         settings.sweep_records or settings.batch_records,
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),
-        _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
+        _webhooks(settings, timers, context.metrics),
         names.discarded,
         names.audit,
         names.outcomes,
@@ -218,6 +224,7 @@ def build_delivery(
         _passed_letters(context).ask,
         context.codec,
         shards_in_all,
+        TransactionPace("deliveries", settings.batch_bytes),
         DisregardedChanges(context.metrics.tell_disregarded),
     )
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
@@ -226,7 +233,7 @@ def build_delivery(
     shards = Shards(names.table_group, names.changelog, around, opening.map, writer, standbys)
     # While all else is put together and the group is joined; who opens a shard waits for it, and says so where it fails again.
     opening.submit(shards.producers.open)
-    return DeliverySide(context, shards, admission, targets, size_limits)
+    return DeliverySide(context, shards, admission, targets, record_limits)
 
 
 def _parked_letters(context: Context) -> ParkedLetters:
@@ -260,7 +267,7 @@ def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
     return ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
 
 
-def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
+def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
     """What is asked and measured now and then, beside the letters."""
     gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
     groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
@@ -269,8 +276,9 @@ def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
     status = worker_status.of_worker(context, delivery.admission, delivery.shards, writer)
     looks = [
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
-        PeriodicTask(_TARGETS_EVERY_S, delivery.size_limits.refresh),
+        PeriodicTask(_TARGETS_EVERY_S, delivery.record_limits.refresh),
         *_watch_backlog(gauges, context.metrics),
+        PeriodicTask(_UNREAD_EVERY_S, unread.look),
         *_watch_lag(context, groups, writer),
         PeriodicTask(_STATUS_EVERY_S, status.look),
     ]

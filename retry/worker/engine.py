@@ -10,16 +10,19 @@ from functools import partial
 from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
+from retry.delivery.refused_entries import RefusedEntry
 from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.client_config import Sparing
 from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
 from retry.telemetry.unreadable_records import UNREADABLE
+from retry.worker import refused_letters
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.periodic import PeriodicTasks
 from retry.worker.policy_reload import OnPolicies, PolicyFile
@@ -27,6 +30,7 @@ from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
 from retry.worker.shards.phase import REASONS, Phase
 from retry.worker.shards.shard import Shard
+from retry.worker.unread_letters import UnreadLetters
 from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -70,6 +74,7 @@ class Engine:
         backlog: StartupBacklog | None = None,
         rounds: PeriodicTasks | None = None,
         traced: Traced | None = None,
+        unread: UnreadLetters | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
@@ -78,6 +83,7 @@ class Engine:
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
+        self._unread = unread
         self._cut_short = self.much_is_due = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
@@ -199,7 +205,8 @@ class Engine:
                 if self._traced is not None:
                     self._traced(each.sent, each.due_at_ms, sent_at_ms)
             if each.deferred:
-                log.warning("put back: %s: %s", dict(each.deferred), "; ".join(each.errors))
+                why, letters = "; ".join(each.errors), ", ".join(each.letters)
+                log.warning("put back: %s: %s; the letters are %s", dict(each.deferred), why, letters)
                 self.metrics.tell_put_back(each.deferred)
 
     def close_shards(self) -> None:
@@ -230,9 +237,12 @@ class Engine:
         about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.about()}
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
+        about["refused"] = refused_letters.name_refused(self._refused_letters())
+        about["slow"] = {pace.kind: why for pace in self._paces() if (why := pace.describe_slowness())}
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
+        about["letters_held"] = self._describe_held()
         about["unreadable"] = UNREADABLE.describe()
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
@@ -260,9 +270,22 @@ class Engine:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
+        found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
+        found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
+        found[Reason.OPEN_TRANSACTION] = len(self._describe_held())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
         found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found
+
+    def _paces(self) -> list[TransactionPace]:
+        pace = self._shards.around.pace
+        return [self._letters.pace, *([pace] if pace is not None else [])]
+
+    def _describe_held(self) -> dict[str, str]:
+        return self._unread.describe_held() if self._unread is not None else {}
+
+    def _refused_letters(self) -> list[RefusedEntry]:
+        return refused_letters.list_refused(self.shards(), self._shards.around.gate, clock.wall_ms())
 
     def _tally(self) -> dict[str, float]:
         found = self._reasons()
@@ -291,7 +314,11 @@ class Engine:
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
         each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
+        each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
         each("retry_paused", self._paused)
+        if self._unread is not None:
+            each("retry_letters_unread", self._unread.count_by_reason)
         watch("retry_clock_trusted", lambda: not skew.trouble)
         watch("retry_lineages", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", lambda: policies.trouble is None)

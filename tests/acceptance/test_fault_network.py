@@ -5,6 +5,7 @@ Workers go through a proxy, to a listener that advertises it; letters are sent a
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from tests.support.afterwards import nothing_is_wrong
 from tests.support.cluster import PROXIED
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
+from tests.support.letters import Sender
 from tests.support.load import Load
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
@@ -37,6 +39,7 @@ STRANDED_S = 180.0
 SLOW_S = 0.3
 # A client that waits for an answer which was lost with its connection leaves its group late.
 ENDS_WITHIN_S = 60.0
+LARGE, LARGE_BYTES, NARROW_BYTES_PER_S, NARROW_S = 3_000, 3_000, 500_000, 300.0
 RESETS, RESET_EVERY_S = 20, 0.5
 
 
@@ -110,6 +113,21 @@ def test_the_only_broker_stops_answering_and_comes_back(deployment: Deployment, 
 @pytest.mark.fault("slow network: 300 ms more each way, for 9 s")
 def test_a_slow_network(deployment: Deployment, way: Way, runs: Runs) -> None:
     broken(deployment, way, runs, [partial(way.proxy.delay, SLOW_S)], CUTS_S[1:])
+
+
+@pytest.mark.fault("a link that takes 500 kB a second, a fraction of what is in a transaction")
+def test_a_link_that_is_slower_than_the_transactions(deployment: Deployment, way: Way, runs: Runs) -> None:
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(LARGE):
+        sender.send(next(iter(deployment.dead_letters)), b"k%d" % n, os.urandom(LARGE_BYTES))
+    way.proxy.narrow(NARROW_BYTES_PER_S)
+    runs.add()
+    sender.finish()
+    tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
+    tail.await_seen(LARGE, NARROW_S)
+    way.proxy.restore()
+    tail.close()
+    nothing_is_wrong(deployment, sender, ends_within_s=ENDS_WITHIN_S)
 
 
 @pytest.mark.fault("all connections reset, every half second for 10 s")

@@ -113,6 +113,33 @@ def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Tabl
 
 
 @pytest.mark.parametrize("way", ["forget", "drop"])
+def test_what_came_back_under_its_old_key_and_went_again_before_anything_is_folded_stays_gone(table: Table, way: str) -> None:
+    """Put back, rescheduled to where it was, and put back once more: the null of the first time says nothing of the second."""
+    put(table, FIRST, SECOND)
+    later, change = entry_keys.postponed(FIRST, 5_000), getattr(table, way)
+    moves = [(later, b"later", FIRST), (FIRST, b"again", later), (later, b"later", FIRST)]
+    for key, value, former in moves:
+        change([former], [(key, value)])
+    for key, value, former in moves:
+        fold(table, (key, value))
+        assert FIRST not in heads(table)
+        fold(table, (former, None))
+        assert FIRST not in heads(table)
+    assert (heads(table), table.waiting) == ([later], 2)
+
+
+def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybody(table: Table) -> None:
+    put(table, FIRST)
+    later = entry_keys.postponed(FIRST, 5_000)
+    fold(table, (later, b"later"))
+    table.forget([FIRST], [(later, b"later")])
+    fold(table, (FIRST, None))
+    table.forget([later])
+    fold(table, (later, None), (later, b"later"))
+    assert heads(table) == [later]
+
+
+@pytest.mark.parametrize("way", ["forget", "drop"])
 def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table: Table, way: str) -> None:
     """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
     put(table, FIRST, SECOND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from tests.conftest import Deploy
 from tests.fixtures import make_letters
 from tests.support.deployment import ROOT, Deployment, await_that
 from tests.support.letters import Headers, Sender
+from tests.support.quotas import limit_producer
 from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
 pytestmark = pytest.mark.check
@@ -340,3 +342,25 @@ def test_a_consumer_that_joins_meanwhile_ends_the_move_and_every_record_is_befor
     assert {record.header("retry-migrated-from") for record in came} == {
         f"{topic}/{n}/{offset}" for (_, n), end in committed.items() for offset in range(end)
     }
+
+
+@pytest.mark.slow
+def test_behind_a_quota_that_is_slower_than_a_transaction_all_is_moved_in_smaller_ones(
+    deploy: Deploy, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment, count = deploy({"orders": 1}, defaults=WAITING), 1_500
+    (target,), topic, group = deployment.dead_letters, f"{deployment.app_id}.exception", f"{deployment.app_id}.cron"
+    deployment.create({topic: (1, {})})
+    sender = Sender(deployment.bootstrap_servers)
+    for n in range(count):
+        sender.send(topic, b"%d" % n, os.urandom(3_000))
+    sender.finish()
+    limit_producer(deployment.bootstrap_servers, deployment.app_id, 200_000)
+    cluster = Cluster(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
+    moved = Move(cluster, Waiting(group, [Span(topic, 0, 0, count)]), Conversion(of_cronsumer, target, others=False), leave=False)
+    with caplog.at_level("INFO", "retry.operations.migrate"):
+        moved.run()
+    assert "records take longer than a transaction lives" in caplog.text
+    assert (moved.moved, moved.left) == (count, 0)
+    assert [record.key for record in letters(deployment)] == [b"%d" % n for n in range(count)]
+    assert consumer_groups.positions(cluster.admin, group) == {(topic, 0): count}

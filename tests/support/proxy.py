@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker, for cut, half-open, slow and reset connections.
+"""A TCP proxy before a broker, for cut, half-open, slow, narrow and reset connections.
 
 What is held back is not lost: as TCP has it, it arrives when the way is open again, if the connection lives until then.
 """
@@ -34,6 +34,10 @@ class _Line:
             while data := await reader.read(_CHUNK):
                 if self.proxy.delay_s:
                     await asyncio.sleep(self.proxy.delay_s)
+                if self.proxy.bytes_per_s and way is self.proxy.up:
+                    # All connections together.
+                    async with self.proxy.link:
+                        await asyncio.sleep(len(data) / self.proxy.bytes_per_s)
                 await way.wait()
                 if self.stranded:
                     await asyncio.Event().wait()
@@ -53,9 +57,9 @@ class Proxy:
 
     def __init__(self, target_port: int = 0) -> None:
         self.port, self.target_port, self.delay_s = free_port(), target_port, 0.0
-        self.connections = 0
+        self.connections, self.bytes_per_s, self.link = 0, 0, asyncio.Lock()
         self._lines: set[_Line] = set()
-        self._up, self._down = asyncio.Event(), asyncio.Event()
+        self.up, self._down = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -73,7 +77,7 @@ class Proxy:
 
     def restore(self) -> None:
         """Pass everything on again."""
-        self.delay_s = 0.0
+        self.delay_s, self.bytes_per_s = 0.0, 0
         self._do(self._ways(up=True, down=True))
 
     def drop(self) -> None:
@@ -87,6 +91,10 @@ class Proxy:
     def delay(self, seconds: float) -> None:
         """Everything arrives, later by so much at each step."""
         self.delay_s = seconds
+
+    def narrow(self, bytes_per_s: int) -> None:
+        """Of what clients say so many bytes arrive in a second, over all connections together."""
+        self.bytes_per_s = bytes_per_s
 
     def reset(self) -> None:
         """End every connection with RST; new ones are taken."""
@@ -103,7 +111,7 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, HOST, self.port)
 
     async def _ways(self, *, up: bool, down: bool) -> None:
-        for way, is_open in ((self._up, up), (self._down, down)):
+        for way, is_open in ((self.up, up), (self._down, down)):
             (way.set if is_open else way.clear)()
 
     async def _reset(self) -> None:
@@ -127,10 +135,10 @@ class Proxy:
         self._lines.add(line)
         try:
             # A cut way answers nobody who knocks, either.
-            await self._up.wait()
+            await self.up.wait()
             there, to = await asyncio.open_connection(HOST, self.target_port)
             line.ends.append(to)
-            ways = [line.pump(reader, to, self._up), line.pump(there, writer, self._down)]
+            ways = [line.pump(reader, to, self.up), line.pump(there, writer, self._down)]
             _, left = await asyncio.wait(map(asyncio.ensure_future, ways), return_when=asyncio.FIRST_COMPLETED)
             for way in left:
                 way.cancel()

@@ -104,7 +104,8 @@ class OrderedEntries:
     def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
         """A transaction of ours did it: replacements take their places in the queues, then the others leave."""
         for key, envelope in replacements:
-            self._unfolded.put(key)
+            if envelope not in (self._db.get(key), ordered_entries.find(self._db, key)):
+                self._unfolded.put(key, envelope)
             self._write(ordered_entries.put(self._db, key, envelope), write)
         for key in keys:
             self._unfolded.dropped(key)
@@ -175,8 +176,8 @@ class NamedEntries:
     def _put_early(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         """Change rows before the fold says so."""
         for key, value in rows:
-            if value is not None:
-                self._unfolded.put(key)
+            if value is not None and value not in (self._db.get(key), self._db.get(named_entries.superseded_row(key))):
+                self._unfolded.put(key, value)
         return self._change(rows, batch)
 
     def _change(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from retry.clock import Deadline, pause, wall_ms
+from retry.dead_letters.retry_headers import MIGRATED_FROM
 from retry.delay_queue.envelopes import Entry
-from retry.errors import CommitInDoubt, InstanceNameInUse, MigrationStopped, ProducerFenced, TransactionFailed
+from retry.delivery.transaction_batch import renew_timestamp
+from retry.errors import (
+    CommitInDoubt,
+    InstanceNameInUse,
+    MigrationStopped,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionFailed,
+    TransactionSlow,
+)  # fmt: skip
 from retry.intake.read_cursors import ReadCursors
-from retry.intake.read_positions import offsets_of
 from retry.kafka import client_config
 from retry.kafka.group_member import KafkaGroupMember
-from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint
+from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint, TopicPartition
+from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
@@ -32,6 +42,8 @@ log = logging.getLogger(__name__)
 
 _BATCH, _WAIT_S = 2_000, 0.2
 _OPEN_S, _SILENCE_S = 30.0, 30.0
+# Less than a transaction lives, so that it is undone by whoever has begun it.
+_ARRIVE_S = 4.5
 # A run that was killed is a member for as long as its session lasts.
 _EMPTY_S, _LOOK_S = 15.0, 0.5
 _JOINED = "another consumer has joined the group"
@@ -59,6 +71,19 @@ def await_empty(cluster: Cluster, group: str, say: Say) -> None:
         pause(_LOOK_S)
 
 
+class _UnknownBatch(NamedTuple):
+    """A batch that ran out of time: where the group stands behind it tells whether it was moved.
+
+    Attributes:
+      letters: how many letters it has.
+      left: how many of its records become no letter.
+    """
+
+    offsets: list[TopicPartition]
+    letters: int
+    left: int
+
+
 class Move:
     """Moves what waits for one group.
 
@@ -68,9 +93,10 @@ class Move:
 
     def __init__(self, cluster: Cluster, waiting: Waiting, conversion: Conversion, *, leave: bool) -> None:
         self._cluster, self._waiting, self._conversion = cluster, waiting, conversion
-        self._leave, self._lost = leave, False
+        self._leave = leave
         self._open: dict[Partition, int] = {(s.topic, s.partition): s.stop for s in waiting.spans if s.start < s.stop}
-        self._gained, self._cursors = set[Partition](), ReadCursors()
+        self._gained, self._cursors, self._lost = set[Partition](), ReadCursors(), False
+        self._records_max, self._unknown = _BATCH, _UnknownBatch([], 0, 0)
         self.moved = self.left = 0
 
     def run(self) -> None:
@@ -79,8 +105,20 @@ class Move:
         Raises:
           MigrationStopped: it ended early; what was moved stays moved.
         """
-        if not self._open:
-            return
+        while self._open:
+            try:
+                self._move_from_position()
+            except TransactionSlow as slow:
+                if not self._records_max:
+                    raise self._stopped(slow) from slow
+                log.info("%s: %s; from now on %d at a time", self._waiting.group, slow, self._records_max)
+            except (TransactionFailed, InstanceNameInUse) as failed:
+                raise self._stopped(failed) from failed
+
+    def _move_from_position(self) -> None:
+        """Move from where the group is to the end of what waits, or until something fails."""
+        self._lost, self._cursors = False, ReadCursors()
+        self._gained.clear()
         settings, group = self._cluster.settings, self._waiting.group
         config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{group}")
         producer = KafkaTransactionalProducer(config)
@@ -93,8 +131,6 @@ class Move:
             finally:
                 member.close()
             await_visible(config, _OPEN_S)
-        except (TransactionFailed, InstanceNameInUse) as failed:
-            raise self._stopped(failed) from failed
         finally:
             producer.close()
 
@@ -126,15 +162,23 @@ class Move:
         self, committed: Mapping[Partition, CommittedOffset], _topic_ids: Mapping[str, str]
     ) -> dict[Partition, StartingPoint]:
         """Read on where the group is: what it has read is not to be moved."""
+        self._count_unknown(committed)
         starts = {partition: StartingPoint(found.offset, found.leader_epoch) for partition, found in committed.items()}
         for partition, start in starts.items():
             self._cursors.begin(partition, start)
         return starts
 
+    def _count_unknown(self, committed: Mapping[Partition, CommittedOffset]) -> None:
+        reached = {partition: found.offset for partition, found in committed.items()}
+        if any((reached.get((o.topic, o.partition)) or 0) >= o.offset for o in self._unknown.offsets):
+            self.moved += self._unknown.letters
+            self.left += self._unknown.left
+        self._unknown = _UnknownBatch([], 0, 0)
+
     def _read(self, member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
         silence = Deadline(_SILENCE_S)
         while self._open:
-            read = member.read(_BATCH, _WAIT_S)
+            read = member.read(self._records_max, _WAIT_S)
             self._begin_gained(member)
             batch = member.mark_unreadable(self._cursors.take_news(read)[0])
             if self._lost:
@@ -158,15 +202,37 @@ class Move:
                 left += 1
             else:
                 raise self._stopped(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
+        offsets, time = _find_offsets_behind(batch), Deadline(_ARRIVE_S)
         # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
-        producer.begin()
-        producer.publish(letters, wall_ms())
-        partitions = {(message.topic(), message.partition()) for message in batch}
-        positions = {partition: self._cursors.find_position(partition, "") for partition in partitions}
-        producer.read_to(offsets_of(positions), member.metadata())
-        producer.commit()
+        try:
+            _move_batch(letters, offsets, member, producer)
+        except TransactionFailed as failed:
+            if _left_behind(failed):
+                raise
+            if time.passed():
+                # A quota or a slow link. Another client ends the transaction, which brokers may have done already.
+                self._unknown = _UnknownBatch(offsets, len(letters), left)
+                self._records_max = len(batch) // 2
+                raise TransactionSlow(f"{len(batch):,} records take longer than a transaction lives ({failed})") from failed
+            if not isinstance(failed, TransactionAborted):
+                raise
+            letters = self._with_new_times(letters, producer)
+            _move_batch(letters, offsets, member, producer)
         self.moved += len(letters)
         self.left += left
+
+    def _with_new_times(self, letters: list[Entry], producer: KafkaTransactionalProducer) -> list[Entry]:
+        """Letters of a transaction that was undone, those with the time of now that are too old for the dead-letter topic.
+
+        Raises:
+          MigrationStopped: one of them is refused for something else.
+        """
+        refused = producer.rehearse(letters, wall_ms())
+        for n, error in refused.items():
+            if cause_of(error) is not RefusedFor.TIME:
+                where = dict(letters[n].headers).get(MIGRATED_FROM) or b"one of them"
+                raise self._stopped(f"{where.decode()} is refused by {letters[n].destination}: {error.str()}")
+        return [renew_timestamp(letter) if n in refused else letter for n, letter in enumerate(letters)]
 
     def _stopped(self, why: TransactionFailed | InstanceNameInUse | str) -> MigrationStopped:
         told = str(why)
@@ -180,6 +246,27 @@ class Move:
             f"{self._waiting.group}: {told}; {self.moved:,} records were moved before that and stay moved. Give the command "
             "again, once its reason is gone: it goes on where this ended"
         )
+
+
+def _move_batch(
+    letters: list[Entry], offsets: list[TopicPartition], member: KafkaGroupMember, producer: KafkaTransactionalProducer
+) -> None:
+    producer.begin()
+    producer.publish(letters, wall_ms())
+    if not producer.arrived(_ARRIVE_S):
+        raise TransactionSlow("records do not arrive in time")
+    producer.read_to(offsets, member.metadata())
+    producer.commit()
+
+
+def _find_offsets_behind(batch: list[Any]) -> list[TopicPartition]:
+    """Find the offsets behind the last record of a batch in each partition; the group goes on there."""
+    last = {(message.topic(), message.partition()): message for message in batch}
+    epochs = {partition: message.leader_epoch() for partition, message in last.items()}
+    return [
+        TopicPartition(*partition, message.offset() + 1, leader_epoch=-1 if epochs[partition] is None else epochs[partition])
+        for partition, message in last.items()
+    ]
 
 
 def instance(app_id: str) -> str:

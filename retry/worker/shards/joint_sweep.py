@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from retry import clock
 from retry.delivery import sweep
 from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
 from retry.delivery.webhooks import delivery
@@ -37,7 +38,7 @@ def joint_sweep(shards: Sequence[Shard], writer: TransactionalProducer, around: 
     held: list[Shard] = []
     try:
         parts = _selected(shards, held, writer, around, now_ms)
-        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms, around.codec))
+        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms, around.codec), around)
         for shard in held:
             _call(shard, writer, around, now_ms)
         return swept
@@ -65,13 +66,13 @@ def _selected(
             continue
         held.append(shard)
         places = max(1, at_most - len(parts))
-        rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_max - size) // places
+        rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_now - size) // places
         batch = shard.guarded(lambda: _select(shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max)))  # noqa: B023
         if batch is not None:
             parts.append((shard, batch))
             rows += len(batch.batch.rows) + len(batch.batch.superseded)
             size += sum(len(envelope) for _, envelope in batch.batch.rows)
-        if shard.progress.keeps_failing() or rows >= around.rows_max or size >= around.bytes_max:
+        if shard.progress.keeps_failing() or rows >= around.rows_max or size >= around.bytes_now:
             break
     return parts
 
@@ -80,6 +81,17 @@ def _select(
     shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     """Move one batch of entries, where some are to move, and say what is to be sent."""
+    begun_s = clock.monotonic_s()
+    try:
+        return _moved_or_selected(shard, writer, around, now_ms, rows_max, bytes_max)
+    except TransactionFailed:
+        around.note_failure(begun_s)
+        raise
+
+
+def _moved_or_selected(
+    shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+) -> ShardBatch | None:
     if shard.moves.migrate(writer, around) or shard.moves.release(writer, around, now_ms):
         shard.progress.moved()
         return None
@@ -91,18 +103,25 @@ def _select(
         shard.moves.hold(writer, found.unopened, around)
         shard.progress.moved()
         return None
+    elif found.refused:
+        shard.moves.park_refused(writer, found.refused, around, now_ms)
+        shard.progress.moved()
+        return None
     return found
 
 
-def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext) -> list[Swept]:
+def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, around: ShardContext) -> list[Swept]:
     if not parts:
         return []
+    begun_s, size = clock.monotonic_s(), sum(len(envelope) for _, batch in parts for _, envelope in batch.batch.rows)
     try:
         committed = sweep.deliver([batch for _, batch in parts], context)
     except TransactionFailed as error:
+        around.note_failure(begun_s, size)
         for shard, _ in parts:
             shard.failed(error)
         return []
+    around.note_commit(begun_s, size)
     return [_settled(shard, batch, context) for (shard, _), batch in zip(parts, committed, strict=True)]
 
 

@@ -66,7 +66,9 @@ class SweepProgress:
         name = f"shard {shard}"
         return [
             # Behind a transaction that somebody left open there is nothing to read, for a new process either.
-            HealthProbe(f"{name}: folding", next_offset, place=self._changelog, offset=next_offset, shard=shard),
-            HealthProbe(f"{name}: sweeping", self._tries, ready, shard=shard),
+            HealthProbe(
+                f"{name}: folding", next_offset, place=self._changelog, offset=next_offset, shard=shard, thread="changelog"
+            ),
+            HealthProbe(f"{name}: sweeping", self._tries, ready, shard=shard, thread="sweeps"),
             HealthProbe(f"{name}: delivering", self._good_sweeps, self.overlooked, trouble=self.failing, shard=shard),
         ]

@@ -27,6 +27,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
 from retry.kafka.interface import Log, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
+from retry.kafka.transaction_pace import TransactionPace
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class ShardContext(NamedTuple):
       ask_passed: asks what consumers have read.
       codec: reads and writes envelopes; that of `judge`.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
+      pace: how many bytes a transaction may have just now; `bytes_max` where nobody looks at that.
       disregarded: is told of changes by name that have no effect; None where nobody counts them.
     """
 
@@ -62,7 +64,23 @@ class ShardContext(NamedTuple):
     ask_passed: AskPassed = slice_work.silence
     codec: EnvelopeCodec = PLAIN
     shards: int = 0
+    pace: TransactionPace | None = None
     disregarded: DisregardedChanges | None = None
+
+    @property
+    def bytes_now(self) -> int:
+        """How many bytes a transaction may have just now."""
+        return self.bytes_max if self.pace is None else self.pace.bytes_max
+
+    def note_failure(self, begun_s: float, size: int = 0) -> None:
+        """A transaction that was begun at this monotonic time was not committed; see `TransactionPace`."""
+        if self.pace is not None:
+            self.pace.note_failure(begun_s, size)
+
+    def note_commit(self, begun_s: float, size: int) -> None:
+        """A transaction of so many bytes, about, was committed."""
+        if self.pace is not None:
+            self.pace.note_commit(begun_s, size)
 
 
 def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:

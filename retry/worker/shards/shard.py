@@ -294,7 +294,8 @@ class Shard:
         """What must go on here; takes no lock, since whoever hangs may hold it."""
         offset = self.table.next_offset
         if self.phase is Phase.STANDBY:
-            return [HealthProbe(f"shard {self.changelog.partition}: standing by", offset, place=self.changelog, offset=offset)]
+            name = f"shard {self.changelog.partition}: standing by"
+            return [HealthProbe(name, offset, place=self.changelog, offset=offset, thread="changelog")]
         if self.phase not in (Phase.READY, Phase.RESTORING):
             return []
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)

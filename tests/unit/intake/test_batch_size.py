@@ -56,3 +56,15 @@ def test_traces_of_64_kb_bound_a_batch_by_the_settings_as_they_come() -> None:
 
 def test_headers_that_the_client_cannot_read_count_nothing() -> None:
     assert learnt([UnreadableHeaders(letter(KB - 2, key=1))] * 100) == 1_000
+
+
+def test_fewer_bytes_make_a_smaller_batch_from_the_next_one_on() -> None:
+    size = BatchSize(5_000, 1_000 * KB)
+    size.limit_bytes(100 * KB)
+    assert size.records == 1_000
+    size.learn([letter(KB - 1)])
+    assert (size.records, size.estimate_bytes(10)) == (100, 10 * KB)
+    size.limit_bytes(1)
+    assert size.records == 1
+    size.limit_bytes(1_000 * KB)
+    assert size.records == 1_000

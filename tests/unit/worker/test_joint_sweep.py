@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import ChangelogPartition, Swept
 from retry.errors import EntryUnreadable, TableUnreadable
+from retry.kafka.transaction_pace import TransactionPace
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from retry.worker.shards.joint_sweep import is_full, joint_sweep
@@ -204,3 +206,45 @@ def test_a_target_that_is_refused_is_left_out_of_every_shard(world: World) -> No
     world.gate.closed.clear()
     world.sweep()
     assert (world.waiting(), len(world.log.read("other"))) == ([0] * 4, 4)
+
+
+class SteppedClock:
+    """Goes on while records are waited for."""
+
+    now_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+
+@pytest.fixture
+def stepped_clock() -> Iterator[SteppedClock]:
+    stepped = SteppedClock()
+    clock.use(stepped)  # type: ignore[arg-type]
+    yield stepped
+    clock.use(clock.MACHINE)
+
+
+def test_a_transaction_that_runs_out_of_time_is_tried_again_with_half_as_much_and_no_record_is_looked_for(
+    world: World, stepped_clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = TransactionPace("deliveries", 1 << 20)
+    world.around = world.around._replace(pace=pace)
+    world.put(0, 40, value=b"x" * 10_000)
+    arrived = world.writer.arrived
+
+    def run_out(_within_s: float) -> bool:
+        stepped_clock.now_s += 0.5
+        return False
+
+    monkeypatch.setattr(world.writer, "arrived", run_out)
+    monkeypatch.setattr(world.writer, "rehearse", lambda *_: pytest.fail("no record is to blame"))
+    assert world.sweep() == []
+    assert pace.bytes_max == pytest.approx(200_000, rel=0.05)
+    monkeypatch.setattr(world.writer, "arrived", arrived)
+    # Two shards share a sweep: each may have half of its bytes.
+    assert [len(each.sent) for each in world.sweep()] == [10]
+    assert not world.log.under_way

@@ -132,6 +132,40 @@ def test_time_in_which_the_process_was_frozen_does_not_count(bench: Bench) -> No
     assert bench.reasons() == []
 
 
+def test_a_partition_of_many_that_has_no_turn_while_the_others_get_on_is_not_stuck(bench: Bench) -> None:
+    """One partition after the other is read to its end, by a thread that never stands still."""
+    done, count, end = dict[int, int](), 300, 1_500
+    bench.end = end
+
+    def list_parts() -> list[HealthProbe]:
+        places = [(n, done.get(n, 0)) for n in range(count)]
+        return [HealthProbe(f"letters of a/{n}", d, place=("a", n), offset=d, thread="letters") for n, d in places]
+
+    bench.dog = Watchdog(list_parts, bench._ends, STALLED_S)
+    for n in range(count):
+        for _ in range(3):
+            # Several looks for each batch, as on a slow processor.
+            bench.seconds(3)
+            done[n] = done.get(n, 0) + end // 3
+            assert bench.reasons() == []
+    bench.end = end + 1
+    with pytest.raises(Stalled, match=r"letters of a/0, letters of a/1, "):
+        bench.seconds(70)
+
+
+def test_a_partition_that_is_passed_over_again_and_again_ends_the_worker_after_its_share(bench: Bench) -> None:
+    bench.end, turns = 1, iter(range(1, 1 << 30))
+
+    def list_parts() -> list[HealthProbe]:
+        others = [HealthProbe(f"letters of a/{n}", next(turns), place=("a", n), thread="letters") for n in range(3)]
+        return [*others, HealthProbe("letters of a/3", 0, place=("a", 3), thread="letters")]
+
+    bench.dog = Watchdog(list_parts, bench._ends, STALLED_S)
+    bench.seconds(100)
+    with pytest.raises(Stalled, match=r"letters of a/3 has stood still"):
+        bench.seconds(40)
+
+
 def test_who_goes_away_and_comes_back_begins_anew(bench: Bench) -> None:
     bench.end, parts = 1, [bench.part]
     bench.dog = Watchdog(lambda: parts, bench._ends, STALLED_S)
