@@ -7,7 +7,7 @@
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 4 | 2 and 3: used as they are | table wiped and restored |
-| lineage record | first byte | 1 | | no letter is taken in |
+| lineage record | first byte | 2 | | no letter is taken in |
 | read position | `v` of the JSON object | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
 
@@ -55,7 +55,7 @@ SEALED_ENVELOPE = Format("envelope version", 2, ENVELOPE.reads)
 CONTROL = Format("control version", 1, frozenset({1}))
 ACTION = Format("action version", 2, frozenset({1, 2}))
 TABLE = Format("table format", 4, frozenset({2, 3, 4}))
-LINEAGE = Format("lineage record version", 1, frozenset({1}))
+LINEAGE = Format("lineage record version", 2, frozenset({2}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
 # What a worker that reads less would leave alone, or take for something else; see `announced`.

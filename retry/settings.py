@@ -37,7 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       batch_records: most letters, or entries, in one transaction.
       batch_bytes: most bytes of letters in one transaction, headers and keys included. A single letter may be larger.
       table_cache_bytes: memory for RocksDB's cached blocks and unwritten rows, for all shards together.
-      lineages: most recent lineages that each worker remembers, at about 70 bytes each. Set it alike on all workers.
+      lineages: most recent lineages that each worker remembers of all teams together, at about 70 bytes each. Set it alike on all
+        workers.
       stalled_s: how long a part of the worker may stand still although it has work. Then the process ends with exit code 1.
       standby: 1 keeps copies of the shards that other workers own, so that this worker takes them over sooner.
       positions_every_s: how often the committed offsets of the policy file's `group`s are written down. 0 never.

@@ -5,11 +5,13 @@
 | step | 0x10 `action/<id>/step`, in every partition | JSON object, see `Step`: which step may be worked off |
 | tally | 0x10 `action/<id>/tally/<shard>`, in shard 0 | what that shard has done, as in its own partition |
 | sending | 0x13, action, step (2 bytes), shard (2 bytes), number (4 bytes) | as a slice: keys of letters that were put |
-| failed | 0x14, action, step (2 bytes), lineage (8 bytes), in shard 0 | version, 1 byte; when it was written, 8 bytes |
+| failed | 0x14, action, step (2 bytes), lineage (8 bytes), team (4 bytes); shard 0 | version (1 byte), when written (8 bytes) |
 
 All numbers are big-endian. A letter that was put by a step says so in the header `retry-action`, as `<id>/<step>`. Where it fails
 again, intake marks its lineage in the very transaction that takes it in: being a key, a mark counts once, however often it is
-written, and whoever writes it. What is to be known of all shards lies in shard 0, whichever number of shards there is.
+written, and whoever writes it. The header is only what the letter says of itself: so a mark has the team whose topic the letter
+was written to, and counts only where the action is about letters of that team. What is to be known of all shards lies in shard 0,
+whichever number of shards there is.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ DRAWN_STEPS = (1, 2, 5, 20, 50, 200, 1_000)
 FIRST_IN_ORDER, GROWS = 5_000, 5
 KEEP = 0.9
 _ACTION_BYTES = 8
-_SENDING, _FAILED, _STEP = struct.Struct(">HHI"), struct.Struct(">HQ"), struct.Struct(">H")
+_SENDING, _FAILED, _STEP = struct.Struct(">HHI"), struct.Struct(">HQI"), struct.Struct(">H")
 SENDING_BYTES = 1 + _ACTION_BYTES + _SENDING.size
 FAILED_BYTES = 1 + _ACTION_BYTES + _FAILED.size
+_TEAM = struct.Struct(">I")
 _FAILED_AT = struct.Struct(">BQ")
 _MARK = re.compile(rb"([0-9a-f]{16})/([0-9]{1,4})")
 
@@ -152,10 +155,20 @@ def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
     return None if found is None else (bytes.fromhex(found[1].decode()), int(found[2]))
 
 
-def failed_row(action: bytes, step: int, lineage: int, now_ms: int) -> dict[str, Any]:
-    """The record that marks a lineage as failed again."""
+def failed_row(action: bytes, step: int, lineage: int, now_ms: int, *, team: int) -> dict[str, Any]:
+    """The record that marks a lineage as failed again.
+
+    Args:
+      team: the short number of whose letter it is, see `retry.intake.attempts`.
+    """
     value = _FAILED_AT.pack(format_versions.ACTION.writes, now_ms)
-    return {"key": FAILED + action + _FAILED.pack(step, lineage), "value": value}
+    return {"key": FAILED + action + _FAILED.pack(step, lineage, team), "value": value}
+
+
+def team_of_failed(key: bytes) -> int:
+    """Short number of the team in the key of a mark."""
+    team: int = _TEAM.unpack_from(key, len(key) - _TEAM.size)[0]
+    return team
 
 
 def failed_at_ms(value: bytes) -> int:

@@ -243,10 +243,10 @@ class Acting:
         rows = [*move_entries.replaced(moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        for n, (topic, partition) in enumerate(context.actions.judge.lineages):
-            # A move may be told more than once, and comes behind its send in every partition. A send is counted each time.
-            if told_of := [*_moved(acted), *(_sent(acted, back) if n == 0 else ())]:
-                writer.write(topic, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
+        lineages = context.actions.judge.lineages
+        for by_partition in (_moved(lineages, acted), _sent(lineages, acted, back)):
+            for partition, told_of in by_partition.items():
+                writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.records(work.state, work.results, now_ms))
             changed: list[ActedEntry | ReturnedLetter] = [*acted, *back]
@@ -285,13 +285,15 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
 
-def _moved(acted: Sequence[ActedEntry]) -> list[dict[str, Any]]:
+def _moved(lineages: attempts.LineageTopic, acted: Sequence[ActedEntry]) -> dict[int, list[dict[str, Any]]]:
     """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
-    return attempts.records([each.moved for each in acted if each.moved is not None], moves=True)
+    return lineages.pack_by_partition((each.moved for each in acted if each.moved is not None), moves=True)
 
 
-def _sent(acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]) -> list[dict[str, Any]]:
+def _sent(
+    lineages: attempts.LineageTopic, acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]
+) -> dict[int, list[dict[str, Any]]]:
     """The same of sends of which it does not know."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
     again += [each.lineage for each in back if each.lineage is not None]
-    return attempts.records(again)
+    return lineages.pack_by_partition(again)

@@ -53,15 +53,15 @@ class ActedEntry(NamedTuple):
     Attributes:
       move: the entry and what it is to be replaced by.
       entry: the same as it will be.
-      moved: what the record of lineages is told of the send that waited; None where none did.
+      moved: what the record of lineages is told of the send that waited, and of which team; None where none did.
       sent_again: what it is told of the send that waits now, where that is of another value, or none waited.
       kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
     """
 
     move: Redecision
     entry: Entry
-    moved: attempts.LineageFields | None
-    sent_again: attempts.LineageFields | None = None
+    moved: tuple[str, attempts.LineageFields] | None
+    sent_again: tuple[str, attempts.LineageFields] | None = None
     kept: Entry | None = None
 
     @property
@@ -271,10 +271,10 @@ def _due(headers: Headers, due_at_ms: int) -> Headers:
     return [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in headers]
 
 
-def _sent(move: Redecision, entry: Entry) -> attempts.LineageFields:
-    """What the record of lineages is told of a send of which it does not know."""
+def _sent(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:
+    """What the record of lineages is told of a send of which it does not know: its team, and the row."""
     topic, due_at_ms = entry_keys.source(move.key).topic, entry_keys.due_at_ms(move.packed.key)
-    number = attempts.counted(attempts.from_header(move.history.id), topic)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms
-    return attempts.row(number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
+    row = attempts.row(move.history.number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
+    return entry.team, row

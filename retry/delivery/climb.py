@@ -25,6 +25,7 @@ from retry.delivery.acted_entry import ActedEntry
 from retry.delivery.ramp import StepCounts, counted, too_few
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.delivery.slice_work import ActContext, Passing, SliceWork
+from retry.intake import attempts
 
 # Transactions of letters that are counted as sent at a time.
 _SENT_AT_ONCE = 20
@@ -163,9 +164,11 @@ class Climbing:
         if marks is not None and (marks.offset == offset or (not fresh and now_ms < marks.again_ms)):
             return marks.failed
         found, at = Counter[int](), b""
-        prefix = ramp_records.failed_of(state.id)
+        prefix, teams = ramp_records.failed_of(state.id), {attempts.short_team_number(team) for team in state.action.teams}
         while rows := self._table.slices(prefix, _MARKS_AT_ONCE, at):
-            found.update(ramp_records.step_of(key) for key, _ in rows)
+            # What letters of others say of it is no more than what their headers say.
+            counted_keys = [key for key, _ in rows if not teams or ramp_records.team_of_failed(key) in teams]
+            found.update(map(ramp_records.step_of, counted_keys))
             at = rows[-1][0]
         failed = [found[n] for n in range(steps)]
         again_ms = now_ms + _COUNTED_EVERY_MS + sum(failed) // _MARKS_A_MS

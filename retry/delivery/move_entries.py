@@ -4,8 +4,8 @@ Two letters have the same coordinates where a dead-letter topic was deleted and 
 a key, and only one would be left: so nothing is moved under a key that is taken.
 
 A letter that comes back without headers is known by the time its send was due. So the record of lineages is told of the
-new time, in the transaction of the move. Every partition of it is: nothing else would come behind the row of the send
-for a worker that reads one partition after the other.
+new time, in the transaction of the move. All that is recorded of a team lies in one partition, so that this comes behind the
+row of the send for every worker.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def commit(
     writer.begin()
     rows = [{"key": key, "value": value} for key, value in [*replaced(moves), *ended]]
     writer.write(changelog.topic, changelog.partition, rows)
-    for topic, partition in judge.lineages if moves else ():
-        writer.write(topic, partition, attempts.records(map(remembered, moves), moves=True))
+    for lineage_partition, rows in judge.lineages.pack_by_partition(map(remembered, moves), moves=True).items():
+        writer.write(judge.lineages.name, lineage_partition, rows)
     writer.commit()
 
 
@@ -69,10 +69,9 @@ def replaced(moves: Sequence[Redecision]) -> list[ChangelogRow]:
     return rows
 
 
-def remembered(move: Redecision) -> attempts.LineageFields:
-    """What the record of lineages is told of an entry that has another due time, or none any more."""
+def remembered(move: Redecision) -> tuple[str, attempts.LineageFields]:
+    """What the record of lineages is told of an entry that has another due time, or none any more: its team, and the row."""
     topic, entry = entry_keys.source(move.key).topic, move.entry
-    number = attempts.counted(attempts.from_header(move.history.id), topic)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)
-    return attempts.moved(number, fingerprint, due_ms, (move.history.made or 0) + 1)
+    return entry.team, attempts.moved(move.history.number, fingerprint, due_ms, (move.history.made or 0) + 1)

@@ -6,7 +6,7 @@ when it first failed in ours. Its own wish for a time was used up when it was ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
@@ -70,10 +70,10 @@ class Redecider:
     Args:
       registry: what the file says; its digest is compared with what a request asks for.
       packer: makes entries.
-      lineages: partitions that the record of lineages is kept in, for whoever moves what was decided.
+      lineages: where lineages are recorded, for whoever moves what was decided.
     """
 
-    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: attempts.LineageTopic) -> None:
         self.digest, self.lineages = registry.digest, lineages
         self.registry, self.packer = registry, packer
 
@@ -161,7 +161,9 @@ class Redecider:
         where = entry_keys.source(key)
         route = self.registry.route(where.topic)
         letter = read(_letter(where, entry), route.aliases)
-        case = decide(route, letter, trace, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
+        # The topic may be another team's by now, which counts what fails from here on.
+        bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
+        case = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
         packed = self.packer.pack(case)
         free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:

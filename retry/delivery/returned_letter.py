@@ -40,7 +40,7 @@ class ReturnedLetter(NamedTuple):
 
     Attributes:
       shard: where it waits.
-      lineage: what the record of lineages is told; None where nothing is sent.
+      lineage: what the record of lineages is told, and of which team; None where nothing is sent.
       kept: of an edit, the letter as it was, for the topic of discarded letters.
     """
 
@@ -49,7 +49,7 @@ class ReturnedLetter(NamedTuple):
     key: bytes
     envelope: bytes
     entry: Entry
-    lineage: attempts.LineageFields | None
+    lineage: tuple[str, attempts.LineageFields] | None
     kept: Entry | None = None
 
     @property
@@ -178,8 +178,9 @@ class LetterReturns:
             return Refusal("null_value")
         # Of all rules, since it may fail in another way then.
         made = max(made, *(each.policy.max_attempts for each in route.plans()))
-        number = attempts.counted(attempts.from_header(ours[names.ID] or b""), where[0])
-        trace = LetterHistory(ours[names.ID] or b"", number, 0, made, first_ms, False)
+        # Whoever may write to the parking topic may have made up the id; it is the team's own from here on.
+        number = attempts.from_header(ours[names.ID] or b"")
+        trace = LetterHistory(attempts.to_header(number, route.team), number, 0, made, first_ms, False)
         is_discarded = state.action.kind == action_records.DISCARD
         if is_discarded:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
@@ -198,7 +199,8 @@ class LetterReturns:
         if not (self._builder.fits(envelope, entry.headers, entry.destination) and (kept is None or self._fits(kept))):
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
-        lineage = None if is_discarded else attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
+        row = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
+        lineage = None if is_discarded else (route.team, row)
         shard = self._shard(where, letter.key)
         return ReturnedLetter(where, shard, packed.key, envelope, entry, lineage, kept)
 

@@ -113,7 +113,7 @@ class AlikeLettersWriter:
             entries[(draw if key is None else crc32(key)) % shards].append({"key": entry_key, "value": row})
         self._tell(letters, zip(histories.ids, offsets, times.first, times.failed, due, strict=True), result)
         attempt = template.attempt
-        result.traces.extend(zip(histories.numbers, histories.prints, due_s, first_s, repeat(attempt), repeat(0)))
+        result.traces[template.team].extend(zip(histories.numbers, histories.prints, due_s, first_s, repeat(attempt), repeat(0)))
         _count(template, times.sent, result)
 
     def _histories(self, letters: AlikeLetters) -> LetterHistories:
@@ -127,9 +127,12 @@ class AlikeLettersWriter:
         if layout.returned is not None:
             place = layout.returned.id
             ids = [lineage_id(each[place]) for each in letters.header_values]
-            found = self._attempt_counter.again(template.topic, keys, values, _all_there(ids), template.attempt - 1)
+            made = template.attempt - 1
+            found = self._attempt_counter.again(template.team, template.topic, keys, values, _all_there(ids), made=made)
         else:
-            found = self._attempt_counter.first(template.topic, keys, values, _lineages(letters), template.is_retry)
+            found = self._attempt_counter.first(
+                template.team, template.topic, keys, values, lineages=_lineages(letters), is_retry=template.is_retry
+            )
         if found.unfit:
             raise Unfit(found.unfit)
         return found

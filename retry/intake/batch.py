@@ -26,8 +26,8 @@ class BatchResult:
       entries: changelog rows by shard, of those shards that have any.
       letters: what is to be told of each letter, until it is packed, by what it shares with others.
       outcomes: rows for the topic of outcomes, once it is.
-      traces: what is to be remembered of each letter, until they are packed.
-      lineages: rows for the topic of lineages, once they are.
+      traces: what is to be remembered of each letter, until they are packed, by team.
+      lineages: rows for the topic of lineages, once they are, by team.
       decided: letters by (team, decision).
       families: letters by who wrote them.
       failures: letters by (team, exception or None, number of the retry that failed; 0 where it failed first).
@@ -44,8 +44,8 @@ class BatchResult:
         self.entries: defaultdict[int, ProducerRows] = defaultdict(list)
         self.letters: outcomes.LettersByShared = defaultdict(list)
         self.outcomes: ProducerRows = []
-        self.traces: list[attempts.LineageFields] = []
-        self.lineages: ProducerRows = []
+        self.traces: defaultdict[str, list[attempts.LineageFields]] = defaultdict(list)
+        self.lineages: dict[str, ProducerRows] = {}
         self.decided: Counter[tuple[str, str]] = Counter()
         self.families: Counter[str] = Counter()
         self.failures: Counter[tuple[str, str | None, int]] = Counter()
@@ -55,7 +55,7 @@ class BatchResult:
 
     def pack(self, taken_ms: int) -> None:
         """Put all that is to be remembered and told into few records."""
-        self.lineages += attempts.records(self.traces)
+        self.lineages = {team: attempts.records(team, rows) for team, rows in self.traces.items()}
         self.traces.clear()
         self.outcomes += [{"key": None, "value": value} for value in outcomes.records(self.letters, taken_ms)]
         self.letters.clear()

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue import ramp_records
 from retry.intake import attempts, read_positions
-from retry.intake.attempts import RampedLineages
+from retry.intake.attempts import LineageTopic, RampedLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult, shared_fields
 from retry.intake.build_entry import BuiltEntry, EntryBuilder
@@ -74,6 +74,7 @@ class Intake:
         }
         self._fast_path = FastPath(registry, tracer, packer, self._policies, self._shards)
         self._ramped = ramped
+        self._lineage_topic = LineageTopic(names.lineage, partitions[names.lineage])
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
 
     def reads(self, topic: str) -> bool:
@@ -122,7 +123,8 @@ class Intake:
         )
         to.letters[shared].append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
-        to.traces.append(attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched))
+        row = attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
+        to.traces[case.route.team].append(row)
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
         to.failures[case.route.team, letter.failure.cause or letter.failure.exception, case.attempt - 1] += 1
@@ -135,10 +137,11 @@ class Intake:
 
     def _mark(self, case: DecidedLetter, now_ms: int, to: BatchResult) -> None:
         """Mark what failed again of a ramp, for whoever judges it; by its header, or its lineage where it comes without any."""
-        action, number = case.letter.action, case.trace.number
-        put = self._ramped.step(number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
+        action, number, team = case.letter.action, case.trace.number, case.route.team
+        put = self._ramped.step(team, number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
         if put is not None:
-            to.entries[ramp_records.HOME].append(ramp_records.failed_row(*put, number, now_ms))
+            row = ramp_records.failed_row(*put, number, now_ms, team=attempts.short_team_number(team))
+            to.entries[ramp_records.HOME].append(row)
 
     def _failed(self, case: DecidedLetter, attempt: int) -> Retry:
         """The retry that failed, as far as the letter says and the policy file knows of it."""
@@ -163,8 +166,7 @@ class Intake:
         letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
         some.clear()
         unfit = fill(letters, routes, self._fetch)
-        windows = [route.default_plan.policy.max_age_ms for route in routes]
-        pasts = [trace(letter, now_ms, window) for letter, window in zip(letters, windows, strict=True)]
+        pasts = [trace(letter, route, now_ms) for letter, route in zip(letters, routes, strict=True)]
         cases = [
             decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
             for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
@@ -188,11 +190,13 @@ class Intake:
             writer.write(self._names.changelog, shard, entries_of_shard)
             # Copied by now, and still at hand: to touch it later, only to let it go, costs far more.
             entries_of_shard.clear()
-        # In one partition each: every partition that a transaction touches costs the brokers more than a hundred records.
+        # In one partition: every partition that a transaction touches costs the brokers more than a hundred records.
         draw = zlib.crc32(result.outcomes[0]["value"]) if result.outcomes else 0
-        for topic, rows in ((self._names.outcomes, result.outcomes), (self._names.lineage, result.lineages)):
-            writer.write(topic, draw % self._partitions[topic], rows)
-            rows.clear()
+        writer.write(self._names.outcomes, draw % self._partitions[self._names.outcomes], result.outcomes)
+        result.outcomes.clear()
+        for team, lineages in result.lineages.items():
+            writer.write(self._names.lineage, self._lineage_topic.find_partition(team), lineages)
+        result.lineages.clear()
         writer.write(self._names.positions, read_positions.PARTITION, read_positions.encode_positions(positions))
         writer.read_to(read_positions.offsets_of(positions), member)
 

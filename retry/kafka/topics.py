@@ -91,12 +91,13 @@ _CHANGELOG_CONFIG = {
 # What is known of a changelog that is not there yet.
 TO_BE_CHANGELOG = Described("", 0, _CHANGELOG_CONFIG)
 _KEEP_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(30 * _DAY_MS)}
-# The record of recent lineages is read whole when a worker starts; in all partitions together it holds two million.
+# The record of recent lineages is read whole when a worker starts. All of a team lies in one partition, which holds 1.2 million
+# letters: more than workers remember by default, of that team and of those that share the partition with it.
 _LINEAGE_PARTITIONS = 4
 _LINEAGE_CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": str(30 * _DAY_MS),
-    "retention.bytes": str(16 << 20),
+    "retention.bytes": str(32 << 20),
     "segment.bytes": str(4 << 20),
 }
 # What became of calls: the last of each timer, for a week.

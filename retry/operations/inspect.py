@@ -50,9 +50,10 @@ class Inspector:
         self, registry: Registry, app_id: str, cluster_id: str, bytes_max: Mapping[str, int], fetch: Fetch | None = None
     ) -> None:
         names = topics.names(app_id)
-        tracer = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets())
+        tracer = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets_by_team())
         packer = EntryBuilder(names.changelog, names.parked, bytes_max)
-        self._intake, self._fetches = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1}), fetch is not None
+        self._intake = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1, names.lineage: 1})
+        self._fetches = fetch is not None
 
     def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """What becomes of a batch of letters, which is held in memory."""

@@ -11,6 +11,7 @@ from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelope_codec import configured
 from retry.delay_queue.table.interface import Table
 from retry.delivery.redecide import Move, Redecider
+from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.kafka import client_config, topics
 from retry.operations import waiting_entries
@@ -18,6 +19,8 @@ from retry.policies.registry import Registry
 from retry.settings import Settings
 
 _EXAMPLES = 3
+# Nothing is moved.
+_NOWHERE = LineageTopic("", 1)
 
 Group = tuple[str, str]
 
@@ -53,7 +56,7 @@ def judge(settings: Settings, registry: Registry) -> Redecider:
     """
     admin, names = client_config.admin(settings), topics.names(settings.app_id)
     limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
-    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, configured(settings)), [])
+    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, configured(settings)), _NOWHERE)
 
 
 def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:

@@ -90,6 +90,13 @@ class Registry:
         """Every topic that a letter may be retried in. Only those that a letter decides on may be parked in as well."""
         return set().union(*(route.retry_targets() for route in self.routes()))
 
+    def retry_targets_by_team(self) -> dict[str, set[str]]:
+        """Every topic that a team's letters may be retried in, by team."""
+        targets: dict[str, set[str]] = {}
+        for route in self.routes():
+            targets.setdefault(route.team, set()).update(route.retry_targets())
+        return targets
+
     def groups(self) -> dict[str, set[str]]:
         """The consumer groups that the file names, and what they read of retries."""
         by_group: dict[str, set[str]] = {}

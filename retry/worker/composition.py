@@ -86,7 +86,7 @@ class DeliverySide(NamedTuple):
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Deliver by another policy file."""
         self.admission.use(registry, sources)
-        redecider = Redecider(registry, entry_builder, self.context.lineage_partitions)
+        redecider = Redecider(registry, entry_builder, self.context.lineage_topic)
         self.shards.around = self.shards.around._replace(judge=redecider)
 
 
@@ -182,7 +182,7 @@ def _intake(
     context: Context, lineages: LineageFollower, fetcher: RecordFetcher, registry: Registry, entry_builder: EntryBuilder,
     sources: Sequence[EntrySource],
 ) -> Intake:  # fmt: skip
-    counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets(), lineages.catch_up_to_now)
+    counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets_by_team(), lineages.catch_up_to_now)
     return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources, lineages.ramped)
 
 
@@ -203,7 +203,7 @@ def build_delivery(
         context.log,
         tables,
         admission,
-        Redecider(registry, entry_builder, context.lineage_partitions),
+        Redecider(registry, entry_builder, context.lineage_topic),
         settings.sweep_records or settings.batch_records,
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),

@@ -10,6 +10,7 @@ from retry import clock
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
+from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
 from retry.kafka import client_config, topics
@@ -74,9 +75,9 @@ class Context(NamedTuple):
         return {name: topic.partitions for name, topic in self.own.items()}
 
     @property
-    def lineage_partitions(self) -> list[tuple[str, int]]:
+    def lineage_topic(self) -> LineageTopic:
         """Where lineages are recorded."""
-        return [(self.names.lineage, partition) for partition in range(self.own[self.names.lineage].partitions)]
+        return LineageTopic(self.names.lineage, self.own[self.names.lineage].partitions)
 
     def sources(self, registry: Registry) -> Sequence[EntrySource]:
         """What comes in besides dead letters, under a policy file."""

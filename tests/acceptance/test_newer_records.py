@@ -118,7 +118,7 @@ def test_no_letter_is_taken_in_while_lineages_are_written_that_cannot_be_read(de
     first = send(deployment).sent
     # Waiting for four seconds, the first may be gone by the time that the last is taken in.
     await_that("all are taken in", lambda: worker.metric("retry_letters_consumed_total") == LETTERS)
-    write(deployment, deployment.names.lineage, None, b"\x02 of a newer version")
+    write(deployment, deployment.names.lineage, None, b"\x03 of a newer version")
     # The record is read in its own time; every letter from then on stays where it is.
     sender = Sender(deployment.bootstrap_servers)
     tail, numbers = Tail(deployment.bootstrap_servers, deployment.retry_topics()), count()

@@ -33,7 +33,7 @@ _NOW_MS = 1_700_000_000_000
 def _taken_in(codec: EnvelopeCodec, records: list[MemoryRecord]) -> tuple[list[tuple[bytes, bytes]], float]:
     """Rows of the changelog, and microseconds a letter."""
     registry = registry_of(_POLICIES)
-    counter = AttemptCounter(RecentLineages(_LETTERS), "cluster", registry.retry_targets())
+    counter = AttemptCounter(RecentLineages(_LETTERS), "cluster", registry.retry_targets_by_team())
     builder = EntryBuilder("changelog", "parked", {"changelog": 1 << 20}, codec)
     intake = Intake(registry, counter, builder, None, _NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
     began = time.process_time()

@@ -18,7 +18,7 @@ from retry.delivery.cancel import Cancelling
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
-from retry.intake.attempts import RecentLineages, fingerprint, payload
+from retry.intake.attempts import LineageTopic, RecentLineages, fingerprint, payload
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.decide import CANCELLED, NO_KEY, NULL_VALUE
@@ -70,7 +70,7 @@ class Shard:
         exception: bytes = b"x.Fault",
     ) -> str:  # fmt: skip
         """Take in one letter; its source."""
-        tracer = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets())
+        tracer = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets_by_team())
         intake = Intake(REGISTRY, tracer, PACKER, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         offset = self.offsets[topic, partition]
         self.offsets[topic, partition] += 1
@@ -80,7 +80,7 @@ class Shard:
         stranger.open()
         stranger.begin()
         stranger.write("changelog", 0, settled.entries[0])
-        stranger.write("lineage", 0, settled.lineages)
+        stranger.write("lineage", 0, [row for rows in settled.lineages.values() for row in rows])
         stranger.commit()
         self.fold()
         return f"{topic}/{partition}/{offset}"
@@ -90,7 +90,7 @@ class Shard:
         self.table.fold(rows[self.table.next_offset :], len(rows), NOW_MS)
 
     def step(self, rows_max: int = 100) -> bool:
-        judge = Redecider(REGISTRY, PACKER, [("lineage", 0)])
+        judge = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
         return self.work.step(self.table, self.writer, CHANGELOG, judge, NOW_MS, rows_max, 1 << 20, self.end)
 
     def end(self) -> int:
@@ -110,7 +110,8 @@ class Shard:
         recent = RecentLineages(1_000)
         for record in self.log.read("lineage"):
             recent.fold(record.value() or b"")
-        return recent.returned(fingerprint("orders.DLT", payload(key, value)), NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
+        print_ = fingerprint("orders.DLT", payload(key, value))
+        return recent.find_team("orders").returned(print_, NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:
         """Where each letter goes that is due at a time, and why it is parked."""

@@ -71,7 +71,7 @@ def test_slices_are_there_when_a_table_is_opened_anew(tmp_path: Path) -> None:
 
 
 def test_letters_that_are_sent_keep_a_shard_at_work_and_marks_of_those_that_failed_do_not(table: Table) -> None:
-    sending, failed = ramp_records.sending_key(ONE, 1, 0, 0), [ramp_records.failed_row(ONE, 1, n, 5) for n in (2, 1)]
+    sending, failed = ramp_records.sending_key(ONE, 1, 0, 0), [ramp_records.failed_row(ONE, 1, n, 5, team=7) for n in (2, 1)]
     marks = [(row["key"], row["value"]) for row in failed]
     fold(table, *marks, (sending, VALUE))
     assert table.has_slices

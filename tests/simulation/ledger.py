@@ -33,13 +33,14 @@ from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.actions import Actions, is_kept
 from tests.simulation.identity import Identities, coordinates
 from tests.simulation.names import Schedules
-from tests.simulation.plan import APP, MAX_ATTEMPTS
+from tests.simulation.plan import APP, CHAINED, MAX_ATTEMPTS
 from tests.simulation.ramps import Row
 from tests.simulation.violation import Violation, want
 
 __all__ = ["Ledger", "Letter", "Row", "Violation", "header", "retry_of"]
 
 
+_PARKED = dict.fromkeys(("orders.DLT", *CHAINED), "shop.parked")
 # A shard, and a key in it.
 Place = tuple[int, bytes]
 
@@ -49,7 +50,7 @@ class Letter:
     """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent.
 
     `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it;
-    `ramped` is the action and the step that had put one that failed again, and its lineage.
+    `ramped` is the action and the step that had put one that failed again, its lineage and its team.
     """
 
     record: MemoryRecord
@@ -58,7 +59,7 @@ class Letter:
     done: bool = False
     returned: bool = False
     made: int = 0
-    ramped: tuple[bytes, int, int] | None = None
+    ramped: tuple[bytes, int, int, int] | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -262,7 +263,7 @@ class Ledger:
             letter.done, self.left = True, self.left - 1
             want(record.topic() == self.own.discarded, "wrong", f"{source} was to be discarded, and went to {record.topic()}")
             return
-        to = {"orders.DLT": "shop.parked"}.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
+        to = _PARKED.get(letter.place[0], self.own.parked) if parked else retry_of(letter.place[0])
         to = to if parked else self.actions.redirected.get(source, to)
         want(record.topic() == to, "wrong", f"{source}, failure {letter.number}, went to {record.topic()}, not {to}")
         want(lineage[1] == b"%d" % (letter.number - parked), "wrong", f"{source}, failure {letter.number}, is {lineage}")
@@ -332,7 +333,7 @@ class Ledger:
 
 def retry_of(topic: str) -> str:
     """Where letters of a dead-letter topic come back."""
-    return topic.removesuffix(".DLT") + ".retry"
+    return "orders.retry" if topic in CHAINED else topic.removesuffix(".DLT") + ".retry"
 
 
 def _text(record: MemoryRecord) -> str:

@@ -28,6 +28,8 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | next-not-aborted | a batch of letters that was written while the one before it failed is committed |
 | offsets-not-waited-for | nobody waits until offsets of letters are accepted: not the next batch, and not the commit |
 | records-not-waited-for | a batch of letters is begun before the records of the one before it have arrived |
+
+Those of how attempts are counted are in `attempt_mutants`.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ from retry.testing.kafka import MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTables
 from retry.worker.shards import restore
 from tests.simulation.action_mutants import ACTION_MUTANTS
+from tests.simulation.attempt_mutants import ATTEMPT_MUTANTS
 from tests.simulation.key_mutants import KEY_MUTANTS
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
@@ -304,8 +307,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
-    "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: (0, 0, 0, 0, 0, MOVED))],
+    "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
+    **ATTEMPT_MUTANTS,
     **ACTION_MUTANTS,
     **KEY_MUTANTS,
     "doubt-is-abort": _doubt_is_abort,

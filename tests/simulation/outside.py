@@ -12,13 +12,14 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.ramp_records import read_mark
-from retry.intake.attempts import counted, from_header
+from retry.intake.attempts import from_header, short_team_number, to_header
 from retry.record import Headers
 from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTransactionalProducer
 from tests.simulation.entry_source import SCHEDULES
 from tests.simulation.ledger import header, retry_of
 from tests.simulation.names import runs_of
-from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES, MAX_ATTEMPTS, SILENT, SLOW
+from tests.simulation.origins import Origins
+from tests.simulation.plan import CANCELLABLE, DEAD_LETTERS, DELAYS, LARGE_BYTES, MAX_ATTEMPTS, SILENT, SLOW, TEAMS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -44,6 +45,7 @@ class Outside:
         # By itself, so that a seed goes on in the same way whether pauses have an end or not.
         self._ends = Random(f"ends of pauses of {seed}")
         self._ordered: dict[bytes, bytes] = {}
+        self._origins = Origins(world, seed)
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
             for partition in range(2):
@@ -86,7 +88,9 @@ class Outside:
             writer.write(topic, partition, [{"key": key, "value": b"undone"}])
             writer.abort()
         tried = 0 if null or not world.operators.used_up() else MAX_ATTEMPTS
-        headers: Headers = [(names.ID, b"%016x" % self.unwritten), (names.ATTEMPT, b"%d" % tried)] if tried else []
+        headers: Headers = [(names.ID, to_header(self.unwritten, TEAMS[topic])), (names.ATTEMPT, b"%d" % tried)] if tried else []
+        if not (tried or null or large):
+            key, value, headers = self._origins.draw(topic, key, value)
         record = world.log.put(topic, key, None if null else value, headers, partition)
         world.ledger.written(record, tried + 1)
         world.happened["null that cancels"] += null
@@ -110,12 +114,13 @@ class Outside:
         world = self._world
         for record in self._follower.read(100, 0.0):
             if record.error() is None:
+                self._origins.consumed(record)
                 self.read_to[record.topic(), record.partition()] = record.offset() + 1
             soon = record.error() is None and world.operators.fails_in_ramp(record)
             if soon or (record.error() is None and world.random.random() < world.plan.fails):
                 bare = not world.plan.skewed and world.random.random() < 0.6
                 at_ms = world.now_ms + (_SLOW_MS if bare else 0) + world.random.randint(0, 300 if soon else 10_000)
-                dead_letters = record.topic().rpartition(".")[0] + ".DLT"
+                dead_letters = self._origins.choose_dead_letters(record, bare=bare)
                 self.returns.append((at_ms, dead_letters, record, [] if bare else list(record.headers() or [])))
 
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
@@ -141,7 +146,7 @@ class Outside:
             record = world.log.put(topic, retry.key(), retry.value(), headers, former.record.partition())
             again = world.ledger.written(record, former.number + 1)
             if put := read_mark(header(retry, names.ACTION)):
-                again.ramped = *put, counted(from_header(header(retry, names.ID) or b""), topic)
+                again.ramped = *put, from_header(header(retry, names.ID) or b""), short_team_number(TEAMS[topic])
                 world.happened["failed again in a ramp"] += 1
             world.happened["came back" if headers else "came back without headers"] += 1
             world.say(f"failed again: {topic}/{record.partition()}/{record.offset()}, number {former.number + 1}")

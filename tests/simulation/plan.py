@@ -12,6 +12,14 @@ from retry.policies.registry import Registry
 APP = "sim"
 SHARDS = 2
 DEAD_LETTERS = {"orders.DLT": 2, "keyed.DLT": 2, "others.DLT": 1, "fickle.DLT": 1}
+# Where a consumer of orders writes some of the retries that it fails on, of the same team.
+CHAINED = {"orders.again.DLT": 2}
+TEAMS = dict.fromkeys(("orders.DLT", "keyed.DLT", "fickle.DLT", *CHAINED), "shop") | {"others.DLT": "others"}
+# Consumers of all three read one topic, and none says who failed.
+SHARED = ("orders.DLT", "others.DLT", "keyed.DLT")
+# Somebody who floods what all workers remember; nothing of theirs is here but that.
+LOUD = "loud"
+LINEAGES, LINEAGE_PARTITIONS = 64, 2
 # Their letters have few keys, and a null cancels what waits under its own.
 CANCELLABLE = ("keyed.DLT", "fickle.DLT")
 # Where operators may send letters of orders.
@@ -34,6 +42,8 @@ teams:
   shop:
     topics:
       - {dead_letters: orders.DLT, retry_to: orders.retry, park_to: shop.parked,
+         allowed_targets: [orders.retry, orders.slow, shop.parked]}
+      - {dead_letters: orders.again.DLT, retry_to: orders.retry, park_to: shop.parked,
          allowed_targets: [orders.retry, orders.slow, shop.parked]}
       - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true, null_value: cancel}
       - {dead_letters: fickle.DLT, retry_to: fickle.retry, null_value: cancel}

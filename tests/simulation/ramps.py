@@ -158,13 +158,14 @@ class Ramps:
             self.judged += step.step > was.step
             self.opened[action] = step
 
-    def taken_in(self, transaction: Transaction, ramped: Sequence[tuple[bytes, int, int] | None]) -> None:
+    def taken_in(self, transaction: Transaction, ramped: Sequence[tuple[bytes, int, int, int] | None]) -> None:
         """Letters were taken in; each that a ramp had put is marked in the very transaction, and no other is."""
         of_intake = transaction.id.startswith(f"{APP}-intake")
         changelog = [r.key() or b"" for r in transaction.records if r.topic() == self.own.changelog]
         found = {key for key in changelog if key[:1] == FAILED}
         if of_intake:
-            wanted = {bytes(ramp_records.failed_row(*each, 0)["key"]) for each in ramped if each is not None}
+            rows = [ramp_records.failed_row(*each[:3], 0, team=each[3]) for each in ramped if each is not None]
+            wanted = {bytes(row["key"]) for row in rows}
             want(wanted <= found, "torn", f"{[key.hex() for key in wanted - found]} failed again, and nobody counts that")
             # Without headers nobody can tell the second failure from the first, which counts once.
             unasked = found - wanted - self.failed

@@ -10,7 +10,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.slice_work import Passing
 from retry.intake import entry_source
-from retry.intake.attempts import RampedLineages, RecentLineages
+from retry.intake.attempts import LineageTopic, RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
@@ -26,7 +26,7 @@ from retry.worker.shards.assignment import Shards
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shards.restore import ShardContext
 from tests.simulation.entry_source import SimulatedSource
-from tests.simulation.plan import AGE_MS_MAX, SHARDS, SILENT, policies
+from tests.simulation.plan import AGE_MS_MAX, LINEAGES, SHARDS, SILENT, policies
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -44,7 +44,6 @@ _KEEPS_OUT = {
     "stop": {"letters", "settle", "write", "commit", "changelog", "fold", "sweep", "policies", "stop"},
 }
 _BYTES_MAX = 1 << 20
-_LINEAGES = 256
 # As `retry.worker.faust_app` has it: batches of letters that are prepared, and those that are written or committed.
 _PREPARED_MAX, _UNDER_WAY_MAX = 1, 2
 # The watchdog is a thread by itself, and not one of those that are stepped.
@@ -112,16 +111,14 @@ class Process:
         registry = self.policies.registry
         codec = world.keys.codec(self.host.name)
         through = [SimulatedSource(codec)]
-        positions = ReadPositions(log, own.positions)
-        recent = LineageFollower(
-            log, own.lineage, partitions[own.lineage], RecentLineages(_LINEAGES), positions, RampedLineages(_LINEAGES)
-        )
+        recorded, ramped, positions = RecentLineages(LINEAGES), RampedLineages(LINEAGES), ReadPositions(log, own.positions)
+        recent = LineageFollower(log, own.lineage, partitions[own.lineage], recorded, positions, ramped)
 
         def packer() -> EntryBuilder:
             return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX}, codec)
 
         def intake(registry: Registry) -> Intake:
-            tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets())
+            tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets_by_team())
             return Intake(registry, tracer, packer(), None, own, partitions, through, recent.ramped)
 
         letters = LetterConsumer(
@@ -134,8 +131,8 @@ class Process:
         )
         gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, size_limits=size_limits)
         tables = SteppedTables(world, self.host)
-        remembered = [(own.lineage, partition) for partition in range(partitions[own.lineage])]
-        judge = Redecider(registry, packer(), remembered)
+        lineages = LineageTopic(own.lineage, partitions[own.lineage])
+        judge = Redecider(registry, packer(), lineages)
         around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
                               outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS,
                               codec=codec)  # fmt: skip
@@ -144,7 +141,7 @@ class Process:
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
             gate.use(registry, through)
-            shards.around = shards.around._replace(judge=Redecider(registry, packer(), remembered))
+            shards.around = shards.around._replace(judge=Redecider(registry, packer(), lineages))
             self.judged_by.add(registry.digest)
 
         self.skew = TrustedClock(lambda: world.now_ms)

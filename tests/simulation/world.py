@@ -20,7 +20,18 @@ from tests.simulation.entry_source import FIRED, HISTORY, SCHEDULES, SOURCE
 from tests.simulation.keys import KeyFiles
 from tests.simulation.ledger import Ledger, header, retry_of
 from tests.simulation.operators import Operators
-from tests.simulation.plan import APP, DEAD_LETTERS, NARROW_BYTES, PATIENT, SESSION_MS, SHARDS, SLOW, drawn
+from tests.simulation.plan import (
+    APP,
+    CHAINED,
+    DEAD_LETTERS,
+    LINEAGE_PARTITIONS,
+    NARROW_BYTES,
+    PATIENT,
+    SESSION_MS,
+    SHARDS,
+    SLOW,
+    drawn,
+)
 from tests.simulation.worker import Crashed, Host, Process
 
 if TYPE_CHECKING:
@@ -93,11 +104,14 @@ class World:
         self.log = WatchedLog(self)
         self.log.create(self.own.changelog, SHARDS)
         own = self.own
-        for topic in (own.outcomes, own.lineage, own.parked, own.discarded, own.audit, own.positions):
+        for topic in (own.outcomes, own.parked, own.discarded, own.audit, own.positions):
             self.log.create(topic)
+        self.log.create(self.own.lineage, LINEAGE_PARTITIONS)
         for topic, partitions in DEAD_LETTERS.items():
             self.log.create(topic, partitions)
             self.log.create(retry_of(topic), 2)
+        for topic, partitions in CHAINED.items():
+            self.log.create(topic, partitions)
         self.log.bytes_max["others.retry"] = NARROW_BYTES
         self.log.create("shop.parked")
         self.log.create(SLOW, 2)

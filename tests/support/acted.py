@@ -12,13 +12,16 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.redecide import Redecider
+from retry.intake.attempts import LineageTopic, to_header
 from retry.intake.build_entry import EntryBuilder
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 DISCARDED = "app-discarded"
-LINEAGES = [("lineage", 0), ("lineage", 1)]
+LINEAGES = LineageTopic("lineage", 2)
+# Of the letter below.
+ID = to_header(7, "orders")
 ACTION = b"\x0a" * action_records.ACTION_BYTES
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 1h, max_delay: 1d}, jitter: none, max_attempts: 3}
@@ -43,7 +46,7 @@ def letter(
 ) -> tuple[bytes, Entry]:
     """The key and the entry of a letter that waits for its first retry."""
     ours = names.of_retry(
-        b"%016x" % 7, b"1", f"{topic}/0/{offset}".encode(), b"%d" % due_at_ms, b"orders/p", b"%d" % NOW_MS
+        ID, b"1", f"{topic}/0/{offset}".encode(), b"%d" % due_at_ms, b"orders/p", b"%d" % NOW_MS
     )
     target, ordered = topic.replace("DLT", "retry"), topic == "keyed.DLT"
     stem = entry_keys.key_stem(topic, 0)

@@ -8,6 +8,7 @@ from retry.delay_queue import envelopes, returned_offsets
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery.returned_letter import LetterReturns
+from retry.intake.attempts import to_header
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.decide import decide
@@ -50,7 +51,7 @@ def parked(letter: Record | None = None, *, made: int = 3, bytes_max: int = 1_00
     """The record that a letter becomes when it is parked after so many retries: made by intake's own code."""
     letter = letter or dead()
     route = registry_of(POLICIES).route(letter.topic())
-    trace = LetterHistory(b"%016x" % 7, 7, 0, made, NOW_MS - 1_000, False)
+    trace = LetterHistory(to_header(7, route.team), 7, 0, made, NOW_MS - 1_000, False)
     case = decide(route, read(letter, route.aliases), trace, NOW_MS, None)
     packed = builder(bytes_max).pack(case)
     assert packed.reason is not None

@@ -206,6 +206,12 @@ def as_environ(properties: Mapping[str, str]) -> dict[str, str]:
     return {f"RETRY_KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+    key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 class Certificates:
     """An authority of one test run, and what it signs."""
 
@@ -214,7 +220,7 @@ class Certificates:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test run")])
         authority = x509.BasicConstraints(ca=True, path_length=None)
         builder = self._begun(self._name, self._key.public_key()).add_extension(authority, critical=True)
-        own = builder.sign(self._key, hashes.SHA256())
+        own = builder.add_extension(_SIGNS, critical=True).sign(self._key, hashes.SHA256())
         self.authority = folder / "authority.pem"
         self.authority.write_bytes(own.public_bytes(Encoding.PEM))
 
@@ -244,4 +250,8 @@ class Certificates:
     ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         begun = x509.CertificateBuilder().subject_name(name).issuer_name(self._name).public_key(key)
+        # Python 3.13 trusts no certificate without these.
+        begun = begun.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        begun = begun.add_extension(signer, critical=False)
         return begun.serial_number(x509.random_serial_number()).not_valid_before(now + begins).not_valid_after(now + ends)

@@ -1,52 +1,71 @@
 """The bounded record of recent lineages: how often each letter was sent, whatever came back with it.
 
-Headers are a letter's word for its own history, and they may be dropped or forged. So every batch of intake writes one
-packed record of what it decided, in the same transaction as its entries, and every worker folds these records into
-`RecentLineages`. A letter that comes back is known by its lineage, or, where its headers are gone, by the fingerprint of what
-does not change on the way: dead-letter topic, key and value.
+Headers are a letter's word for its own history, and they may be dropped or forged. So every batch of intake writes packed
+records of what it decided, in the same transaction as its entries, and every worker folds these records into `RecentLineages`. A
+letter that comes back is known by its lineage, or, where its headers are gone, by the fingerprint of what does not change on the
+way: dead-letter topic, key and value. All of that is kept by team, so that nobody can say anything of another team's letters, and
+no team's letters are forgotten for another one's.
 
 | module | what it is |
 | --- | --- |
 | `lineage_id` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
 | `lineage_codec` | decisions of one batch ↔ bytes |
-| `ring_buffer` | the newest rows, found by lineage and by fingerprint |
+| `ring_buffer` | the newest rows of a team, found by lineage and by fingerprint |
 | `equal_letters` | sends of equal letters, counted |
-| `recent_lineages` | all of it together |
+| `team_lineages` | all of it together, of one team |
+| `recent_lineages` | of all teams, in bounded memory |
 | `ramped_lineages` | which step of which ramp put a lineage |
 """
 
 from __future__ import annotations
 
-from retry.intake.attempts.lineage_codec import MATCHED, SECOND_MAX, LineageFields, moved, pack, records, row, unpack
+from retry.intake.attempts.lineage_codec import (
+    MATCHED,
+    SECOND_MAX,
+    LineageFields,
+    LineageTopic,
+    moved,
+    pack,
+    records,
+    row,
+    unpack,
+)
 from retry.intake.attempts.lineage_id import (
-    counted,
-    counted_all,
+    belongs_to,
+    failing_consumer,
     fingerprint,
     fingerprints,
     from_header,
+    from_headers,
     identity,
     lineage_of,
     lineages_of,
     payload,
     payloads,
-    silent,
+    short_team_number,
+    team_number,
     to_header,
+    to_headers,
 )
 from retry.intake.attempts.ramped_lineages import RampedLineages
-from retry.intake.attempts.recent_lineages import KnownLineage, RecentLineages
+from retry.intake.attempts.recent_lineages import RecentLineages
+from retry.intake.attempts.team_lineages import KnownLineage, TeamLineages
 
 __all__ = [
     "MATCHED",
     "SECOND_MAX",
     "KnownLineage",
     "LineageFields",
+    "LineageTopic",
     "RampedLineages",
     "RecentLineages",
-    "counted",
-    "counted_all",
+    "TeamLineages",
+    "belongs_to",
+    "failing_consumer",
     "fingerprint",
     "fingerprints",
     "from_header",
+    "from_headers",
     "identity",
     "lineage_of",
     "lineages_of",
@@ -56,7 +75,9 @@ __all__ = [
     "payloads",
     "records",
     "row",
-    "silent",
+    "short_team_number",
+    "team_number",
     "to_header",
+    "to_headers",
     "unpack",
 ]

@@ -8,13 +8,19 @@ In this order:
 
 Where the policy asks for a count in the body and that says more, it counts: whoever writes there makes another body each time.
 
-Where no `retry-id` came back, the id is made of the origin's coordinates and the consumer group, or else of key and value.
+Where no `retry-id` came back, the id is made of the consumer that failed and of the origin's coordinates, or else of dead-letter
+topic, key and value.
+
+All of this is asked of the sends of one team, which is that of the dead-letter topic: no letter can say anything of lineages of
+another team. An id that the service did not give to this team's letters names the original record at most. It may be that of
+another team whose retry this consumer has read, too. Its count is not believed: this team's consumer has had none of those
+retries. But the number stays the same, so that letters that go round between two teams have an end with each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -22,6 +28,7 @@ from retry.dead_letters.dead_letter import Letter
 from retry.dead_letters.failure import Failure
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages
+from retry.policies.route import Route
 
 
 class LetterHistory(msgspec.Struct, frozen=True, gc=False):
@@ -58,15 +65,18 @@ class AttemptCounter:
 
     Args:
       cluster_id: of the brokers, since coordinates mean something only within one cluster.
-      retry_targets: topics that retries are sent to. Coordinates in one of them are those of a retry, not of the original.
+      retry_targets: by team, the topics that its retries are sent to. Coordinates in one of them are those of a retry, not of the
+        original.
       catch_up: brings `recent` up to date. A retry that was due at once may fail again before its send is on record here.
     """
 
     def __init__(
-        self, recent: RecentLineages, cluster_id: str, retry_targets: Collection[str], catch_up: Callable[[], None] | None = None
-    ) -> None:
-        self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, frozenset(retry_targets)
-        self._matched: dict[int, int] = {}
+        self, recent: RecentLineages, cluster_id: str, retry_targets: Mapping[str, Collection[str]],
+        catch_up: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._recent, self._cluster_id, self._retry_targets = recent, cluster_id, retry_targets
+        # How many letters of a team, with a fingerprint, this batch has matched.
+        self._matched: dict[tuple[str, int], int] = {}
         self._catch_up, self._is_current = catch_up, catch_up is None
 
     def begin(self) -> None:
@@ -74,106 +84,138 @@ class AttemptCounter:
         self._matched.clear()
         self._is_current = self._catch_up is None
 
-    def trace(self, letter: Letter, now_ms: int, window_ms: int) -> LetterHistory:
-        """The past of a letter; sends of longer than `window_ms` ago are not taken for its own unless their id came back."""
-        past = self._trace(letter, now_ms, window_ms)
+    def trace(self, letter: Letter, route: Route, now_ms: int) -> LetterHistory:
+        """The past of a letter; sends of longer ago than its policy's `max_age` are not taken for its own unless their id came
+        back.
+
+        Args:
+          route: of the letter's dead-letter topic.
+        """
+        past = self._trace(letter, route, now_ms)
         if letter.counted and past.made is not None and past.made < letter.counted - 1:
             return msgspec.structs.replace(past, made=letter.counted - 1)
         return past
 
-    def _trace(self, letter: Letter, now_ms: int, window_ms: int) -> LetterHistory:
-        payload = attempts.payload(letter.key, letter.value)
-        print_ = attempts.fingerprint(letter.topic, payload)
+    def _trace(self, letter: Letter, route: Route, now_ms: int) -> LetterHistory:
+        print_ = attempts.fingerprint(letter.topic, attempts.payload(letter.key, letter.value))
         if letter.id is not None:
-            return self._by_id(letter, letter.id, print_, now_ms, window_ms)
-        failure = letter.failure
-        placed = failure.origin_offset is not None
-        if (not placed or failure.origin_topic in self._retry_targets) and (
-            back := self._by_print(letter, print_, now_ms, window_ms)
-        ):
+            if attempts.belongs_to(letter.id, route.team):
+                return self._by_id(letter, letter.id, route, print_, now_ms)
+            return self._trace_foreign_id(letter, letter.id, route, print_, now_ms)
+        if back := self._match_print_of_retry(letter, route, print_, now_ms):
             return back
-        lineage = attempts.identity(self._cluster_id, failure, payload)
-        number = attempts.counted(lineage, letter.topic)
-        sends = self._recent.sends(number) if placed else None
+        failure = letter.failure
+        consumer = attempts.failing_consumer(route.team, failure.consumer_group or route.group, letter.topic)
+        number = attempts.identity(self._cluster_id, consumer, failure, print_)
+        sends = None if failure.origin_offset is None else self._recent.find_team(route.team).sends(number)
         made, first_ms = letter.retries_made, letter.first_failed_at_ms
         if sends is not None:
             made, first_ms = sends.attempts, sends.first_failed_ms
-        return LetterHistory(attempts.to_header(lineage), number, print_, made, first_ms, False)
+        return LetterHistory(attempts.to_header(number, route.team), number, print_, made, first_ms, False)
 
-    def lineages(self, failure: Failure) -> Callable[[int], int] | None:
+    def lineages(self, failure: Failure, route: Route, dead_letters: str) -> Callable[[int], int] | None:
         """Offset → lineage of letters about records of one partition; None where the letters do not say which."""
         topic, partition = failure.origin_topic, failure.origin_partition
         if topic is None or partition is None:
             return None
-        return attempts.lineages_of(self._cluster_id, topic, partition, failure.consumer_group)
+        consumer = attempts.failing_consumer(route.team, failure.consumer_group or route.group, dead_letters)
+        return attempts.lineages_of(self._cluster_id, consumer, topic, partition)
 
-    def is_retry(self, failure: Failure) -> bool:
+    def is_retry(self, failure: Failure, team: str) -> bool:
         """Whether the record that failed may be a retry, so that its coordinates are not those of the original."""
-        return failure.origin_topic in self._retry_targets
+        return failure.origin_topic in self._retry_targets.get(team, ())
 
     def first(
-        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], lineages: Sequence[int] | None,
-        is_retry: bool,
+        self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], *,
+        lineages: Sequence[int] | None, is_retry: bool,
     ) -> LetterHistories:  # fmt: skip
         """Of letters without headers of ours, of one topic: unfit are those that may come back from a send that is on record.
 
         Args:
+          team: whose topic it is.
           lineages: by `lineages`; None where the letters have no offset of the record that failed.
           is_retry: by `is_retry`.
         """
-        payloads = attempts.payloads(keys, values)
-        prints = attempts.fingerprints(topic, payloads)
-        unfit = self._recent.known(prints) if lineages is None or is_retry else []
+        recent = self._recent.find_team(team)
+        prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
+        unfit = recent.known(prints) if lineages is None or is_retry else []
         if lineages is None:
-            lineages = attempts.silent(payloads)
-            numbers = attempts.counted_all(lineages, topic)
+            numbers = prints
         else:
-            numbers = list(lineages)
-            unfit += [n for n, lineage in enumerate(lineages) if self._recent.sends(lineage)]
-        return LetterHistories([b"%016x" % lineage for lineage in lineages], numbers, prints, unfit)
+            numbers, sends = list(lineages), recent.sends
+            unfit += [n for n, lineage in enumerate(numbers) if sends(lineage)]
+        return LetterHistories(attempts.to_headers(numbers, team), numbers, prints, unfit)
 
     def again(
-        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], made: int
-    ) -> LetterHistories:
-        """Of letters with headers of ours, of one topic: unfit are those of which another number of sends is on record.
+        self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], *,
+        made: int,
+    ) -> LetterHistories:  # fmt: skip
+        """Of letters with headers of ours, of one topic: unfit are those of which another number of sends is on record, and
+        those with an id that is not of the team.
 
         Args:
+          team: whose topic it is.
           ids: as they came back.
           made: how many retries they say they had.
         """
+        recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
-        numbers = attempts.counted_all(map(attempts.from_header, ids), topic)
-        sends = self._recent.sends
-        known = {n: sends_of_one.attempts for n, number in enumerate(numbers) if (sends_of_one := sends(number))}
+        numbers = attempts.from_headers(ids, team)
+        if None in numbers:
+            # None of the others' numbers is used: what is unfit is left out, and all is asked again.
+            return LetterHistories(ids, [], prints, [n for n, number in enumerate(numbers) if number is None])
+        own = cast(list[int], numbers)
+        sends = recent.sends
+        known = {n: sends_of_one.attempts for n, number in enumerate(own) if (sends_of_one := sends(number))}
         unfit = [n for n, count in known.items() if count != made]
-        if len(known) < len(numbers):
+        if len(known) < len(own):
             # Without its id it may be known all the same.
-            unfit += [n for n in self._recent.known(prints) if n not in known]
-        return LetterHistories(ids, numbers, prints, unfit)
+            unfit += [n for n in recent.known(prints) if n not in known]
+        return LetterHistories(ids, own, prints, unfit)
 
-    def _by_print(self, letter: Letter, print_: int, now_ms: int, window_ms: int) -> LetterHistory | None:
-        matched = self._matched.get(print_, 0)
-        back = self._recent.returned(print_, now_ms, window_ms, matched)
+    def _match_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
+        """Know a letter by its print, unless it names a record that is no retry."""
+        failure = letter.failure
+        if failure.origin_offset is not None and not self.is_retry(failure, route.team):
+            return None
+        return self._by_print(letter, route, print_, now_ms)
+
+    def _by_print(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
+        place = route.team, print_
+        matched, window_ms = self._matched.get(place, 0), route.default_plan.policy.max_age_ms
+        back = self._recent.find_team(route.team).returned(print_, now_ms, window_ms, matched)
         if back is None:
             return None
-        self._matched[print_] = matched + 1
-        id_ = attempts.to_header(attempts.counted(back.id, letter.topic))
+        self._matched[place] = matched + 1
+        id_ = attempts.to_header(back.id, route.team)
         return LetterHistory(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
-    def _by_id(self, letter: Letter, id_: bytes, print_: int, now_ms: int, window_ms: int) -> LetterHistory:
+    def _by_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
         """By the id that came back; one that nobody has sent is no reason to begin anew."""
-        number, claimed = attempts.counted(attempts.from_header(id_), letter.topic), letter.retries_made
-        sends = self._recent.sends(number)
+        number, claimed = attempts.from_header(id_), letter.retries_made
+        recent = self._recent.find_team(route.team)
+        sends = recent.sends(number)
         if sends is None:
-            back = self._by_print(letter, print_, now_ms, window_ms)
+            back = self._by_print(letter, route, print_, now_ms)
             return back or LetterHistory(id_, number, print_, claimed, letter.first_failed_at_ms, False)
         # Equal letters share an id where they have no coordinates: then any count is right of which a send is out.
-        if claimed == sends.attempts or (claimed and self._recent.is_out(print_, claimed, now_ms)):
+        if claimed == sends.attempts or (claimed and recent.is_out(print_, claimed, now_ms)):
             return LetterHistory(id_, number, print_, claimed, letter.first_failed_at_ms, False)
         if claimed and claimed > sends.attempts and not self._is_current and self._catch_up is not None:
             # Once a batch: whoever forges counts costs a look, and gains nothing.
             self._is_current = True
             self._catch_up()
-            return self._by_id(letter, id_, print_, now_ms, window_ms)
+            return self._by_id(letter, id_, route, print_, now_ms)
         first_ms = letter.first_failed_at_ms or sends.first_failed_ms
         return LetterHistory(id_, number, print_, sends.attempts, first_ms, False)
+
+    def _trace_foreign_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
+        """Trace a letter whose id is not of the team: only sends of this team's letters count."""
+        number = attempts.from_header(id_)
+        own_id = attempts.to_header(number, route.team)
+        if sends := self._recent.find_team(route.team).sends(number):
+            return LetterHistory(own_id, number, print_, sends.attempts, sends.first_failed_ms, False)
+        if back := self._match_print_of_retry(letter, route, print_, now_ms):
+            return back
+        # What is no count is told all the same.
+        return LetterHistory(own_id, number, print_, None if letter.retries_made is None else 0, None, False)

@@ -36,14 +36,14 @@ class Level:
 
 
 class Levels:
-    """At most `levels_max` levels in all; beyond that the fingerprint that was added to longest ago is forgotten.
+    """Levels of all fingerprints of one team.
 
     Attributes:
       by_fingerprint: levels, the lowest attempt first; none is empty. For reading.
     """
 
-    def __init__(self, levels_max: int) -> None:
-        self._max, self._levels = levels_max, 0
+    def __init__(self) -> None:
+        self._levels = 0
         self.by_fingerprint: OrderedDict[int, list[Level]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -63,7 +63,10 @@ class Levels:
             return
         levels.insert(at, credit)
         self._levels += 1
-        while self._levels > self._max:
+
+    def forget_oldest(self) -> None:
+        """Forget the fingerprint that was added to longest ago, if there is any."""
+        if self.by_fingerprint:
             self._levels -= len(self.by_fingerprint.popitem(last=False)[1])
 
     def nearest(self, fingerprint: int, attempt: int) -> int:

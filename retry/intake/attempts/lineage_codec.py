@@ -1,9 +1,13 @@
-"""What one batch of intake decided, as the value of one record: a version byte, then 27 bytes a letter.
+"""What one batch of intake decided of the letters of one team, as the value of one record: a version byte, 8 bytes that stand for
+the team, then 27 bytes a letter.
 
     lineage u64 | fingerprint u64 | due second u32 | first failure's second u32 | attempt u16 | flags u8, little-endian
 
-What was moved while it waited is told in a record of its own: the bytes 0 and 1, and rows of the same form. A worker that does
-not know of it takes it for garbage, says so, and counts as if nothing had been moved.
+All that is recorded of a team lies in one partition, so that every worker folds it in the order in which it was decided, whether
+it follows the topic or reads it anew.
+
+What was moved while it waited is told in a record of its own: a zero byte, the version, the team, and rows of the same form. A
+worker that does not know of it takes it for garbage, says so, and counts as if nothing had been moved.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice, starmap
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from retry import format_versions
 from retry.errors import LineageNewer, LineageUnreadable
+from retry.intake.attempts.lineage_id import team_number
 
 # lineage id, fingerprint, due second, first failure's second, attempt, flags
 LineageFields = tuple[int, int, int, int, int, int]
@@ -22,11 +27,48 @@ LineageFields = tuple[int, int, int, int, int, int]
 MATCHED, MOVED = 1, 2
 ATTEMPT_MAX = (1 << 16) - 1
 _VERSION = format_versions.LINEAGE.writes.to_bytes(1, "big")
-_MOVES = b"\0\1"
-_ROW = Struct("<QQIIHB")
+_MOVES = b"\0" + _VERSION
+_TEAM, _ROW = Struct("<Q"), Struct("<QQIIHB")
 # A record stays well below what every broker takes.
 _ROWS_A_RECORD = 20_000
 SECOND_MAX = (1 << 32) - 1
+
+
+class LineageTopic(NamedTuple):
+    """The topic in which lineages are recorded, and how many partitions it has."""
+
+    name: str
+    partitions: int
+
+    def find_partition(self, team: str) -> int:
+        """Partition that has all records of a team."""
+        return team_number(team) % self.partitions
+
+    def pack_by_partition(
+        self, told: Iterable[tuple[str, LineageFields]], *, moves: bool = False
+    ) -> dict[int, list[dict[str, Any]]]:
+        """Records to write into each partition, of what is told of letters of some teams; see `records`."""
+        by_team: dict[str, list[LineageFields]] = {}
+        for team, fields in told:
+            by_team.setdefault(team, []).append(fields)
+        found: dict[int, list[dict[str, Any]]] = {}
+        for team, fields_of_team in by_team.items():
+            found.setdefault(self.find_partition(team), []).extend(records(team, fields_of_team, moves=moves))
+        return found
+
+
+class TeamRows(NamedTuple):
+    """Rows of one record.
+
+    Attributes:
+      team: the number of whose letters they are about; see `team_number`.
+      row_count: how many rows there are.
+      rows: in their order.
+    """
+
+    team: int
+    row_count: int
+    rows: Iterator[LineageFields]
 
 
 def row(
@@ -56,20 +98,20 @@ def moved(lineage_id: int, fingerprint: int, due_ms: int | None, attempt: int) -
     return lineage_id, fingerprint, due_s, 0, min(attempt, ATTEMPT_MAX), MOVED
 
 
-def pack(rows: Iterable[LineageFields], head: bytes = _VERSION) -> bytes:
+def pack(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> bytes:
     """The value of the record that says so."""
-    return head + b"".join(starmap(_ROW.pack, rows))
+    return (_MOVES if moves else _VERSION) + _TEAM.pack(team_number(team)) + b"".join(starmap(_ROW.pack, rows))
 
 
-def records(rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:
+def records(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:
     """As few records as hold them; `moves` where all of them are from `moved`, else none is."""
-    left, head = iter(rows), _MOVES if moves else _VERSION
+    left = iter(rows)
     parts = iter(lambda: list(islice(left, _ROWS_A_RECORD)), [])
-    return [{"key": None, "value": pack(part, head)} for part in parts]
+    return [{"key": None, "value": pack(team, part, moves=moves)} for part in parts]
 
 
-def unpack(packed: bytes) -> Iterator[LineageFields]:
-    """The rows, in their order.
+def unpack(packed: bytes) -> TeamRows:
+    """The team and its rows.
 
     Raises:
       LineageNewer: of a newer version.
@@ -78,6 +120,9 @@ def unpack(packed: bytes) -> Iterator[LineageFields]:
     if packed and format_versions.LINEAGE.newer(packed[0]):
         raise LineageNewer(format_versions.LINEAGE.told(packed[0]))
     head = _MOVES if packed.startswith(_MOVES) else _VERSION
-    if not packed.startswith(head) or (len(packed) - len(head)) % _ROW.size:
-        raise LineageUnreadable(f"{len(packed)} bytes that begin with {packed[:8].hex()} are no rows of version 1")
-    return _ROW.iter_unpack(memoryview(packed)[len(head) :])
+    begins_at = len(head) + _TEAM.size
+    if not packed.startswith(head) or len(packed) < begins_at or (len(packed) - begins_at) % _ROW.size:
+        raise LineageUnreadable(f"{len(packed)} bytes that begin with {packed[:8].hex()} are no rows of version {_VERSION[0]}")
+    (team,) = _TEAM.unpack_from(packed, len(head))
+    rows = memoryview(packed)[begins_at:]
+    return TeamRows(team, len(rows) // _ROW.size, _ROW.iter_unpack(rows))

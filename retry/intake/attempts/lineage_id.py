@@ -1,4 +1,9 @@
-"""Letters → 64-bit numbers. The same on every worker and in every version: they are compared across both."""
+"""Letters → 64-bit numbers. The same on every worker and in every version: they are compared across both.
+
+A lineage is bound to where its letter was written. Its number is made of the consumer that failed, as far as that is known, and
+of the record that it failed on; and its sends are counted for one team alone, which its id names. So whoever may write to the
+dead-letter topics of one team cannot say anything of another team's letters.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,10 @@ from xxhash import xxh3_64_intdigest
 
 from retry.dead_letters.failure import Failure
 
-_TEXT = re.compile(rb"[0-9a-f]{16}")
+_ID = re.compile(rb"[0-9a-f]{24}")
+_NUMBER_DIGITS = 16
 # Where a hash begins: so a null is not an empty one, and a key is not a value.
 _KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
-# The last bit says what a lineage was made of.
-_OF_PAYLOAD = 1
 
 
 def payload(key: bytes | None, value: bytes | None) -> int:
@@ -51,74 +55,106 @@ def _of_topic(topic: str) -> int:
     return _number(topic.encode())
 
 
-def lineage_of(cluster_id: str, topic: str, partition: int, offset: int, group: str | None = None) -> int:
-    """The lineage of the record at these coordinates, as far as `group` failed to process it."""
-    return lineages_of(cluster_id, topic, partition, group)(offset)
+@lru_cache(10_000)
+def team_number(team: str) -> int:
+    """The number under which everything about the letters of a team is recorded."""
+    return _number(team.encode())
 
 
-def lineages_of(cluster_id: str, topic: str, partition: int, group: str | None = None) -> Callable[[int], int]:
+def short_team_number(team: str) -> int:
+    """The upper half of it, 32 bits: where no more than a handful of teams is told apart."""
+    return team_number(team) >> 32
+
+
+@lru_cache(10_000)
+def _team_digits(team: str) -> bytes:
+    """Digits of an id that tell whose lineage it is."""
+    return b"%08x" % short_team_number(team)
+
+
+def failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
+    """Text that two letters share where the same consumer failed, as far as anybody knows.
+
+    Args:
+      group: the consumer group that the letter names, or else its policy; None where nobody does. Then all that is known is which
+        topic the consumer writes its dead letters to.
+    """
+    return f"{team}\0group\0{group}" if group else f"{team}\0topic\0{dead_letters}"
+
+
+def lineage_of(cluster_id: str, consumer: str, topic: str, partition: int, offset: int) -> int:
+    """The lineage of the record at these coordinates, as far as one consumer failed to process it; see `failing_consumer`."""
+    return lineages_of(cluster_id, consumer, topic, partition)(offset)
+
+
+def lineages_of(cluster_id: str, consumer: str, topic: str, partition: int) -> Callable[[int], int]:
     """Offset → lineage, of the records of one partition.
 
-    >>> lineages_of("cluster", "orders", 3, "billing")(7) == lineage_of("cluster", "orders", 3, 7, "billing")
+    >>> lineages_of("cluster", "billing", "orders", 3)(7) == lineage_of("cluster", "billing", "orders", 3, 7)
     True
     """
-    before = f"{cluster_id}\0{topic}\0{partition}\0".encode()
-    after = b"" if group is None else f"\0{group}".encode()
-    return lambda offset: xxh3_64_intdigest(b"%b%d%b" % (before, offset, after)) & ~_OF_PAYLOAD
+    before = f"{cluster_id}\0{consumer}\0{topic}\0{partition}\0".encode()
+    return lambda offset: xxh3_64_intdigest(b"%b%d" % (before, offset))
 
 
-def identity(cluster_id: str, failure: Failure, of_payload: int) -> int:
-    """The lineage of a letter that brings none: of the record that failed, where the letter says which; else of its payload.
+def identity(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
+    """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its fingerprint.
 
-    Letters about one record and one group are one lineage, however many are written. So are letters of equal key and value
-    that say nothing; they are counted apart all the same, see `Lineages.is_out`.
+    Letters about one record and one consumer are one lineage, however many are written. So are letters of equal key and value
+    that say nothing; they are counted apart all the same, see `TeamLineages.is_out`.
+
+    Args:
+      consumer: who failed, see `failing_consumer`.
+      of_letter: the letter's fingerprint.
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
-        return of_payload | _OF_PAYLOAD
-    return lineage_of(cluster_id, topic, partition, offset, failure.consumer_group)
+        return of_letter
+    return lineage_of(cluster_id, consumer, topic, partition, offset)
 
 
-def silent(of_payloads: Iterable[int]) -> list[int]:
-    """Lineages of letters that say nothing.
+def to_header(lineage_id: int, team: str) -> bytes:
+    """The text of a lineage, as `retry-id` has it: 16 hexadecimal digits of its number, and 8 of the team that it is counted for.
 
-    >>> silent([7, 8]) == [identity("c", Failure(), 7), identity("c", Failure(), 8)]
-    True
+    >>> to_header(0xDEAD, "payments")
+    b'000000000000dead9dc28a75'
     """
-    return [of_payload | _OF_PAYLOAD for of_payload in of_payloads]
+    return b"%016x%b" % (lineage_id, _team_digits(team))
 
 
-def counted_all(lineage_ids: Iterable[int], topic: str) -> list[int]:
-    """`counted`, of many lineages."""
-    of_topic = _of_topic(topic) & ~_OF_PAYLOAD
-    return [lineage_id ^ of_topic if lineage_id & _OF_PAYLOAD else lineage_id for lineage_id in lineage_ids]
-
-
-def counted(lineage_id: int, topic: str) -> int:
-    """The number under which the sends of a lineage are counted; of that number, the lineage.
-
-    Two consumer groups may dead-letter the same record. Where their letters say nothing they are one lineage, and only
-    their topics tell whose retries are whose.
-    """
-    return lineage_id ^ _of_topic(topic) & ~_OF_PAYLOAD if lineage_id & _OF_PAYLOAD else lineage_id
-
-
-def to_header(lineage_id: int) -> bytes:
-    """The text of a lineage, as `retry-id` has it: 16 lower-case hexadecimal digits.
-
-    >>> to_header(0xDEAD)
-    b'000000000000dead'
-    """
-    return b"%016x" % lineage_id
+def to_headers(lineage_ids: Iterable[int], team: str) -> list[bytes]:
+    """Texts of many lineages of one team, each as `to_header` has it."""
+    form = b"%016x" + _team_digits(team)
+    return [form % lineage_id for lineage_id in lineage_ids]
 
 
 def from_header(text: bytes) -> int:
-    """The lineage that a `retry-id` names; of what `to_header` did not write, the hash.
+    """The lineage that a `retry-id` names, whichever team counts it; of what `to_header` did not write, the hash.
 
-    >>> from_header(b"000000000000dead") == 0xDEAD
+    >>> from_header(b"000000000000dead9dc28a75") == 0xDEAD
     True
     """
-    return int(text, 16) if _TEXT.fullmatch(text) else _number(text)
+    return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else _number(text)
+
+
+def belongs_to(text: bytes, team: str) -> bool:
+    """Whether a `retry-id` is one that the service gave to a letter of this team.
+
+    >>> belongs_to(to_header(0xDEAD, "payments"), "payments"), belongs_to(to_header(0xDEAD, "billing"), "payments")
+    (True, False)
+    """
+    return text.endswith(_team_digits(team)) and _ID.fullmatch(text) is not None
+
+
+def from_headers(texts: Iterable[bytes], team: str) -> list[int | None]:
+    """Lineages that many ids name; None in place of those that do not belong to the team."""
+    fullmatch = _id_of(team).fullmatch
+    return [int(text[:_NUMBER_DIGITS], 16) if fullmatch(text) else None for text in texts]
+
+
+@lru_cache(10_000)
+def _id_of(team: str) -> re.Pattern[bytes]:
+    return re.compile(rb"[0-9a-f]{16}" + _team_digits(team))
 
 
 def _number(data: bytes) -> int:

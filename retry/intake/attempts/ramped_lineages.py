@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from retry.delay_queue import ramp_records
 from retry.intake.attempts.lineage_codec import unpack
+from retry.intake.attempts.lineage_id import team_number
 
 
 class RampedLineages:
-    """By lineage, no more than `limit`; those that were put longest ago are forgotten first. About 130 bytes each."""
+    """By team and lineage, no more than `limit`. About 130 bytes each.
+
+    Where there are more, those that were put longest ago are forgotten first, of the team that has most.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._by_lineage: dict[int, tuple[bytes, int]] = {}
+        self._by_team: dict[int, dict[int, tuple[bytes, int]]] = {}
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._by_lineage)
+        return sum(map(len, self._by_team.values()))
 
     def fold(self, key: bytes, packed: bytes) -> None:
         """Take in a record that an action has written.
@@ -27,14 +31,16 @@ class RampedLineages:
         Raises:
           LineageUnreadable: see `unpack`; nothing of it was taken in.
         """
-        mark, known = ramp_records.read_mark(key), self._by_lineage
-        for number, *_ in unpack(packed):
+        told, mark = unpack(packed), ramp_records.read_mark(key)
+        known = self._by_team.setdefault(told.team, {})
+        for number, *_ in told.rows:
             known.pop(number, None)
             if mark is not None:
                 known[number] = mark
-        while len(known) > self._limit:
-            del known[next(iter(known))]
+        for _ in range(len(self) - self._limit):
+            most = max(self._by_team.values(), key=len)
+            del most[next(iter(most))]
 
-    def step(self, lineage: int) -> tuple[bytes, int] | None:
+    def step(self, team: str, lineage: int) -> tuple[bytes, int] | None:
         """Action and step by which a lineage was put last; None where that was no ramp."""
-        return self._by_lineage.get(lineage)
+        return self._by_team.get(team_number(team), {}).get(lineage)

@@ -1,241 +1,94 @@
-"""How often each letter was sent lately: the packed records of all batches, applied in order by one thread, which also asks.
+"""The lineages of all teams that something was sent for lately: folded from packed records, each team by itself.
 
-Each row of a record is one decision of intake about one letter. What it does to the record:
-
-| the row | the lineage is | what happens |
-| --- | --- | --- |
-| attempt 1, not matched | new | *first send*: one send is outstanding, found by lineage and by fingerprint |
-| attempt n, or 0 (parked) | known | *return*: its last send is taken back; then, where it is retried, attempt n is outstanding |
-| matched, attempt n or 0 | any | *return of an equal letter*: the send n-1 of this fingerprint is taken back, whoever's it was |
-
-Letters that are equal in topic, key and value share a fingerprint, and nothing tells them apart once their headers are gone.
-Where more than one of their sends is outstanding, these are counted by attempt; see `equal_letters`. Three equal letters fail,
-are sent, and come back without headers, one after another:
-
->>> from retry.intake.attempts.lineage_codec import MATCHED, pack, row
->>> recent, fingerprint, window_ms = RecentLineages(100), 7, 3_600_000
->>> recent.fold(pack([row(id_, fingerprint, 5_000, 1_000, 1, False) for id_ in (1, 2, 3)]))
->>> recent.returned(fingerprint, 6_000, window_ms).attempts
-1
->>> recent.fold(pack([row(3, fingerprint, 9_000, 1_000, 2, True)]))  # one of them is sent for the second time
->>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(3)]
-[1, 1, 2]
->>> recent.fold(pack([row(1, fingerprint, 0, 1_000, 0, True)]))  # another is parked: it takes the lowest that is out
->>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(2)]
-[1, 2]
+No team can make another one's lineages be forgotten. While there is room each team keeps all of its own. Where there is none,
+those teams that have more than an equal share give way: each of them keeps as much as the others of them do, its newest, and
+whoever has less keeps everything. So what is kept of a team depends on its own records and on how many the others have, not on
+how those of several teams were mixed: a worker that reads them anew comes to the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-import msgspec
-
-from retry.intake.attempts.equal_letters import Level, Levels
-from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, MOVED, LineageFields, unpack
-from retry.intake.attempts.ring_buffer import Ring
+from retry.intake.attempts.lineage_codec import TeamRows, unpack
+from retry.intake.attempts.lineage_id import team_number
+from retry.intake.attempts.team_lineages import TeamLineages
 
 # A level takes some 300 bytes, a lineage 70.
 _LINEAGES_PER_LEVEL = 32
 _LEVELS_MIN = 64
 
 
-class KnownLineage(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a lineage.
-
-    Attributes:
-      id: its number.
-      attempts: the sends decided so far.
-      first_failed_ms: when its first attempt failed, rounded down to a second.
-      due_ms: when its last send is due, rounded down to a second; 0 where that came back or the letter was parked.
-    """
-
-    id: int
-    attempts: int
-    first_failed_ms: int
-    due_ms: int
-
-
 class RecentLineages:
-    """The last lineages that something was sent for: no fewer than half of `limit`, no more than `limit`.
-
-    The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older
-    half. A lineage whose key or value changes on the way takes the place of one more each time. About 70 bytes a lineage,
-    and some fifteen more where equal letters abound.
+    """Lineages by team: no more than `limit` of all teams together.
 
     Args:
       limit: the most lineages that are remembered.
     """
 
     def __init__(self, limit: int) -> None:
-        self._ring = Ring(max(2, limit))
-        self._levels = Levels(max(_LEVELS_MIN, limit // _LINEAGES_PER_LEVEL))
-        self._equal = self._levels.by_fingerprint
+        self._limit = max(2, limit)
+        self._levels_max = max(_LEVELS_MIN, limit // _LINEAGES_PER_LEVEL)
+        self._by_team: dict[int, TeamLineages] = {}
 
     def __len__(self) -> int:
         """How many rows there are; copies that a newer row hides count too."""
-        return len(self._ring)
+        return sum(map(len, self._by_team.values()))
 
     def bytes_used(self) -> int:
         """Memory of rows and indexes; that of equal letters is not counted."""
-        return self._ring.bytes_used()
+        return sum(lineages.bytes_used() for lineages in self._by_team.values())
 
-    def sends(self, lineage_id: int) -> KnownLineage | None:
-        """What is known of a lineage; None where nothing was sent lately."""
-        row = self._ring.of_lineage(lineage_id)
-        if not row:
-            return None
-        due_s, first_s, attempts = self._ring.state(row)
-        if due_s and self._equal:
-            # An equal letter that came back without headers may have taken the send of this one, and left its own.
-            attempts = max(attempts, self._levels.nearest(self._ring.names(row)[1], attempts))
-        return _known(lineage_id, due_s, first_s, attempts)
+    def find_team(self, team: str) -> TeamLineages:
+        """The lineages of a team; it may have none yet, and has them here from then on."""
+        return self._find_by_number(team_number(team))
 
-    def returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
-        """The send that a letter without headers comes back from; None where it is a new letter.
-
-        It is outstanding, was due by now, and has the lowest attempt of those. Nothing is taken: the fold does that, when
-        the letter's row says `matched`.
-
-        Args:
-          window_ms: longest time since the first failure.
-          skip: how many letters with this fingerprint the batch at hand has matched before this one.
-        """
-        now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
-        if fingerprint in self._equal:
-            level = self._levels.find(fingerprint, now_s, oldest_s, skip)
-            return _known(level.id, level.due_s, level.first_s, level.attempt) if level else None
-        row = self._ring.of_fingerprint(fingerprint)
-        if not row or skip:
-            return None
-        due_s, first_s, attempts = self._ring.state(row)
-        if not 0 < due_s <= now_s or first_s < oldest_s:
-            return None
-        return _known(self._ring.names(row)[0], due_s, first_s, attempts)
-
-    def known(self, fingerprints: Sequence[int]) -> list[int]:
-        """Positions of fingerprints of which anything is known; of all others `returned` is None, whatever else is asked."""
-        equal = self._equal
-        more = [n for n, fingerprint in enumerate(fingerprints) if fingerprint in equal] if equal else []
-        return self._ring.there(fingerprints) + more
-
-    def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
-        """Whether a send of this attempt with this fingerprint was due and has not come back."""
-        if fingerprint in self._equal:
-            return self._levels.has(fingerprint, attempt, now_ms // 1_000)
-        row = self._ring.of_fingerprint(fingerprint)
-        due_s, _, attempts = self._ring.state(row) if row else (0, 0, 0)
-        return 0 < due_s <= now_ms // 1_000 and attempts == attempt
+    def _find_by_number(self, number: int) -> TeamLineages:
+        found = self._by_team.get(number)
+        if found is None:
+            found = self._by_team[number] = TeamLineages()
+        return found
 
     def fold(self, packed: bytes) -> None:
-        """Take in what one batch decided.
+        """Take in what one batch decided of letters of one team.
 
         Raises:
           LineageUnreadable: see `unpack`; nothing of it was taken in.
         """
+        told = unpack(packed)
+        lineages = self._find_by_number(told.team)
+        levels = lineages.level_count
+        lineages.fold(told.rows, told.row_count, self._make_room(told))
+        if lineages.level_count > levels:
+            self._forget_levels()
 
-        def closely(send: LineageFields) -> None:
-            fold = self._move if send[-1] == MOVED else self._fold_closely
-            fold(*send)
+    def _make_room(self, told: TeamRows) -> int:
+        """Have teams that have more than their share give way to rows that come; how many of their team may be kept."""
+        wanted = {number: len(lineages) for number, lineages in self._by_team.items()}
+        wanted[told.team] += told.row_count
+        if sum(wanted.values()) <= self._limit:
+            return self._limit
+        share = equal_share(wanted.values(), self._limit)
+        for number, rows in wanted.items():
+            if rows > share and number != told.team:
+                self._by_team[number].limit_rows(share)
+        return share
 
-        # Nearly every letter is new, and needs no closer look.
-        self._ring.admit(unpack(packed), self._equal, closely)
-
-    def _fold_closely(
-        self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
-    ) -> None:
-        row = self._ring.of_lineage(lineage_id)
-        if row and attempt != 1 and self._is_only(row, fingerprint):
-            # The only send with this fingerprint came back to where it lies: the same as below, in one step.
-            _, first_s, attempts = self._ring.state(row)
-            sent = min(max(attempt, attempts + 1), ATTEMPT_MAX) if attempt else attempts
-            self._ring.set_state(row, due_s if attempt else 0, first_s, sent)
-            return
-        taken = self._take_back(row, fingerprint, due_s, attempt, flags)
-        if attempt:
-            attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
-            self._put_out(row, lineage_id, fingerprint, due_s, first_s, attempt)
-
-    def _move(self, lineage_id: int, fingerprint: int, due_s: int, _first_s: int, attempt: int, _flags: int) -> None:
-        """A send that waits has another time, or none any more; told more than once, it comes to the same.
-
-        Of equal letters nobody can say which one was moved: a level keeps its earliest time, and what is parked.
-        """
-        if fingerprint in self._equal:
-            self._levels.move(fingerprint, attempt, due_s)
-            return
-        row = self._only_row(fingerprint)
-        if row and self._ring.names(row)[0] == lineage_id:
-            _, first_s, attempts = self._ring.state(row)
-            if attempts == attempt:
-                # What will not be sent is not counted.
-                self._ring.set_state(row, due_s, first_s, attempt if due_s else attempt - 1)
-
-    def _is_only(self, row: int, fingerprint: int) -> bool:
-        ring = self._ring
-        return row == ring.of_fingerprint(fingerprint) and ring.state(row)[0] > 0 and ring.young(row)
-
-    def _take_back(self, row: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
-        """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
-        outstanding_s, first_s, attempts = self._ring.state(row) if row else (0, 0, 0)
-        taken = 0
-        if flags & MATCHED:
-            taken = self._take_send(fingerprint, attempt - 1 if attempt else self._lowest_due(fingerprint, due_s))
-        elif outstanding_s and attempt != 1:
-            last = min(attempt - 1, attempts) if attempt else attempts
-            taken = self._take_send(self._ring.names(row)[1], last)
-        if row and not attempt:
-            # Nothing of it is outstanding; what was taken may have been the send of an equal letter.
-            self._ring.set_state(row, 0, first_s, attempts)
-        return taken
-
-    def _put_out(self, row: int, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int) -> None:
-        ring = self._ring
-        only = self._count_among_equal(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
-        if row:
-            # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
-            _, first_s, attempts = ring.state(row)
-            attempt = max(attempt, attempts)
-        if row and ring.young(row) and fingerprint == ring.names(row)[1]:
-            ring.set_state(row, due_s, first_s, attempt)
-        else:
-            if row:
-                ring.unlink(row)
-            row = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
-        if only:
-            ring.link(row, fingerprint)
-
-    def _count_among_equal(self, fingerprint: int, credit: Level) -> bool:
-        """Count a send where more with this fingerprint are outstanding; whether it is the only one."""
-        if fingerprint not in self._equal:
-            row = self._only_row(fingerprint)
-            if not row:
-                return True
-            due_s, first_s, attempts = self._ring.state(row)
-            self._levels.add(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.names(row)[0]))
-            self._ring.unlink(row)
-        self._levels.add(fingerprint, credit)
-        return False
-
-    def _take_send(self, fingerprint: int, attempt: int) -> int:
-        if fingerprint in self._equal:
-            return self._levels.take(fingerprint, attempt)
-        row = self._only_row(fingerprint)
-        if not row:
-            return 0
-        _, first_s, attempts = self._ring.state(row)
-        self._ring.set_state(row, 0, first_s, attempts)
-        return attempts
-
-    def _lowest_due(self, fingerprint: int, due_s: int) -> int:
-        level = self._levels.find(fingerprint, due_s, 0)
-        return level.attempt if level else 0
-
-    def _only_row(self, fingerprint: int) -> int:
-        """The row of the outstanding send with a fingerprint that has no levels; 0 where there is none."""
-        row = self._ring.of_fingerprint(fingerprint)
-        return row if row and self._ring.state(row)[0] else 0
+    def _forget_levels(self) -> None:
+        while sum(lineages.level_count for lineages in self._by_team.values()) > self._levels_max:
+            max(self._by_team.values(), key=lambda lineages: lineages.level_count).forget_oldest_level()
 
 
-def _known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> KnownLineage:
-    return KnownLineage(lineage_id, attempts, first_s * 1_000, due_s * 1_000)
+def equal_share(wanted: Iterable[int], room: int) -> int:
+    """The most that each may have where all together want more than there is room for.
+
+    >>> equal_share([100, 2_000, 3], 1_000), equal_share([600, 600, 3], 1_000)
+    (897, 498)
+    """
+    rest, share = sorted(wanted), room
+    for position, rows in enumerate(rest):
+        share = room // (len(rest) - position)
+        if rows > share:
+            break
+        room -= rows
+    return share

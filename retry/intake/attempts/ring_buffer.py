@@ -1,8 +1,9 @@
-"""The newest so many lineages, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
+"""The newest so many lineages of one team, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
 
 A send is named by its number, which only grows; its row lies at that number modulo the length of the ring, and the newest
-takes the place of the oldest. Both indexes are chains from newer to older: one for each slot, with the newest number in
-`heads`. A chain ends at a number whose row is gone, since all behind it are older, so nothing is tidied up when rows go.
+takes the place of the oldest. Where fewer rows may be kept than fit, the oldest are gone before that. Both indexes are chains
+from newer to older: one for each slot, with the newest number in `heads`. A chain ends at a number whose row is gone, since all
+behind it are older, so nothing is tidied up when rows go.
 A Python dict takes three times the memory for each index and finds nothing faster.
 
     lineage u64 | next by lineage u64 | fingerprint u64 | next by fingerprint u64 | due u32 | first failed u32 | attempts u16
@@ -14,7 +15,7 @@ import math
 import secrets
 import sys
 from array import array
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from mmap import mmap
 from struct import Struct
 
@@ -24,10 +25,12 @@ _ROW = Struct("<QQQQIIH")
 _SIZE = _ROW.size
 _ENTRY, _NEXT, _NAMES, _STATE = Struct("<QQ"), Struct("<Q"), Struct("<Q8xQ"), Struct("<IIH")
 _AT_FINGERPRINT, _AT_STATE = 16, 32
+# Stands for what comes next by fingerprint, in a row that is not in the chain of its own.
+_NOT_LINKED = (1 << 64) - 1
 
 
 class Ring:
-    """At most `rows_max` rows. 0 is the number of none; a number is good until `rows_max` more were added.
+    """At most `rows_max` rows. 0 is the number of none; a number is good until its row is gone.
 
     Every row is in the chain of its lineage, and in that of its fingerprint from `link` to `unlink`: at most one of each
     fingerprint, so that equal letters do not lengthen it.
@@ -41,10 +44,45 @@ class Ring:
         self._rows = mmap(-1, rows_max * _SIZE)
         # So begun, the number of a row that is gone is never below 0.
         self._newest = rows_max
+        # Rows up to this number are gone, though their place is not taken yet.
+        self._dropped = 0
+        self._young_rows = rows_max // 2
 
     def __len__(self) -> int:
         """How many rows there are."""
-        return min(self._newest - self.rows_max, self.rows_max)
+        # Numbers up to the size of the ring were never given.
+        return self._newest - max(self._newest_gone(), self.rows_max)
+
+    def _newest_gone(self) -> int:
+        """The newest number whose row is gone."""
+        return max(self._newest - self.rows_max, self._dropped)
+
+    def limit_rows(self, rows: int) -> None:
+        """Let the oldest rows go where there are more than so many; half as many are young from now on."""
+        self._dropped, self._young_rows = max(self._dropped, self._newest - rows), rows // 2
+
+    def resize(self, rows_max: int) -> Ring:
+        """Make a ring of this size of the newest rows, as they are."""
+        ring, kept = Ring(rows_max), min(len(self), rows_max)
+        rows, slots, by_lineage, by_fingerprint = ring._rows, ring._slots, ring._lineages, ring._fingerprints
+        for number, fields in enumerate(self._unpack_newest(kept), rows_max + 1):
+            lineage_id, _, fingerprint, behind, due_s, first_s, attempts = fields
+            slot = lineage_id % slots
+            if behind != _NOT_LINKED:
+                other = fingerprint % slots
+                behind, by_fingerprint[other] = by_fingerprint[other], number
+            row = lineage_id, by_lineage[slot], fingerprint, behind, due_s, first_s, attempts
+            _ROW.pack_into(rows, number % rows_max * _SIZE, *row)
+            by_lineage[slot] = number
+        ring._newest += kept
+        return ring
+
+    def _unpack_newest(self, count: int) -> Iterator[tuple[int, ...]]:
+        """The newest so many rows, the oldest of them first."""
+        oldest = self._row_at(self._newest - count + 1)
+        behind = min(oldest + count * _SIZE, len(self._rows))
+        yield from _ROW.iter_unpack(self._rows[oldest:behind])
+        yield from _ROW.iter_unpack(self._rows[: oldest + count * _SIZE - behind])
 
     def bytes_used(self) -> int:
         """Memory of the rows that were ever written, and of both indexes."""
@@ -54,6 +92,9 @@ class Ring:
         """The newest row of a lineage."""
         number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
+        # Not by a call: each letter asks here.
+        if gone < self._dropped:
+            gone = self._dropped
         while number > gone:
             id_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE)
             if id_of_row == lineage_id:
@@ -65,6 +106,9 @@ class Ring:
         """The row that is linked to a fingerprint."""
         number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
+        # Not by a call: each letter asks here.
+        if gone < self._dropped:
+            gone = self._dropped
         while number > gone:
             fingerprint_of_row, after = _ENTRY.unpack_from(rows, number % rows_max * _SIZE + _AT_FINGERPRINT)
             if fingerprint_of_row == fingerprint:
@@ -75,7 +119,7 @@ class Ring:
     def there(self, fingerprints: Iterable[int]) -> list[int]:
         """Positions of those that are linked to a row: `of_fingerprint`, of many in one call."""
         heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
-        gone = self._newest - rows_max
+        gone = self._newest_gone()
         for position, fingerprint in enumerate(fingerprints):
             number = heads[fingerprint % slots]
             while number > gone:
@@ -87,7 +131,7 @@ class Ring:
 
     def young(self, number: int) -> bool:
         """Whether it is in the newer half."""
-        return number > self._newest - self.rows_max // 2
+        return number > self._newest - self._young_rows
 
     def names(self, number: int) -> tuple[int, int]:
         """Lineage and fingerprint of a row."""
@@ -109,11 +153,13 @@ class Ring:
           otherwise: is told, in their order, of sends that this is not so of, and may change rows.
         """
         rows, rows_max, slots = self._rows, self.rows_max, self._slots
-        by_lineage, by_fingerprint = self._lineages, self._fingerprints
+        by_lineage, by_fingerprint, dropped = self._lineages, self._fingerprints, self._dropped
         for send in sends:
             lineage_id, fingerprint, due_s, first_s, attempt, flags = send
             slot, other = lineage_id % slots, fingerprint % slots
             before, behind, gone = by_lineage[slot], by_fingerprint[other], self._newest - rows_max
+            if gone < dropped:
+                gone = dropped
             # Where the slots are empty, nothing is there.
             if (
                 attempt != 1 or flags or fingerprint in more or (before > gone and self.of_lineage(lineage_id))
@@ -133,7 +179,7 @@ class Ring:
         self._newest = number = self._newest + 1
         at, slot = self._row_at(number), lineage_id % self._slots
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, 0, due_s, first_s, attempts)
+        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, _NOT_LINKED, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
 
@@ -159,6 +205,7 @@ class Ring:
             before, here = here, self._after(here)
         if here == number:
             self._join(slot, before, self._after(number))
+            _NEXT.pack_into(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size, _NOT_LINKED)
 
     def _after(self, number: int) -> int:
         return _NEXT.unpack_from(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size)[0]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from retry.dead_letters.retry_headers import of_retry
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
+from retry.intake.attempts import to_header
 from retry.telemetry import outcomes
 
 # Names as teams have them, and the headers of a framework.
@@ -37,7 +38,7 @@ class RecordBytes(NamedTuple):
 def of_letter(letter_bytes: int) -> RecordBytes:
     """The records of a letter whose key, value and headers together have so many bytes."""
     at, source = b"%d" % _NOW_MS, f"{_TOPIC}/0/123456789".encode()
-    ours = of_retry(b"%016x" % _NOW_MS, b"1", source, at, _POLICY.encode(), at)
+    ours = of_retry(to_header(_NOW_MS, _TEAM), b"1", source, at, _POLICY.encode(), at)
     entry = Entry(_TARGET, None, bytes(letter_bytes), ours, _NOW_MS, _TEAM, _NOW_MS)
     lane = entry_keys.lane(_TEAM, _TOPIC, _TARGET)
     key = entry_keys.key(_NOW_MS, entry_keys.key_stem(_TOPIC, 0), 123_456_789, lane)
@@ -54,5 +55,5 @@ def _outcome_bytes() -> int:
     shared = outcomes.SharedFields(
         _TEAM, _TOPIC, 0, _POLICY, 1, _CAUSE, "retry", None, _TARGET, _CAUSE, "0123456789abcdef", _GROUP
     )
-    rows: outcomes.LetterRows = [(b"%016x" % n, 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)]
+    rows: outcomes.LetterRows = [(to_header(n, _TEAM), 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)]
     return sum(len(value) for value in outcomes.records(defaultdict(list, {shared: rows}), _NOW_MS)) // _LETTERS + 1

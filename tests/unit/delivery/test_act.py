@@ -28,7 +28,7 @@ from retry.telemetry import outcomes
 from retry.telemetry.outcomes import Outcome
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
-from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, NOW_MS, entry_actions, letter, packed
+from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, ID, LINEAGES, NOW_MS, entry_actions, letter, packed
 
 CHANGELOG = ChangelogPartition("changelog", 0)
 AUDIT, OUTCOMES = "app-audit", "app-outcomes"
@@ -141,16 +141,14 @@ class Bench:
         assert self.table.waiting == len(live)
         return live
 
-    def lineages(self, *before: attempts.LineageFields) -> RecentLineages:
-        """What is remembered of letters of which this was known before; read in either order of the partitions."""
-        known = [RecentLineages(100) for _ in range(2)]
-        for recent, order in zip(known, ((0, 1), (1, 0)), strict=True):
-            recent.fold(attempts.pack(before))
-            for record in sorted(self.log.read("lineage"), key=lambda r: order.index(r.partition())):
-                recent.fold(record.value() or b"")
-        for number, *_ in before:
-            assert known[0].sends(number) == known[1].sends(number)
-        return known[0]
+    def lineages(self, *before: attempts.LineageFields) -> attempts.TeamLineages:
+        """What is remembered of letters of which this was known before; all of it lies in one partition."""
+        recent, told = RecentLineages(100), self.log.read("lineage")
+        recent.fold(attempts.pack("orders", before))
+        assert {record.partition() for record in told} == {LINEAGES.find_partition("orders")}
+        for record in told:
+            recent.fold(record.value() or b"")
+        return recent.find_team("orders")
 
     def told(self) -> list[list[dict[str, Any]]]:
         """By record of the audit, what it has of each letter."""
@@ -451,7 +449,7 @@ def test_an_edit_of_a_letter_that_went_meanwhile_is_told_that_it_has_changed(ben
 
 def test_a_letter_that_was_changed_is_known_by_its_new_value_and_its_sends_are_counted_once(bench: Bench) -> None:
     keys = bench.wait(1)
-    number = attempts.counted(attempts.from_header(b"%016x" % 7), "orders.DLT")
+    number = attempts.from_header(ID)
     old, new = (attempts.fingerprint("orders.DLT", attempts.payload(b"k", value)) for value in (b'{"a":1}', b'{"a":2}'))
     bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
     bench.finish()
@@ -507,7 +505,7 @@ def test_what_was_decided_of_a_letter_is_an_outcome_with_its_lineage(
     bench.finish()
     (told,) = bench.outcomes()
     assert told == {
-        "v": 4, "id": f"{7:016x}", "source": "orders.DLT/0/1", "team": "orders", "topic": "orders.DLT", "policy": "orders/p",
+        "v": 4, "id": ID.decode(), "source": "orders.DLT/0/1", "team": "orders", "topic": "orders.DLT", "policy": "orders/p",
         "attempt": 1, "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "taken_ms": NOW_MS, "decision": decision,
         "reason": "by_operator" if kind == "park" else None, "due_ms": None if due_in_ms is None else NOW_MS + due_in_ms,
         "target": target, "cause": None, "fingerprint": None, "group": None, "delay_ms": due_in_ms, "action": ACTION.hex(),

@@ -21,6 +21,7 @@ from tests.support.acted import (
     DISCARDED,
     HEADER_PATCH,
     HOUR_MS,
+    LINEAGES,
     NOW_MS,
     POLICIES,
     entry_actions,
@@ -226,7 +227,7 @@ def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     # What is fetched from where it failed is not what an edit made of it.
     key, entry = letter(value=b"x" * 10_000)
     packer = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
-    actions = EntryActions(Redecider(registry_of(POLICIES), packer, []), DISCARDED)
+    actions = EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
     parked = actions.acted(state(action_records.PARK), member(key), packed(entry), NOW_MS)
     assert isinstance(parked, ActedEntry)
     assert parked.entry.value is None

@@ -45,7 +45,7 @@ class Ramped(Bench):
             row = action_records.slice_key(ACTION, n, n), action_records.encode_slice(members, self.now_ms)
             self.write(row)
         ramp = Ramp(keep, [len(members) for members in steps], SETTLE_MS, SILENCE_MS)
-        head = Action("retry", "anna", self.now_ms, [len(steps)], sum(map(len, steps)), ramp=ramp)
+        head = Action("retry", "anna", self.now_ms, [len(steps)], sum(map(len, steps)), ramp=ramp, teams=["orders"])
         self.write((action_records.head_key(ACTION), action_records.encode(head)))
 
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
@@ -71,8 +71,9 @@ class Ramped(Bench):
         self.write(*((key, None) for key in put))
         return sorted(marks[key] or b"" for key in put)
 
-    def fail(self, step: int, *lineages: int) -> None:
-        rows = [ramp_records.failed_row(ACTION, step, lineage, self.now_ms) for lineage in lineages]
+    def fail(self, step: int, *lineages: int, team: str = "orders") -> None:
+        number = attempts.short_team_number(team)
+        rows = [ramp_records.failed_row(ACTION, step, lineage, self.now_ms, team=number) for lineage in lineages]
         self.write(*((row["key"], row["value"]) for row in rows))
 
     def opened(self) -> Step:
@@ -239,8 +240,20 @@ def test_the_last_step_is_counted_and_never_held(ramped: Ramped) -> None:
     assert (ramped.opened(), ramped.state().held) == (Step(1), None)
 
 
+@pytest.mark.parametrize(("team", "steps"), [("orders", 0), ("others", 1)])
+def test_marks_of_another_team_s_letters_are_not_counted(ramped: Ramped, team: str, steps: int) -> None:
+    """Whoever may write to a topic of theirs may say there that this ramp has put the letter."""
+    climb(ramped, 20, 1)
+    ramped.finish()
+    ramped.send()
+    ramped.fail(0, *range(20), team=team)
+    ramped.later(1_000)
+    ramped.later(SETTLE_MS)
+    assert (ramped.opened().step, ramped.state().held is None) == (steps, steps == 1)
+
+
 def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None:
-    row = ramp_records.failed_row(OTHERS, 0, 1, ramped.now_ms)
+    row = ramp_records.failed_row(OTHERS, 0, 1, ramped.now_ms, team=0)
     ramped.write((row["key"], row["value"]))
     ramped.finish()
     assert len(ramped.table.slices(ramp_records.FAILED, 10)) == 1
@@ -252,14 +265,14 @@ def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramp
     climb(ramped, 1, 1)
     ramped.finish()
     record, *_ = ramped.log.read("lineage")
-    known, (number, *_) = RampedLineages(10), next(iter(attempts.unpack(record.value() or b"")))
+    known, (number, *_) = RampedLineages(10), next(attempts.unpack(record.value() or b"").rows)
     known.fold(record.key() or b"", record.value() or b"")
-    assert (known.step(number), len(known)) == ((ACTION, 0), 1)
+    assert (known.step("orders", number), known.step("others", number), len(known)) == ((ACTION, 0), None, 1)
     known.fold(OTHERS.hex().encode(), record.value() or b"")
-    assert known.step(number) is None
+    assert known.step("orders", number) is None
     for n in range(20):
-        known.fold(record.key() or b"", attempts.pack([attempts.row(n + 1, 0, 1_000, 0, 1)]))
-    assert (len(known), known.step(10), known.step(11)) == (10, None, (ACTION, 0))
+        known.fold(record.key() or b"", attempts.pack("orders", [attempts.row(n + 1, 0, 1_000, 0, 1)]))
+    assert (len(known), known.step("orders", 10), known.step("orders", 11)) == (10, None, (ACTION, 0))
 
 
 def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramped: Ramped) -> None:

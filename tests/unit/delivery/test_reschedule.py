@@ -18,6 +18,7 @@ from retry.delivery.redecide import Move, Redecider
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, TableUnreadable, TransactionAborted
+from retry.intake import attempts
 from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import EntryBuilder
@@ -33,7 +34,7 @@ from tests.support.plans import registry_of
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 CHANGELOG = ChangelogPartition("changelog", 0)
-LINEAGES = [("lineage", 0)]
+LINEAGES = attempts.LineageTopic("lineage", 1)
 NAMES = TopicNames("changelog", "outcomes", "lineage", "parked", "intake", "table")
 HOUR = "{kind: constant, delay: 1h, max_delay: 1d}"
 OLD = f"""
@@ -85,13 +86,14 @@ class Bench:
     ) -> bytes:  # fmt: skip
         """Take in one letter; the key of its entry."""
         registry = registry_of(policies)
-        tracer = AttemptCounter(RecentLineages(1_000), "cluster", registry.retry_targets())
+        tracer = AttemptCounter(RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
         packer = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
         intake = Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS)
-        self.write(*((row["key"], row["value"]) for row in result.entries[0]), remembered=result.lineages)
+        told = [row for rows in result.lineages.values() for row in rows]
+        self.write(*((row["key"], row["value"]) for row in result.entries[0]), remembered=told)
         return result.entries[0][0]["key"]
 
     def write(self, *rows: tuple[bytes, bytes | None], remembered: Sequence[dict[str, Any]] = ()) -> None:
@@ -151,8 +153,8 @@ class Bench:
         for record in self.log.read("lineage"):
             recent.fold(record.value() or b"")
         letter = read(MemoryRecord(Entry("orders.DLT", b"key", value, [], None, ""), 0, 1_000, NOW_MS + after_ms), {})
-        trace = AttemptCounter(recent, "cluster", registry.retry_targets()).trace(letter, NOW_MS + after_ms, 24 * HOUR_MS)
-        return trace.made or 0
+        counter = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
+        return counter.trace(letter, registry.route("orders.DLT"), NOW_MS + after_ms).made or 0
 
     def sweep(self, now_ms: int) -> list[bytes | None]:
         """Values of what goes out at a time, one batch after another, the fold following."""
@@ -543,16 +545,17 @@ def test_a_retry_that_was_moved_forward_is_known_though_it_comes_back_without_he
     assert [bench.made(b"1", after_ms) for after_ms in (1_000, 5_000, HOUR_MS)] == [0, 1, 1]
 
 
-def test_every_partition_of_the_lineages_is_told_of_a_move_since_a_worker_reads_them_in_any_order(bench: Bench) -> None:
-    bench.log.create("lineages", 3)
+def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_team(bench: Bench) -> None:
+    lineages = attempts.LineageTopic("lineages", 7)
+    bench.log.create("lineages", 7)
     bench.take()
+    bench.take("others.DLT")
     bench.ask(QUICK)
-    several = Redecider(registry_of(QUICK), judge(QUICK).packer, [("lineages", partition) for partition in range(3)])
+    several = Redecider(registry_of(QUICK), judge(QUICK).packer, lineages)
     while not bench.work.step(bench.table, bench.writer, CHANGELOG, several, 10, 1 << 20):
         pass
-    told = [(record.partition(), record.value()) for record in bench.log.read("lineages")]
-    assert [partition for partition, _ in told] == [0, 1, 2]
-    assert len({value for _, value in told}) == 1
+    told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
+    assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
 
 
 def test_an_equal_letter_is_new_until_the_later_time_that_a_retry_was_moved_to(bench: Bench) -> None:

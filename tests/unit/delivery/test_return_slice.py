@@ -22,7 +22,7 @@ from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record
 from retry.testing.kafka import Fault, MemoryPartition
-from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, NOW_MS, POLICIES, letter, packed, state
+from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, ID, NOW_MS, POLICIES, letter, packed, state
 from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, returns, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, sources
 
@@ -96,7 +96,7 @@ def test_what_becomes_of_a_letter_that_rested_is_an_outcome_beyond_its_last_atte
     (told,) = bench.outcomes()
     assert (told["source"], told["decision"], told["due_ms"], told["target"]) == ("orders.DLT/0/0", decision, due_ms, target)
     # It was made three times and parked; of an erased one nothing is left that says why it rested.
-    assert (told["id"], told["attempt"]) == (f"{7:016x}", 3 if kind == "erase" else 4)
+    assert (told["id"], told["attempt"]) == (ID.decode(), 3 if kind == "erase" else 4)
     assert (told["first_failed_ms"], told["failed_ms"]) == (NOW_MS - 1_000, NOW_MS)
     assert (told["action"], told["action_kind"], told["team"]) == (ACTION.hex(), kind, "orders")
 
@@ -105,7 +105,7 @@ def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
     rest(bench, 1)
     ask(bench, 0)
     bench.finish()
-    number = attempts.counted(attempts.from_header(b"%016x" % 7), "orders.DLT")
+    number = attempts.from_header(ID)
     fingerprint = attempts.fingerprint("orders.DLT", attempts.payload(b"k", b'{"a":1}'))
     # It was parked after its third retry, and is sent for the fourth time.
     known = bench.lineages(

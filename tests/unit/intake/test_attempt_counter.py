@@ -15,11 +15,29 @@ from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter, LetterHistory
 from retry.record import Headers
 from retry.testing.kafka import MemoryRecord
+from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, DAY_MS = 10_000, 86_400_000
 MAX_ATTEMPTS = 4
 RETRY = "orders.retry"
+POLICIES = """
+defaults: {backoff: {kind: constant, delay: 10s}, max_attempts: 4, max_age: 1d}
+teams:
+  shop:
+    topics:
+      - {dead_letters: orders.DLT, retry_to: orders.retry}
+      - {dead_letters: orders.retry.DLT, retry_to: orders.retry}
+      - {dead_letters: other.DLT, retry_to: other.retry}
+      - {dead_letters: billing.DLT, retry_to: billing.retry, group: billing}
+      - {dead_letters: billing.retry.DLT, retry_to: billing.retry, group: billing}
+  stock:
+    topics:
+      - {dead_letters: stock.DLT, retry_to: stock.retry}
+      - {dead_letters: stock.billing.DLT, retry_to: stock.retry, group: billing}
+"""
+REGISTRY = registry_of(POLICIES)
+OF_ORDERS = attempts.failing_consumer("shop", None, "orders.DLT")
 
 
 def place(topic: str, offset: int) -> Headers:
@@ -40,10 +58,9 @@ class Service:
 
     def __init__(self) -> None:
         self.recent = RecentLineages(10_000)
-        self.tracer = AttemptCounter(self.recent, "cluster", {RETRY}, self.catch_up)
+        self.tracer = AttemptCounter(self.recent, "cluster", REGISTRY.retry_targets_by_team(), self.catch_up)
         self.late, self.looks = list[bytes](), 0
         self.now_ms = NOW_MS
-        self.window_ms = DAY_MS
 
     def catch_up(self) -> None:
         """Read what was written and not read yet."""
@@ -55,20 +72,22 @@ class Service:
     def trace(self, *letters: Letter) -> list[LetterHistory]:
         """One batch, of which nothing is sent."""
         self.tracer.begin()
-        return [self.tracer.trace(each, self.now_ms, self.window_ms) for each in letters]
+        return [self.tracer.trace(each, REGISTRY.route(each.topic), self.now_ms) for each in letters]
 
     def send(self, *letters: Letter) -> list[Headers]:
         """One batch; the headers of the retries, empty for what is parked. It is due when this returns."""
-        rows, sent = [], []
-        due_ms = self.now_ms + DELAY_MS
-        for trace in self.trace(*letters):
+        rows: dict[str, list[attempts.LineageFields]] = {}
+        sent, due_ms = [], self.now_ms + DELAY_MS
+        for each, trace in zip(letters, self.trace(*letters), strict=True):
             attempt = 0 if trace.made is None or trace.made >= MAX_ATTEMPTS else trace.made + 1
             first_ms = trace.first_failed_ms or self.now_ms
-            rows.append(attempts.row(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched))
+            row = attempts.row(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched)
+            rows.setdefault(REGISTRY.route(each.topic).team, []).append(row)
             told = {names.ID: trace.id, names.ATTEMPT: b"%d" % attempt, names.DUE_MS: b"%d" % due_ms,
                     names.FIRST_FAILED_MS: b"%d" % first_ms}  # fmt: skip
             sent.append(list(told.items()) if attempt else [])
-        self.recent.fold(attempts.pack(rows))
+        for team, told in rows.items():
+            self.recent.fold(attempts.pack(team, told))
         self.now_ms = due_ms + 1_000
         return sent
 
@@ -81,7 +100,7 @@ def service() -> Service:
 def test_a_letter_that_was_never_seen_begins_at_its_first_retry(service: Service) -> None:
     (trace,) = service.trace(letter(place("orders", 5)))
     assert (trace.made, trace.first_failed_ms, trace.matched) == (0, None, False)
-    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", "orders", 0, 5))
+    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", OF_ORDERS, "orders", 0, 5), "shop")
 
 
 def test_an_id_that_came_back_is_the_lineage(service: Service) -> None:
@@ -91,8 +110,9 @@ def test_an_id_that_came_back_is_the_lineage(service: Service) -> None:
 
 
 def test_an_id_that_nobody_remembers_is_taken_at_its_word(service: Service) -> None:
-    (trace,) = service.trace(letter([(names.ID, b"00000000deadbeee"), (names.ATTEMPT, b"3")]))
-    assert (trace.id, trace.number, trace.made) == (b"00000000deadbeee", 0xDEADBEEE, 3)
+    id_ = attempts.to_header(0xDEADBEEF, "shop")
+    (trace,) = service.trace(letter([(names.ID, id_), (names.ATTEMPT, b"3")]))
+    assert (trace.id, trace.number, trace.made) == (id_, 0xDEADBEEF, 3)
 
 
 @pytest.mark.parametrize("forged", [b"0", b"1", b"99", b"", b"-1", b"two", None, "missing"])
@@ -110,7 +130,7 @@ def test_a_send_that_is_not_on_record_yet_is_looked_for(service: Service) -> Non
     (first,) = service.send(letter(place("orders", 5)))
     (traced,) = service.trace(letter(first))
     due_ms = service.now_ms - 1_000
-    service.late.append(attempts.pack([attempts.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
+    service.late.append(attempts.pack("shop", [attempts.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
     second = letter([*first, (names.ATTEMPT, b"2")])
     assert [each.made for each in service.trace(second)] == [2]
     assert service.looks == 1
@@ -172,17 +192,17 @@ def test_a_return_is_taken_once(service: Service) -> None:
     assert [each.made for each in service.trace(letter([]), letter([]))] == [2, 0]  # … and only one is out.
 
 
-@pytest.mark.parametrize(("age_ms", "matched"), [(-1_000, True), (1_000, False)])
+@pytest.mark.parametrize(("age_ms", "matched"), [(-DELAY_MS, True), (1_000, False)])
 def test_a_send_of_too_long_ago_is_no_letter_s_own(service: Service, age_ms: int, matched: bool) -> None:
     service.send(letter([]))
-    service.now_ms = NOW_MS + service.window_ms + age_ms
+    service.now_ms = NOW_MS + DAY_MS + age_ms
     (trace,) = service.trace(letter([]))
     assert (trace.matched, trace.made) == (matched, int(matched))
 
 
 def test_an_id_is_known_however_long_ago_it_was_sent(service: Service) -> None:
     (back,) = service.send(letter([]))
-    service.now_ms = NOW_MS + 10 * service.window_ms
+    service.now_ms = NOW_MS + 10 * DAY_MS
     (trace,) = service.trace(letter([(names.ID, dict(back)[names.ID])]))
     assert trace.made == 1
 
@@ -200,7 +220,7 @@ def test_an_equal_record_from_another_place_is_a_fresh_letter(service: Service) 
     service.send(letter(place("orders", 5)))
     (trace,) = service.trace(letter(place("orders", 6)))
     assert (trace.made, trace.matched) == (0, False)
-    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", "orders", 0, 6))
+    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", OF_ORDERS, "orders", 0, 6), "shop")
 
 
 def test_a_place_that_is_known_needs_no_id(service: Service) -> None:
@@ -208,6 +228,103 @@ def test_a_place_that_is_known_needs_no_id(service: Service) -> None:
     (back,) = service.send(letter(place("orders", 5)))
     (trace,) = service.trace(letter(place("orders", 5), value=b"changed"))
     assert (trace.id, trace.made, trace.matched, trace.first_failed_ms) == (dict(back)[names.ID], 1, False, NOW_MS)
+
+
+# --- whose letters ---
+
+OFFSETS = range(5)
+# What a framework says of where the record lay that failed, and nothing of who failed.
+PLACED = {"with places": lambda n: place("orders", n), "without": lambda n: []}
+
+
+def failing(service: Service, topic: str, headers: Callable[[int], Headers], times: int) -> list[Headers]:
+    """Letters of some records that fail so often; what their last retries carry."""
+    back = [headers(n) for n in OFFSETS]
+    for _ in range(times):
+        back = service.send(*[letter(told, value=b"%d" % n, topic=topic) for n, told in zip(OFFSETS, back, strict=True)])
+    return back
+
+
+@pytest.mark.parametrize("placed", PLACED)
+@pytest.mark.parametrize(("one", "other"), [
+    ("orders.DLT", "stock.DLT"), ("stock.DLT", "orders.DLT"), ("billing.DLT", "stock.billing.DLT"), ("orders.DLT", "other.DLT"),
+    ("orders.DLT", "billing.DLT"),
+])  # fmt: skip
+def test_first_failures_of_one_consumer_are_no_attempts_of_another_s(
+    service: Service, placed: str, one: str, other: str
+) -> None:
+    failing(service, one, PLACED[placed], MAX_ATTEMPTS + 1)
+    new = service.trace(*[letter(PLACED[placed](n), value=b"%d" % n, topic=other) for n in OFFSETS])
+    assert [(each.made, each.matched) for each in new] == [(0, False)] * len(OFFSETS)
+    ids = {trace.id for topic in (one, other) for trace in service.trace(letter(PLACED[placed](0), value=b"0", topic=topic))}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("attempt", [b"0", b"4", b"99"])
+def test_an_id_that_another_team_s_letter_has_takes_none_of_its_attempts(service: Service, attempt: bytes) -> None:
+    (back,) = service.send(letter(place("orders", 5)))
+    stolen: Headers = [(names.ID, dict(back)[names.ID]), (names.ATTEMPT, attempt)]
+    for _ in range(MAX_ATTEMPTS + 1):
+        service.send(letter(stolen, topic="stock.DLT"))
+    (trace,) = service.trace(letter(back))
+    assert (trace.id, trace.made, trace.first_failed_ms) == (dict(back)[names.ID], 1, NOW_MS)
+
+
+def test_coordinates_of_records_that_have_not_failed_yet_take_no_attempts_of_another_team(service: Service) -> None:
+    failing(service, "stock.DLT", PLACED["with places"], MAX_ATTEMPTS + 1)
+    assert [each.made for each in service.trace(*[letter(place("orders", n), value=b"v%d" % n) for n in OFFSETS])] == [0] * 5
+
+
+def test_a_retry_of_one_team_that_another_one_fails_on_begins_anew_there_and_has_an_end(service: Service) -> None:
+    """Both read the topic that both retry to, and both fail on whatever lies there."""
+    waiting, sends, ids = [(place("orders", 5), "orders.DLT")], 0, set[bytes]()
+    while waiting:
+        back = service.send(*[letter(headers, topic=topic) for headers, topic in waiting])
+        sent = [headers for headers in back if headers]
+        sends += len(sent)
+        ids |= {dict(headers)[names.ID] or b"" for headers in sent}
+        waiting = [(headers, topic) for headers in sent for topic in ("orders.DLT", "stock.DLT")]
+        assert sends <= 4 * MAX_ATTEMPTS
+    assert sends >= 2 * MAX_ATTEMPTS
+    assert {attempts.belongs_to(id_, team) for id_ in ids for team in ("shop",)} == {True, False}
+    assert len({attempts.from_header(id_) for id_ in ids}) == 1
+
+
+def test_what_another_team_s_retry_says_of_itself_is_not_believed(service: Service) -> None:
+    theirs = failing(service, "stock.DLT", PLACED["with places"], 3)[0]
+    (trace,) = service.trace(letter([*place("stock.retry", 3), *theirs], value=b"0"))
+    assert (trace.made, trace.first_failed_ms, attempts.belongs_to(trace.id, "shop")) == (0, None, True)
+
+
+@pytest.mark.parametrize("text", [b"order-17", b"0" * 16, b"0" * 24])
+def test_an_id_that_a_consumer_makes_up_is_the_name_of_the_record_and_its_attempts_are_counted(
+    service: Service, text: bytes
+) -> None:
+    made = []
+    for n in range(MAX_ATTEMPTS + 1):
+        (trace,) = service.trace(letter([(names.ID, text), (names.ATTEMPT, b"0")], value=b"%d" % n))
+        service.send(letter([(names.ID, text), (names.ATTEMPT, b"0")], value=b"%d" % n))
+        made.append(trace.made)
+    assert made == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("first", "then", "headers", "placed"), [
+    *[(f"{name}.DLT", f"{name}.retry.DLT", "kept", placed) for name in ("orders", "billing") for placed in PLACED],
+    ("billing.DLT", "billing.retry.DLT", "places", "with places"),
+])  # fmt: skip
+def test_chained_retry_topics_of_one_team_are_one_lineage(
+    service: Service, first: str, then: str, headers: str, placed: str
+) -> None:
+    """Told by the id that came back; or, where a group is named, by the place of the original."""
+    (back,) = service.send(letter(PLACED[placed](5), topic=first))
+    id_, made = dict(back)[names.ID], []
+    while back:
+        told = back if headers == "kept" else PLACED[placed](5)
+        (trace,) = service.trace(letter(told, topic=then))
+        (back,) = service.send(letter(told, topic=then))
+        assert trace.id == id_
+        made.append(trace.made)
+    assert made == [1, 2, 3, 4]
 
 
 # --- equal letters ---

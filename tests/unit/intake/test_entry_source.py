@@ -62,7 +62,7 @@ def nothing(wanted: Collection[Any]) -> dict[Any, Any]:
 
 def intake(*through: Fake) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(RecentLineages(100), "cluster", registry.retry_targets())
+    tracer = AttemptCounter(RecentLineages(100), "cluster", registry.retry_targets_by_team())
     packer = EntryBuilder("changelog", "parked", {"changelog": 1 << 20})
     return Intake(registry, tracer, packer, nothing, NAMES, {"changelog": SHARDS, "outcomes": 2, "lineage": 2}, through)
 

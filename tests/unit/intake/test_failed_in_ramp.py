@@ -22,13 +22,13 @@ from tests.unit.intake.test_intake import NAMES, NOW_MS, nothing
 ACTION, LINEAGE, STEP = b"\x0a" * 8, 0xDEAD, 3
 MARK = ramp_records.mark(ACTION, STEP)
 POLICIES = "teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}"
-RETRIED: Headers = [(names.ID, attempts.to_header(LINEAGE)), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/0/1")]
+RETRIED: Headers = [(names.ID, attempts.to_header(LINEAGE, "shop")), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/0/1")]
 
 
 def marks(headers: Headers, recent: RecentLineages | None = None, ramped: RampedLineages | None = None) -> list[bytes]:
     """Keys of marks in the batch of one letter."""
     registry = registry_of(POLICIES)
-    counter = AttemptCounter(recent or RecentLineages(100), "cluster", registry.retry_targets())
+    counter = AttemptCounter(recent or RecentLineages(100), "cluster", registry.retry_targets_by_team())
     builder = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
     partitions = {"changelog": 4, "outcomes": 1, "lineage": 1}
     intake = Intake(registry, counter, builder, nothing, NAMES, partitions, ramped=ramped)
@@ -41,8 +41,7 @@ def marks(headers: Headers, recent: RecentLineages | None = None, ramped: Ramped
 
 
 def marked() -> list[bytes]:
-    lineage = attempts.counted(LINEAGE, "orders.DLT")
-    return [ramp_records.failed_row(ACTION, STEP, lineage, NOW_MS)["key"]]
+    return [ramp_records.failed_row(ACTION, STEP, LINEAGE, NOW_MS, team=attempts.short_team_number("shop"))["key"]]
 
 
 def test_a_letter_that_says_which_step_put_it_is_marked() -> None:
@@ -59,15 +58,14 @@ def test_what_fails_for_the_first_time_is_not_marked_whatever_it_says() -> None:
     assert marks([]) == []
 
 
-def known() -> tuple[RecentLineages, RampedLineages]:
+def known(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
     """A ramp has put the letter, and a worker has read so."""
     print_ = attempts.fingerprint("orders.DLT", attempts.payload(b"key", b"value"))
-    number = attempts.counted(LINEAGE, "orders.DLT")
-    row = attempts.row(number, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
+    row = attempts.row(LINEAGE, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
     log = MemoryLog()
     for topic in ("lineage", NAMES.positions):
         log.create(topic)
-    log.put("lineage", MARK, attempts.pack([row]))
+    log.put("lineage", MARK, attempts.pack(team, [row]))
     brokers = MemoryCluster(log, "app", "a")
     positions = ReadPositions(brokers, NAMES.positions)
     follower = LineageFollower(brokers, "lineage", 1, RecentLineages(100), positions, RampedLineages(100))
@@ -79,6 +77,12 @@ def known() -> tuple[RecentLineages, RampedLineages]:
 
 def test_a_letter_without_headers_is_known_by_its_lineage() -> None:
     assert marks([], *known()) == marked()
+
+
+def test_a_letter_of_another_team_is_not_known_by_it() -> None:
+    assert marks([], *known("stock")) == []
+    theirs = (names.ID, attempts.to_header(LINEAGE, "stock"))
+    assert marks([theirs, *RETRIED[1:], (names.ACTION, MARK)]) == []
 
 
 def test_one_that_was_retried_since_says_so_and_is_not_marked_again() -> None:

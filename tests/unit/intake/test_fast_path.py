@@ -57,10 +57,11 @@ teams:
       - {dead_letters: parks, retry_to: parks.retry, rules: [{null_value: true, park: true}]}
       - {dead_letters: cancels, retry_to: cancels.retry, null_value: cancel}
       - {dead_letters: orders__billing__dlq, retry_to: orders.retry}
+  others: {topics: [{dead_letters: theirs, retry_to: plain.retry, group: order-service}]}
 """
 TOPICS = [
     "plain", "deaf", "never", "ordered", "aliased", "aged", "asks", "back.DLT", "grouped-one", "parks", "cancels",
-    "orders__billing__dlq", "nobody's",
+    "orders__billing__dlq", "theirs", "nobody's",
 ]  # fmt: skip
 
 
@@ -69,6 +70,7 @@ TIMES = [b"", b"soon", None, b"%d" % (NOW_MS + 5_000), b"%d" % (NOW_MS - 5_000),
 HEADERS = st.one_of(
     st.tuples(st.just("retry-at-ms"), st.sampled_from(TIMES)),
     st.tuples(st.sampled_from(["retry-id", "retry-attempt", "retry-source", "why"]), st.sampled_from([b"1", b"x", None])),
+    st.tuples(st.just("retry-id"), st.sampled_from([attempts.to_header(7, team) for team in ('a%b"c', "others")])),
     st.tuples(st.just("kafka_dlt-exception-fqcn"), st.just(b"java.lang.Slow")),
     st.tuples(st.sampled_from(["trace", "%d", "%"]), st.one_of(st.none(), st.binary(max_size=9))),
 )
@@ -93,7 +95,7 @@ def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int,
 
 def intake(recent: RecentLineages, bytes_max: int = 1_000_000, codec: EnvelopeCodec = PLAIN) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(recent, "cluster", registry.retry_targets())
+    tracer = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
     packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max}, codec)
     return Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
 
@@ -104,9 +106,15 @@ def unordered(result: BatchResult) -> list[object]:
     told = sorted(
         orjson.dumps(letter, option=orjson.OPT_SORT_KEYS) for row in result.outcomes for letter in outcomes.read(row["value"])
     )
-    traces = sorted(trace for row in result.lineages for trace in attempts.unpack(row["value"]))
+    traces = sorted((team, each) for team, rows in result.lineages.items() for row in rows for each in traced(team, row["value"]))
     counted = [result.decided, result.families, result.failures, result.came_back, result.back, result.parked]
     return [entries, told, traces, *counted]
+
+
+def traced(team: str, packed: bytes) -> list[attempts.LineageFields]:
+    told = attempts.unpack(packed)
+    assert told.team == attempts.team_number(team)
+    return list(told.rows)
 
 
 class Both:
@@ -133,9 +141,10 @@ class Both:
         assert unordered(by_fast) == unordered(by_slow)
         entries = [envelopes.decode(row["value"]) for rows in by_slow.entries.values() for row in rows]
         # In the same order, which letters that are equal in key and value depend on.
-        for row in by_slow.lineages:
-            for recent in self._recent:
-                recent.fold(row["value"])
+        for rows in by_slow.lineages.values():
+            for row in rows:
+                for recent in self._recent:
+                    recent.fold(row["value"])
         return entries
 
     def _counting(self, prepare: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -164,7 +173,7 @@ def test_letters_of_all_frameworks_are_written_as_by_the_long_way_whatever_came_
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(fast_path, "_KEPT_BYTES_MAX", chance.choice([0, 100_000, 32 << 20]))
-    mutations = Mutations(chance, [letter for _, letter in AS_WRITTEN], [*TOPICS, *["plain", "back.DLT"] * 3], NOW_MS)
+    mutations = Mutations(chance, [letter for _, letter in AS_WRITTEN], [*TOPICS, *["plain", "back.DLT", "theirs"] * 3], NOW_MS)
     both = Both(chance.choice([3_000, 1_000_000]))
     for n in range(4):
         letters = [mutations.letter() for _ in range(150)]
@@ -176,14 +185,15 @@ def test_first_failures_of_all_frameworks_with_headers_take_the_fast_path() -> N
     both = Both()
     for turn in range(2):
         both.hold([at("plain", 1_000 * turn + n, letter.headers()) for n, (_, letter) in enumerate(AS_WRITTEN)])
-    # Those of etf1 have one of our names for another thing; the others have none where there is no header.
-    assert both.by_fast_path.keys() == {family for family, _ in AS_WRITTEN} - {"etf1", "celery", "dramatiq"}
+    # Those of etf1 have one of our names for another thing, and our own an id that is of no team here; the others have none
+    # where there is no header.
+    assert both.by_fast_path.keys() == {family for family, _ in AS_WRITTEN} - {"etf1", "own", "celery", "dramatiq"}
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_letters_that_fail_again_are_written_as_by_the_long_way_whatever_came_before(seed: int) -> None:
     chance = random.Random(seed)
-    mutations = Mutations(chance, [letter for _, letter in AS_WRITTEN], [*TOPICS, *["plain", "back.DLT"] * 3], NOW_MS)
+    mutations = Mutations(chance, [letter for _, letter in AS_WRITTEN], [*TOPICS, *["plain", "back.DLT", "theirs"] * 3], NOW_MS)
     both, out = Both(), list[Entry]()
     for n in range(5):
         back = [mutations.again(retry) for retry in out if chance.random() < 0.8]
@@ -270,7 +280,7 @@ def test_a_plain_letter_goes_the_short_way() -> None:
     plain = MemoryRecord(Entry("plain", b"key", b"value", [("retry-at-ms", b"%d" % NOW_MS)], None, ""), 1, 2, NOW_MS)
     telling = MemoryRecord(Entry("plain", b"key", b"value", [("retry-attempt", b"2")], None, ""), 1, 3, NOW_MS)
     assert path.prepare([plain, telling], NOW_MS, result) == [telling]
-    assert len(result.traces) == sum(map(len, result.letters.values())) == 1
+    assert list(map(len, result.traces.values())) == list(map(len, result.letters.values())) == [1]
 
 
 def test_letters_are_sealed_by_the_short_way_too() -> None:

@@ -24,13 +24,14 @@ from retry.record import Headers
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
+from tests.support.lineage_ids import silent_id
 from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
 ROOMY = {"changelog": 2_000_000}
-# Of a letter that says nothing of its origin: a fingerprint of key and value.
-ID = attempts.to_header(1 | attempts.payload(b"key", b"value"))
+# Of a letter that says nothing of its origin: a fingerprint of topic, key and value.
+ID = silent_id("orders", "orders.DLT", b"key", b"value")
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 10s, max_delay: 1m}, jitter: none, max_attempts: 3, max_age: 1d}
 teams:
@@ -63,7 +64,7 @@ NAMES = TopicNames("changelog", "outcomes", "lineage", "parked", "intake", "tabl
 
 def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: RecentLineages | None = None, **options: Any) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets())
+    tracer = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
     packer = EntryBuilder("changelog", "parked", bytes_max)
     partitions = {"changelog": shards, "outcomes": 2, "lineage": 2}
     return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, partitions)
@@ -310,8 +311,8 @@ def test_with_ours_there_are_never_more_headers_than_clients_read_back() -> None
 def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int]) -> None:
     one = prepare(large(5_000, ("theirs", b"1")), bytes_max=limits)
     assert (one.parked, one.entry.destination, one.entry.value) == ("too_large", "orders.parked", None)
-    print_ = attempts.payload(None, b"x" * 5_000)
-    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", attempts.to_header(print_ | 1))
+    id_ = silent_id("orders", "orders.DLT", None, b"x" * 5_000)
+    assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", id_)
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000
 
@@ -375,10 +376,17 @@ class TestCommit:
         told = [letter["source"] for letter in outcomes.read(record_of_outcomes.value() or b"")]
         assert told == [f"orders.DLT/3/{n}" for n in range(40, 43)]
         (record_of_lineages,) = log.read("lineage")
-        assert len(list(attempts.unpack(record_of_lineages.value() or b""))) == 3
+        assert attempts.unpack(record_of_lineages.value() or b"").row_count == 3
         assert log.committed_offsets == {("intake", "orders.DLT", 3): CommittedOffset(43, "id")}
         (position,) = log.read(NAMES.positions)
         assert position.key() == b"orders.DLT/3"
+
+    def test_what_was_decided_is_recorded_in_the_partition_of_each_team(self, log: MemoryLog) -> None:
+        other = MemoryRecord(Entry("nobody's", b"key", b"value", [], None, ""), 3, 7, NOW_MS)
+        self.take(log, [record(), other])
+        told = [(each.partition(), attempts.unpack(each.value() or b"").team) for each in log.read("lineage")]
+        topic = attempts.LineageTopic("lineage", 2)
+        assert sorted(told) == sorted((topic.find_partition(team), attempts.team_number(team)) for team in ("orders", "default"))
 
     @pytest.mark.parametrize(("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)])
     def test_a_batch_that_fails_leaves_nothing_and_is_taken_in_once_again(

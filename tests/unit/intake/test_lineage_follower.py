@@ -46,7 +46,7 @@ def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
     recent.read()
     waited_s = brokers.made.waited_s
     for number in (1, 2, 3):
-        log.put(TOPIC, None, attempts.pack([attempts.row(number, number, 5_000, 1_000, 1, False)]))
+        log.put(TOPIC, None, attempts.pack("shop", [attempts.row(number, number, 5_000, 1_000, 1, False)]))
         recent.read()
         recent.catch_up()
         assert len(recent.lineages) == number
@@ -60,12 +60,12 @@ def test_what_is_there_by_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     log.create(TOPIC, 2)
     recent = follower_of(Brokers(log, "app", "a"), 2)
     recent.read()
-    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
+    log.put(TOPIC, None, attempts.pack("shop", [attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
     # Another thread reads it, a moment later.
     later = Timer(0.05, recent.read)
     later.start()
     recent.catch_up_to_now()
-    assert (known := recent.lineages.sends(7)) is not None and known.attempts == 2
+    assert (known := recent.lineages.find_team("shop").sends(7)) is not None and known.attempts == 2
     later.join()
 
 
@@ -73,7 +73,7 @@ def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
     log = MemoryLog()
     log.create(TOPIC)
     recent = follower_of(Brokers(log, "app", "a"), 1)
-    log.put(TOPIC, None, attempts.pack([attempts.row(7, 7, 5_000, 1_000, 2, False)]))
+    log.put(TOPIC, None, attempts.pack("shop", [attempts.row(7, 7, 5_000, 1_000, 2, False)]))
     recent.catch_up_to_now()
     assert len(recent.lineages) == 0
 

@@ -19,8 +19,11 @@ from retry.intake.attempts import (
     KnownLineage,
     LineageFields,
     RecentLineages,
+    belongs_to,
+    failing_consumer,
     fingerprint,
     from_header,
+    from_headers,
     identity,
     lineage_of,
     moved,
@@ -28,7 +31,9 @@ from retry.intake.attempts import (
     payload,
     records,
     row,
+    team_number,
     to_header,
+    to_headers,
     unpack,
 )
 from retry.intake.attempts.equal_letters import LEVELS_MAX, Level, Levels
@@ -37,7 +42,9 @@ from retry.intake.attempts.ring_buffer import Ring
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
-FINGERPRINT, LINEAGE = 0xC22B35AE206F7AFF, 0xF440129F58639F7C
+TEAM, OTHERS = "payments", "shop"
+BILLING = failing_consumer(TEAM, "billing", "orders.DLT")
+FINGERPRINT, LINEAGE = 0xC22B35AE206F7AFF, 0xACF81E0DE57C42BE
 BYTES = st.none() | st.binary(max_size=4)
 
 
@@ -47,10 +54,20 @@ def sent(
     return row(lineage, print_, due_ms, first_ms, attempt, matched)
 
 
-def recorded(*rows: LineageFields, limit: int = 1_000) -> RecentLineages:
-    lineages = RecentLineages(limit)
+class OneTeam(RecentLineages):
+    """The record of lineages, asked about those of one team."""
+
+    def sends(self, lineage: int) -> KnownLineage | None:
+        return self.find_team(TEAM).sends(lineage)
+
+    def returned(self, print_: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
+        return self.find_team(TEAM).returned(print_, now_ms, window_ms, skip)
+
+
+def recorded(*rows: LineageFields, limit: int = 1_000) -> OneTeam:
+    lineages = OneTeam(limit)
     for each in rows:
-        lineages.fold(pack([each]))
+        lineages.fold(pack(TEAM, [each]))
     return lineages
 
 
@@ -78,33 +95,52 @@ def test_bytes_that_move_between_key_and_value_make_another_fingerprint() -> Non
 
 def test_numbers_stay_the_same_in_every_version() -> None:
     assert print_of("orders.DLT", b"key", None) == FINGERPRINT
-    assert lineage_of("cluster", "orders", 3, 17, "billing") == LINEAGE
+    assert lineage_of("cluster", BILLING, "orders", 3, 17) == LINEAGE
+    assert to_header(LINEAGE, TEAM) == b"%016x9dc28a75" % LINEAGE
 
 
-def test_each_coordinate_and_the_group_make_another_lineage() -> None:
+def test_each_coordinate_and_the_consumer_make_another_lineage() -> None:
+    by_group, by_topic = failing_consumer(TEAM, "g", "t.DLT"), failing_consumer(TEAM, None, "t.DLT")
+    others = [failing_consumer(OTHERS, "g", "t.DLT"), failing_consumer(TEAM, "t.DLT", "t.DLT"), failing_consumer(TEAM, None, "g")]
     ids = [
-        lineage_of("c", "t", 1, 11), lineage_of("d", "t", 1, 11), lineage_of("c", "u", 1, 11), lineage_of("c", "t", 11, 1),
-        lineage_of("c", "t", 1, 12), lineage_of("c", "t", 1, 11, "g"), lineage_of("c", "t", 1, 11, ""),
+        lineage_of("c", by_group, "t", 1, 11), lineage_of("d", by_group, "t", 1, 11), lineage_of("c", by_group, "u", 1, 11),
+        lineage_of("c", by_group, "t", 11, 1), lineage_of("c", by_group, "t", 1, 12), lineage_of("c", by_topic, "t", 1, 11),
+        *(lineage_of("c", other, "t", 1, 11) for other in others),
     ]  # fmt: skip
     assert len(set(ids)) == len(ids)
 
 
+def test_where_nobody_names_a_group_the_consumer_is_known_by_the_topic_that_it_dead_letters_to() -> None:
+    assert failing_consumer(TEAM, "g", "a.DLT") == failing_consumer(TEAM, "g", "b.DLT")
+    assert failing_consumer(TEAM, None, "a.DLT") == failing_consumer(TEAM, "", "a.DLT") != failing_consumer(TEAM, None, "b.DLT")
+
+
 def test_a_lineage_is_that_of_the_record_that_failed_where_all_of_its_coordinates_are_told() -> None:
-    told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17, consumer_group="billing")
-    assert identity("c", told, payload(b"k", b"v")) == lineage_of("c", "orders", 3, 17, "billing")
-    untold = Failure(origin_topic="orders", origin_partition=3, consumer_group="billing")
-    assert identity("c", untold, payload(b"k", b"v")) == payload(b"k", b"v")
+    told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17)
+    assert identity("c", BILLING, told, FINGERPRINT) == lineage_of("c", BILLING, "orders", 3, 17)
+    untold = Failure(origin_topic="orders", origin_partition=3)
+    assert identity("c", BILLING, untold, FINGERPRINT) == FINGERPRINT
 
 
-@given(st.integers(0, (1 << 64) - 1))
-def test_a_lineage_comes_back_from_its_header(lineage: int) -> None:
-    assert from_header(to_header(lineage)) == lineage
+@given(st.integers(0, (1 << 64) - 1), st.sampled_from([TEAM, OTHERS, "", "ä"]))
+def test_a_lineage_comes_back_from_its_header(lineage: int, team: str) -> None:
+    text = to_header(lineage, team)
+    assert from_header(text) == lineage
+    assert (belongs_to(text, team), from_headers([text], team)) == (True, [lineage])
+    assert to_headers([lineage, 0], team) == [text, to_header(0, team)]
 
 
-@pytest.mark.parametrize("text", [b"", b"orders/0/5", b"DEADBEEFDEADBEEF", b"0" * 17, b"0" * 16 + b"\n", b"0x" + b"0" * 14])
+def test_an_id_belongs_to_one_team() -> None:
+    ids = [to_header(7, OTHERS), to_header(7, TEAM), to_header(7, TEAM) + b"\n", b"x" + to_header(7, TEAM), b"", b"7"]
+    assert [belongs_to(text, TEAM) for text in ids] == [False, True, False, False, False, False]
+    assert from_headers(ids, TEAM) == [None, 7, None, None, None, None]
+
+
+@pytest.mark.parametrize("text", [b"", b"orders/0/5", b"DEADBEEF" * 3, b"0" * 16, b"0" * 24 + b"\n", b"0x" + b"0" * 22])
 def test_what_is_no_lineage_of_ours_is_hashed(text: bytes) -> None:
     assert 0 < from_header(text) < 1 << 64
     assert from_header(text) == from_header(bytes(text)) != from_header(text + b" ")
+    assert not belongs_to(text, TEAM)
 
 
 # --- packed records ---
@@ -120,12 +156,13 @@ ROWS = st.lists(
 @given(ROWS)
 def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, int, int, int, int, bool]]) -> None:
     rows = [row(*each) for each in decided]
-    packed = pack(rows)
-    assert len(packed) == 1 + 27 * len(rows)
-    assert list(unpack(packed)) == rows
+    packed = pack(TEAM, rows)
+    assert len(packed) == 9 + 27 * len(rows)
+    told = unpack(packed)
+    assert (told.team, told.row_count, list(told.rows)) == (team_number(TEAM), len(rows), rows)
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x02", pack([sent(1, 1)])[:-1], b"\xff" + bytes(27)])
+@pytest.mark.parametrize("packed", [b"", b"\x02", b"\1" + bytes(27), pack(TEAM, [sent(1, 1)])[:-1], b"\xff" + bytes(35)])
 def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
     lineages = RecentLineages(10)
     with pytest.raises(LineageUnreadable):
@@ -183,14 +220,14 @@ def test_what_was_never_sent_is_not_remembered() -> None:
 
 
 def test_10000_equal_letters_are_new_until_they_are_due_and_return_at_the_same_attempt() -> None:
-    lineages, due_ms = RecentLineages(30_000), NOW_MS + 10_000
+    lineages, due_ms = OneTeam(30_000), NOW_MS + 10_000
     for first in range(0, 10_000, 500):
         assert lineages.returned(7, NOW_MS, DAY_MS) is None
-        lineages.fold(pack(sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)))
+        lineages.fold(pack(TEAM, [sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)]))
     for _ in range(20):
         found = [lineages.returned(7, due_ms, DAY_MS, skip) for skip in range(500)]
         assert {attempts(known) for known in found} == {1}
-        lineages.fold(pack(sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known))
+        lineages.fold(pack(TEAM, [sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known]))
     assert lineages.returned(7, due_ms, DAY_MS) is None
     assert attempts(lineages.returned(7, due_ms + 1_000, DAY_MS, skip=9_999)) == 2
     assert lineages.returned(7, due_ms + 1_000, DAY_MS, skip=10_000) is None
@@ -202,7 +239,7 @@ def test_equal_letters_that_all_came_back_leave_nothing_outstanding() -> None:
 
 
 def moves(*rows: LineageFields) -> bytes:
-    [record] = records(rows, moves=True)
+    [record] = records(TEAM, rows, moves=True)
     return record["value"]
 
 
@@ -239,7 +276,7 @@ def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
 
 def test_a_worker_that_knows_of_no_moves_takes_them_for_garbage_and_not_for_a_newer_version() -> None:
     told = moves(moved(1, 7, NOW_MS, 1))
-    assert told[:1] != pack([])
+    assert told[:1] != pack(TEAM, [])
     assert not format_versions.LINEAGE.newer(told[0])
 
 
@@ -286,9 +323,9 @@ def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None
 
 @pytest.mark.parametrize("limit", [2, 3, 100, 1_000])
 def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> None:
-    lineages = RecentLineages(limit)
+    lineages = OneTeam(limit)
     for n in range(1, 4 * limit):
-        lineages.fold(pack([sent(n, n)]))
+        lineages.fold(pack(TEAM, [sent(n, n)]))
         assert len(lineages) <= limit
         assert attempts(lineages.sends(max(1, n - limit + 1))) == 1
         assert lineages.sends(n - limit) is None
@@ -296,17 +333,17 @@ def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> No
 
 
 def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
-    lineages = RecentLineages(10)
+    lineages = OneTeam(10)
     for n in range(1, 1_000):
-        lineages.fold(pack([sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
+        lineages.fold(pack(TEAM, [sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
         assert attempts(lineages.sends(1)) == n // 5 + 1
     assert attempts(lineages.returned(1, NOW_MS, DAY_MS)) == 200
 
 
 def test_memory_stays_below_80_bytes_a_lineage() -> None:
-    lineages, draw = RecentLineages(5_000), random.Random(1).getrandbits
+    lineages, draw = OneTeam(5_000), random.Random(1).getrandbits
     for _ in range(8):
-        lineages.fold(pack(sent(draw(64), draw(64)) for _ in range(1_250)))
+        lineages.fold(pack(TEAM, [sent(draw(64), draw(64)) for _ in range(1_250)]))
     assert len(lineages) == 5_000
     assert lineages.bytes_used() / len(lineages) < 80
 
@@ -322,24 +359,25 @@ def test_chosen_ids_do_not_share_a_chain() -> None:
 
 
 def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
-    levels = Levels(10)
-    for n in range(100):
-        levels.add(n, Level(1, 1, 0, 0, n))
-        levels.add(n, Level(2, 1, 0, 0, n))
-        assert len(levels) <= 10
-    assert list(levels.by_fingerprint) == [95, 96, 97, 98, 99]
+    lineages = OneTeam(100)
+    for n in range(1, 100):
+        lineages.fold(pack(TEAM, [sent(2 * n, n), sent(2 * n + 1, n, 2)]))
+        assert lineages.find_team(TEAM).level_count <= 64
+    assert [n for n in range(1, 100) if lineages.returned(n, NOW_MS, DAY_MS, skip=1)] == list(range(68, 100))
 
 
 def test_a_fingerprint_that_is_added_to_stays() -> None:
-    levels = Levels(10)
+    levels = Levels()
     for n in range(100):
         levels.add(n, Level(1, 1, 0, 0, n))
         levels.add(0, Level(1, 1, 0, 0, n))
+        if len(levels) > 10:
+            levels.forget_oldest()
     assert [level.count for level in levels.by_fingerprint[0]] == [101]
 
 
 def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
-    levels = Levels(1_000)
+    levels = Levels()
     for n in range(1, LEVELS_MAX + 1):
         levels.add(7, Level(2 * n, 1, 0, 0, n))
     levels.add(7, Level(3, 1, 0, 0, 0))
@@ -475,14 +513,22 @@ def few(draw: random.Random) -> LineageFields:
 
 
 @settings(max_examples=15 * settings.default.max_examples)
-@given(DRAWS, st.sampled_from([2, 3, 97]), st.integers(2, 9))
-def test_it_does_what_a_naive_one_does(draw: random.Random, slots: int, limit: int) -> None:
-    with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
-        lineages, naive = RecentLineages(limit), Naive(limit)
+@given(DRAWS, st.sampled_from([2, 3, 97]), st.integers(2, 9), st.sampled_from([2, 4, 64]))
+def test_it_does_what_a_naive_one_does(draw: random.Random, slots: int, limit: int, rows_min: int) -> None:
+    """However small it was at first: it grows, and nothing is forgotten for that."""
+    with (
+        patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots),
+        patch("retry.intake.attempts.team_lineages._ROWS_MIN", rows_min),
+    ):
+        compare_with_naive(draw, limit)
+
+
+def compare_with_naive(draw: random.Random, limit: int) -> None:
+    lineages, naive = OneTeam(limit), Naive(limit)
     now_ms, window_ms, skip = draw.randint(5_000, 10_000), draw.randint(0, 10_000), draw.randint(0, 2)
     for _ in range(draw.randint(1, 30)):
         each = few(draw)
-        lineages.fold(moves(each) if each[-1] == MOVED else pack([each]))
+        lineages.fold(moves(each) if each[-1] == MOVED else pack(TEAM, [each]))
         naive.fold(each)
         assert [lineages.sends(n) for n in range(1, 7)] == [naive.sends(n) for n in range(1, 7)]
         for n in range(1, 5):
@@ -506,7 +552,7 @@ class Loop:
     """An intake, and a consumer that fails for ever and may lose headers or lie."""
 
     def __init__(self, attempts_max: int) -> None:
-        self.max, self.lineages, self.now_ms, self.sends, self.parked = attempts_max, RecentLineages(10_000), NOW_MS, 0, 0
+        self.max, self.lineages, self.now_ms, self.sends, self.parked = attempts_max, OneTeam(10_000), NOW_MS, 0, 0
 
     def take_in(self, letters: Sequence[Letter]) -> list[Letter]:
         """One batch; what is sent for it."""
@@ -526,7 +572,7 @@ class Loop:
                 continue
             rows.append(sent(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
             out.append(letter._replace(lineage=lineage, attempt=attempt))
-        self.lineages.fold(pack(rows))
+        self.lineages.fold(pack(TEAM, rows))
         self.sends += len(out)
         return out
 

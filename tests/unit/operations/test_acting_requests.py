@@ -22,6 +22,7 @@ from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery.acted_entry import EntryActions, digest
 from retry.delivery.redecide import Redecider
 from retry.errors import ActionRefused
+from retry.intake.attempts import LineageTopic, to_header
 from retry.intake.build_entry import EntryBuilder
 from retry.operations import waiting_entries
 from retry.operations.act import choose, overview, request, start
@@ -49,7 +50,8 @@ def letter(
     lane = entry_keys.lane("shop", "orders.DLT", "orders.retry")
     key = entry_keys.key(due_at_ms, entry_keys.key_stem("orders.DLT", n % 2), n, lane)
     first = b"%d" % (NOW_MS - HOUR_MS)
-    ours = retry_headers.of_retry(b"%016x" % n, b"1", b"orders.DLT/0/%d" % n, b"%d" % due_at_ms, b"shop/orders.DLT", first)
+    id_, source = to_header(n, "shop"), b"orders.DLT/0/%d" % n
+    ours = retry_headers.of_retry(id_, b"1", source, b"%d" % due_at_ms, b"shop/orders.DLT", first)
     headers = [("tenant", b"acme"), *ours, *([(retry_headers.PARKED_REASON, reason)] if reason else [])]
     return key, envelopes.encode(Entry("orders.retry", b"k%d" % n, value, headers, NOW_MS, "shop", NOW_MS))
 
@@ -63,7 +65,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes
 
     monkeypatch.setattr(waiting_entries, "shards", shards)
     limits = dict.fromkeys(("changelog", "parked", "orders.retry", "orders.parked"), 1 << 20)
-    actions = EntryActions(Redecider(REGISTRY, EntryBuilder("changelog", "parked", limits), []), "discarded")
+    redecider = Redecider(REGISTRY, EntryBuilder("changelog", "parked", limits), LineageTopic("lineage", 1))
+    actions = EntryActions(redecider, "discarded")
     state = request.new(asked).state()
     return choose.choose(Settings(), REGISTRY, predicate(parse(words), NOW_MS), actions, state, NOW_MS)
 

@@ -18,6 +18,7 @@ from retry.intake import attempts
 from retry.kafka.offset_ranges import Span
 from retry.operations import json_lines
 from retry.operations.cluster import LetterRange
+from tests.support.lineage_ids import silent_id
 from tests.support.process import ROOT
 
 NOW_MS = 1_795_284_700_000
@@ -83,7 +84,7 @@ def test_a_letter_is_a_line_with_these_keys(policies: str) -> None:
     assert (found["topic"], found["partition"], found["offset"]) == ("pay.DLT", 2, 7)
     assert (found["decision"], found["reason"], found["target"]) == ("retry", None, "pay.retry")
     assert (found["policy"], found["due_at_ms"]) == ("pay/pay.DLT", NOW_MS + 10_000)
-    assert found["lineage"] == attempts.to_header(1 | attempts.payload(b"k", b"v")).decode()
+    assert found["lineage"] == silent_id("pay", "pay.DLT", b"k", b"v").decode()
 
 
 def test_a_rule_parks_and_is_named(policies: str) -> None:
@@ -117,7 +118,8 @@ def test_the_cluster_is_part_of_the_lineage_where_the_letter_has_coordinates() -
     letter = line(("kafka_dlt-original-topic", b"pay"), ("kafka_dlt-original-partition", b"\0\0\0\3"),
                   ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\0\x09"))  # fmt: skip
     for cluster in ("", "abc"):
-        expected = attempts.to_header(attempts.lineage_of(cluster, "pay", 3, 9)).decode()
+        consumer = attempts.failing_consumer("default", None, "pay.DLT")
+        expected = attempts.to_header(attempts.lineage_of(cluster, consumer, "pay", 3, 9), "default").decode()
         assert row(letter, "--cluster-id", cluster)["lineage"] == expected
     assert row(letter)["lineage"] == row(letter, "--cluster-id", "")["lineage"]
 

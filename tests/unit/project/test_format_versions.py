@@ -64,7 +64,7 @@ def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> Non
 
 def test_only_the_newest_of_them_tell_of_the_failure() -> None:
     told = {name: envelopes.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
-    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3", "before outcome 4"), DUE_MS - 5)
+    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3", "before outcome 4", "now"), DUE_MS - 5)
     assert told == {"before lanes": None, "before failed_at_ms": None, **known}
 
 
@@ -76,11 +76,12 @@ def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> No
         assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
 
 
-def test_lineages_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
-    if "lineages" in written:
-        assert list(attempts.unpack(written["lineages"])) == [
-            attempts.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.row(1, 2, DUE_MS, 0, 1),
-        ]  # fmt: skip
+def test_lineages_are_read_and_those_that_name_no_team_are_told_from_them() -> None:
+    told = attempts.unpack(bytes.fromhex(WRITTEN["now"]["lineages"]))
+    assert told.team == attempts.team_number("payments")
+    assert list(told.rows) == [attempts.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.row(1, 2, DUE_MS, 0, 1)]
+    with pytest.raises(LineageUnreadable, match="no rows of version 2"):
+        attempts.unpack(bytes.fromhex(WRITTEN["before outcome 4"]["lineages"]))
 
 
 def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
@@ -112,12 +113,12 @@ def test_a_letter_is_found_among_those_that_are_told_of_together() -> None:
         read_outcome(newer, LetterLocation("orders.DLT", 3, 7))
 
 
-def test_this_version_writes_what_the_one_before_it_wrote() -> None:
-    last = {name: bytes.fromhex(text) for name, text in WRITTEN["before outcome 4"].items() if name != "revision"}
+def test_this_version_writes_what_it_wrote_before() -> None:
+    last = {name: bytes.fromhex(text) for name, text in WRITTEN["now"].items()}
     assert last["key"] == KEY
     assert last["envelope"] == envelopes.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
     assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))
-    assert last["lineages"] == attempts.pack(attempts.unpack(last["lineages"]))
+    assert last["lineages"] == attempts.pack("payments", attempts.unpack(last["lineages"]).rows)
 
 
 @pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
@@ -174,7 +175,7 @@ def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: byt
     assert checked([(key, None)]) == [(key, None)]
 
 
-@pytest.mark.parametrize("version", [2, 255])
+@pytest.mark.parametrize("version", [3, 255])
 def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
     with pytest.raises(LineageNewer, match=f"version {version}"):
         attempts.unpack(bytes([version]) + b"whatever")
