@@ -25,6 +25,8 @@ TASK_SOURCE = "task-source"
 RETRY_AT_MS = "retry-at-ms"
 # Where a letter lay in another service before `retry migrate` moved it; it stays, so that it can be found and moved back.
 MIGRATED_FROM = "retry-migrated-from"
+# The time that a record had, where its topic took none so old and it was sent with the time of sending; it stays, too.
+TIMESTAMP_MS = "retry-timestamp-ms"
 # Of calls by HTTP; the first is also that of Standard Webhooks.
 WEBHOOK_ID, WEBHOOK_URL, WEBHOOK_ERROR = "webhook-id", "webhook-url", "webhook-error"
 

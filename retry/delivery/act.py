@@ -15,8 +15,9 @@ effects of one slice, in their order, and what a crash after each costs:
 5. drop the old rows from the table, before anything is swept          nothing: the fold finds the same nulls
 
 A member that does not wait under its key is `gone`, or of an edit `changed`: it was sent, or moved by something else, and nothing
-is done for it. So a letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until
-all is folded that was written before: tally and slices are those of the table, and of nothing else. Where the topics of the
+is done for it. One that could not be kept as it was, since the topic of discarded letters refuses that, is `refused`, and left
+as it is. So a letter is acted on once, however many operators ask, and however often an owner ends. Nothing is read until all is
+folded that was written before: tally and slices are those of the table, and of nothing else. Where the topics of the
 audit, of outcomes or of discarded letters cannot be written to, actions wait, and deliveries do not.
 """
 
@@ -34,18 +35,20 @@ from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import act_outcomes, move_entries, return_slice
+from retry.delivery import act_outcomes, move_entries, return_slice, slice_work
 from retry.delivery.act_audit import Result, audited
 from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
 from retry.delivery.climb import Climbing
 from retry.delivery.named_policies import NamedPolicies
 from retry.delivery.orphaned_rows import Orphans
-from retry.delivery.return_slice import ReturnedSlice
+from retry.delivery.return_slice import REFUSED, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.slice_work import ActContext, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted
 from retry.intake import attempts
+from retry.kafka.record_limits import RefusedFor
+from retry.kafka.refused_records import Anchor
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,8 @@ class Acting:
         # The fold must have come so far before anything is read; None where that is to be asked for.
         self._settled_at: int | None = 0
         self._again_at_ms = 0
+        # Members that cannot be kept as they were; in memory only, so that whoever owns the shard next finds out anew.
+        self._refused: set[bytes] = set()
 
     def step(self, context: ActContext) -> int:
         """Do one slice of what is asked for, and say for how many letters something was done.
@@ -90,10 +95,21 @@ class Acting:
         try:
             self._commit(context, work)
         except TransactionAborted:
-            self._again_at_ms = context.now_ms + _AGAIN_MS
+            if not self._find_refused(context, work):
+                self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
         self.settle()
         return sum(not isinstance(result, Refusal) for _, result in work.results)
+
+    def _find_refused(self, context: ActContext, work: SliceWork) -> bool:
+        """Whether some letters of a slice that was undone are to blame, since they cannot be kept as they were."""
+        kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
+        found = slice_work.find_unkept(kept, context.writer, context.gate, context.now_ms, anchor)
+        # What is merely too old is kept with another time, now that this is known.
+        self._refused |= {key for key, refusal in found.items() if refusal.cause is not RefusedFor.TIME}
+        for why in sorted({refusal.why for refusal in found.values()}):
+            log.warning("shard %d: letters cannot be kept as they were: %s", self._changelog.partition, why)
+        return bool(found)
 
     def settle(self) -> None:
         """Entries were moved, and the fold is to tell where they are now."""
@@ -190,7 +206,7 @@ class Acting:
         actions = context.actions
         returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
         return return_slice.returned(
-            state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max
+            state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max, refused=self._refused
         )
 
     def _acted(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
@@ -205,6 +221,8 @@ class Acting:
             result: Result = Refusal(GONE if state.action.kind != action_records.EDIT else CHANGED)
             if envelope is not None:
                 result = actions.acted(state, member, envelope, context.now_ms)
+                if member.key in self._refused and not isinstance(result, Refusal):
+                    result = Refusal(REFUSED)
             elif self._table.get(entry_keys.held(member.key)) is not None:
                 result = Refusal(SEALED)
             met.add(member.key)
@@ -249,8 +267,7 @@ class Acting:
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.records(work.state, work.results, now_ms))
-            changed: list[ActedEntry | ReturnedLetter] = [*acted, *back]
-            kept = [each.kept for each in changed if each.kept is not None]
+            kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.gate, now_ms)
             codec = context.actions.judge.packer.codec
             told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
             entries, shards = return_slice.puts(back, self._changelog.topic)

@@ -14,10 +14,11 @@ from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
 from retry.delay_queue.lane import Lane
 from retry.delivery.circuit_breaker import OPEN
+from retry.delivery.refused_entries import RefusedEntries
 from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
 from retry.intake import entry_source
 from retry.intake.entry_source import EntrySource
-from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.kafka.record_limits import RecordLimits
 from retry.policies.registry import Registry
 from retry.telemetry.health import Reason
 
@@ -41,16 +42,20 @@ class Admission:
       look: the same, after something went wrong; asks the cluster.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
       through: the entry sources; what came in by one goes where that one lets it.
-      size_limits: which records are too large for their topics; without it, all are tried.
+      record_limits: which records their topics do not take; without it, all are tried.
+
+    Attributes:
+      refused_entries: those that single topics have refused for what they are.
     """
 
     def __init__(
         self, registry: Registry, parking: Collection[str], closed: Closed, share: Callable[[], float],
         through: Sequence[EntrySource] = (),
-        look: Closed | None = None, size_limits: RecordSizeLimits | None = None,
+        look: Closed | None = None, record_limits: RecordLimits | None = None,
     ) -> None:
         self.lanes: dict[bytes, Lane] = {}
-        self.size_limits = size_limits or RecordSizeLimits()
+        self.record_limits = record_limits or RecordLimits()
+        self.refused_entries = RefusedEntries()
         self._blocked: dict[Lane, tuple[Reason, str, int]] = {}
         self._parking, self._closed, self._share, self.look = parking, closed, share, look or closed
         self._lock, self._doubts_until_ms = threading.Lock(), 0
@@ -83,6 +88,10 @@ class Admission:
         else:
             self.block(lane, Reason.CIRCUIT_BREAKER, why, now_ms)
         return allowed
+
+    def renews_timestamp(self, lane: Lane) -> bool:
+        """Whether a lane's policy lets what is too old go; see `retry.delivery.due_batch.Admitting`."""
+        return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
         """Those that cannot be written to now, and why, as far as it is known."""

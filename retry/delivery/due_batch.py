@@ -9,7 +9,8 @@ from typing import Protocol
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
-from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.delivery.refused_entries import RefusedEntries
+from retry.kafka.record_limits import RecordLimits
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
 # that much sooner.
@@ -23,14 +24,20 @@ class Admitting(Protocol):
 
     Attributes:
       lanes: by its prefix of keys, what each lane that has been read is.
-      size_limits: which records are too large for their topics.
+      record_limits: which records their topics do not take.
+      refused_entries: those that single topics have refused for what they are.
     """
 
     lanes: dict[bytes, Lane]
-    size_limits: RecordSizeLimits
+    record_limits: RecordLimits
+    refused_entries: RefusedEntries
 
     def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
+        ...
+
+    def renews_timestamp(self, lane: Lane) -> bool:
+        """Whether an entry of a lane that is too old for its topic is sent with the time of now; else it is parked."""
         ...
 
     def give_back(self, lane: Lane, entries: int) -> None:

@@ -1,11 +1,12 @@
-"""Holding: entries that cannot be opened, since their key is not here, wait in lanes of their own until they can.
+"""Holding: entries that cannot be sent, while all others can, wait in lanes of their own until they can.
 
-Nothing is delivered from these lanes; each kind of entry has one. So what cannot be opened is not met again at every sweep, and
-what can be goes past it. Moved is the lane alone: an entry keeps its due time, its envelope, its name, and its place in a queue,
+They cannot be opened, since their key is not here; or they are to be parked, and their parking topic refuses each of them for
+what it is. Nothing is delivered from these lanes; each kind of entry has one. So what is held is not met again at every sweep,
+and all else goes past it. Moved is the lane alone: an entry keeps its due time, its envelope, its name, and its place in a queue,
 where others of its record key wait behind it; only a named one is due a millisecond later when it is let go. The effects of one
 batch, in their order, and what a crash after each costs:
 
-1. find what is due and cannot be opened, or what is held and can be   nothing
+1. find what is due and cannot be sent, or what is held and can be     nothing
 2. begin a transaction                                                 nothing
 3. put each under its key in the other lane, then a null for its key   nothing: all are undone
 4. commit                                                              nothing: all stand, and the fold finds both
@@ -14,13 +15,14 @@ batch, in their order, and what a crash after each costs:
 As other moves do, they begin when all is folded that they wrote before, and put nothing under a key that is taken.
 
 What is held is looked at whenever this process has other keys than before, when a shard is taken over, and now and then.
+Whether a topic takes by now what it refused is tried in a transaction that is thrown away.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from retry.delay_queue import entry_keys, envelopes
@@ -29,6 +31,7 @@ from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
 from retry.delivery.due_batch import DueRow
+from retry.delivery.refused_entries import RefusedEntry, name_letter
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.errors import SealUnopened
 
@@ -36,10 +39,13 @@ log = logging.getLogger(__name__)
 
 # Tells where the changelog partition ends now.
 End = Callable[[], int]
+# Of entries that can be opened, which are still refused: by key, where each goes to, and why not.
+FindRefused = Callable[[Sequence[DueRow]], Mapping[bytes, tuple[str, str]]]
 
 _PAGE = 256
 # So that what is told of it is not too old; where much is held, looks are farther apart.
 _LOOK_EVERY_MS, _ROWS_A_MS = 60_000, 10
+_NAMED_MAX = 5
 
 
 class Held:
@@ -48,10 +54,15 @@ class Held:
     Attributes:
       by_key: by the id of the key that they are sealed under.
       why: by a sentence.
+      refused: those that are held since their topic refuses them, by their keys.
     """
 
     def __init__(self) -> None:
         self.by_key, self.why = Counter[str](), Counter[str]()
+        self.refused = dict[bytes, RefusedEntry]()
+
+    def __len__(self) -> int:
+        return self.by_key.total() + len(self.refused)
 
     def add(self, error: SealUnopened) -> None:
         """Count one more."""
@@ -62,6 +73,7 @@ class Held:
         """Count others with these."""
         self.by_key += others.by_key
         self.why += others.why
+        self.refused |= others.refused
 
 
 class Holding:
@@ -88,21 +100,37 @@ class Holding:
         Raises:
           TransactionFailed: nothing is known to be moved.
         """
-        if not self._is_settled(end):
+        if not self.is_settled(end):
             return 0
         found = Held()
         rows = _unopened(rows, codec, found)
-        self._move(writer, [(entry_keys.held(key), key, envelope) for key, envelope in rows])
-        self.held.include(found)
-        why = "; ".join(sorted(self.held.why))
-        log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
+        self._hold(writer, rows, found, "; ".join(sorted(found.why)))
         return len(rows)
 
-    def step(self, writer: SweepWriter, codec: EnvelopeCodec, now_ms: int, rows_max: int, end: End) -> int:
-        """Look at some of what is held, if it is time for that, and let go of what can be opened; how many those were.
+    def hold_refused(self, writer: SweepWriter, rows: Sequence[DueRow], refused: Sequence[RefusedEntry]) -> None:
+        """Move entries out of the way of others that their topics refuse; all is folded that others have moved.
+
+        Raises:
+          TransactionFailed: nothing is known to be moved.
+        """
+        found = Held()
+        found.refused = {entry_keys.held(key): entry for (key, _), entry in zip(rows, refused, strict=True)}
+        self._hold(writer, rows, found, "; ".join(f"{each.letter}: {each.why}" for each in refused[:_NAMED_MAX]))
+
+    def _hold(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
+        self._move(writer, [(entry_keys.held(key), key, envelope) for key, envelope in rows])
+        self.held.include(found)
+        log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
+
+    def step(
+        self, writer: SweepWriter, codec: EnvelopeCodec, now_ms: int, rows_max: int, end: End,
+        find_refused: FindRefused | None = None,
+    ) -> int:  # fmt: skip
+        """Look at some of what is held, if it is time for that, and let go of what can be sent; how many those were.
 
         Args:
           end: as for `hold`.
+          find_refused: tells which are still refused; without it none is.
 
         Raises:
           TableUnreadable: the table must be restored.
@@ -111,20 +139,26 @@ class Holding:
         generation = codec.generation
         if generation != self._generation:
             self._generation, self._look_at_ms, self._cursor = generation, now_ms, b""
-        if now_ms < self._look_at_ms or not self._is_settled(end):
+        if now_ms < self._look_at_ms or not self.is_settled(end):
             return 0
         if not self._cursor:
             self._found = Held()
         rows, cursor = self._next(rows_max)
         held = {key for key, _ in _unopened(rows, codec, self._found)}
-        free = [row for row in rows if row[0] not in held]
+        opened = [row for row in rows if row[0] not in held]
+        refused = find_refused(opened) if find_refused is not None and opened else {}
+        for key, (destination, why) in refused.items():
+            before = self.held.refused.get(key)
+            since_ms = now_ms if before is None else before.since_ms
+            self._found.refused[key] = RefusedEntry(name_letter(key), destination, why, since_ms)
+        free = [row for row in opened if row[0] not in refused]
         self._move(writer, [(_released(*row), *row) for row in free])
         if free:
             log.info("shard %d: %d entries are held no more", self._changelog.partition, len(free))
         self._cursor = cursor
         if not cursor:
             self.held = self._found
-            self._look_at_ms = now_ms + _LOOK_EVERY_MS + self.held.by_key.total() // _ROWS_A_MS
+            self._look_at_ms = now_ms + _LOOK_EVERY_MS + len(self.held) // _ROWS_A_MS
         return len(free)
 
     def _next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
@@ -141,7 +175,12 @@ class Holding:
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
         return rows, b""
 
-    def _is_settled(self, end: End) -> bool:
+    def await_fold(self) -> None:
+        """Entries were moved, and the fold is to tell where they are now."""
+        self._settled_at = None
+
+    def is_settled(self, end: End) -> bool:
+        """Whether all is folded that was moved before."""
         if self._settled_at is None:
             self._settled_at = end()
         return self._table.next_offset >= self._settled_at

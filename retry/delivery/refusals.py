@@ -1,21 +1,23 @@
 """Who is to blame for an aborted transaction: targets that refuse whatever they are given, and single entries.
 
-One record can be too large while its topic takes others; any other refusal counts for its whole target. Where the topic of what
-goes beside a delivery refuses, it counts for every entry that has something for it.
+A record can be too large or too old for its topic, or refused for what it is, while the topic takes others; any other refusal
+counts for its whole target. Where the topic of what goes beside a delivery refuses, it counts for every entry that has something
+for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from retry.delay_queue.envelopes import Entry, Named
-from retry.delivery.due_batch import Admitting
 from retry.delivery.transaction_batch import with_side_records
 from retry.kafka.interface import KafkaError
+from retry.kafka.record_limits import RecordLimits, RecordRefusal, RefusedFor, cause_of
 from retry.kafka.refused_records import Anchor
 
-_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+# Says of records, by position, which are refused and why.
+FindRefused = Callable[[list[Entry], int], Mapping[int, RecordRefusal]]
 
 
 class Rehearsing(Protocol):
@@ -26,49 +28,74 @@ class Rehearsing(Protocol):
     ) -> dict[int, KafkaError]: ...
 
 
+class TopicKnowledge(Protocol):
+    """Knows which topics can be written to, and which records they take; see `retry.delivery.admission`."""
+
+    record_limits: RecordLimits
+
+    def look(self, destinations: set[str]) -> dict[str, str]:
+        """Ask the cluster which of them cannot be written to just now, and why."""
+        ...
+
+
 class Refusals(NamedTuple):
     """Targets that take nothing, and by position entries of other targets that are not taken; and why."""
 
     targets: dict[str, str]
-    entries: dict[int, str]
+    entries: dict[int, RecordRefusal]
 
 
-def diagnose(entries: list[Entry], writer: Rehearsing, gate: Admitting, now_ms: int, anchor: Anchor | None) -> Refusals:
+def diagnose(
+    entries: list[Entry], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor | None
+) -> Refusals:
     """Which targets and which entries are refused; both empty where nobody is.
 
     What the cluster says of the targets, and of what their topics take, comes first: it takes milliseconds, a rehearsal seconds.
     """
     if targets := gate.look({e.destination for e in entries}):
         return Refusals(targets, {})
-    if oversized := too_large(entries, gate.size_limits.look):
-        return Refusals({}, oversized)
+    if refused := with_what_is_beside(entries, gate.record_limits.look, now_ms):
+        return Refusals({}, refused)
     records, partitions = with_side_records(entries)
     errors = writer.rehearse(records, now_ms, partitions, anchor)
-    for n, error in errors.items():
-        if error.code() == _TOO_LARGE:
-            gate.size_limits.refused(records[n])
-    beside = len(records) - len(entries)
-    of_entries = {n - beside: error for n, error in errors.items() if n >= beside}
-    targets = {entries[n].destination: error.str() for n, error in of_entries.items() if error.code() != _TOO_LARGE}
-    refused = {n: error.str() for n, error in of_entries.items()}
-    refused |= _refused_beside(entries, {n: error for n, error in errors.items() if n < beside})
+    causes = {n: _cause(error, records[n], now_ms) for n, error in errors.items()}
+    for n, cause in causes.items():
+        if cause is not None:
+            gate.record_limits.learn_refusal(records[n], cause, now_ms)
+    beside = _owners_of_side_records(entries)
+    at = len(beside)
+    targets = {records[n].destination: error.str() for n, error in errors.items() if n >= at and causes[n] is None}
+    refused = _refused_beside(beside, records, {n: (causes[n], error.str()) for n, error in errors.items() if n < at})
+    refused |= {n - at: RecordRefusal(cause, errors[n].str()) for n, cause in causes.items() if n >= at and cause is not None}
     return Refusals(targets, {n: why for n, why in refused.items() if entries[n].destination not in targets})
 
 
-def too_large(entries: list[Entry], larger: Callable[[list[Entry]], dict[int, str]]) -> dict[int, str]:
-    """Entries that are too large for their topics, or have something beside them that is: by position, and why.
-
-    Args:
-      larger: says the same of records.
-    """
+def with_what_is_beside(entries: list[Entry], find_refused: FindRefused, now_ms: int) -> dict[int, RecordRefusal]:
+    """Entries that are refused, or have something beside them that is: by position, and why."""
     records, _ = with_side_records(entries)
-    of = [n for n, e in enumerate(entries) if isinstance(e, Named) for _ in e.also]
-    return {at - len(of) if at >= len(of) else of[at]: why for at, why in larger(records).items()}
+    beside = _owners_of_side_records(entries)
+    found = find_refused(records, now_ms)
+    refused = {beside[at]: why for at, why in found.items() if at < len(beside)}
+    return refused | {at - len(beside): why for at, why in found.items() if at >= len(beside)}
 
 
-def _refused_beside(entries: list[Entry], errors: dict[int, KafkaError]) -> dict[int, str]:
+def _cause(error: KafkaError, record: Entry, now_ms: int) -> RefusedFor | None:
+    cause = cause_of(error)
+    # Whoever refuses the time of now refuses everything: its clock, or this one, is wrong.
+    has_own_time = record.timestamp_ms is not None and record.timestamp_ms < now_ms
+    return None if cause is RefusedFor.TIME and not has_own_time else cause
+
+
+def _owners_of_side_records(entries: list[Entry]) -> list[int]:
+    """Positions of the entries that side records go with, one for each record in the order in which they are published."""
+    return [n for n, e in enumerate(entries) if isinstance(e, Named) for _ in e.also]
+
+
+def _refused_beside(
+    beside: list[int], records: list[Entry], errors: Mapping[int, tuple[RefusedFor | None, str]]
+) -> dict[int, RecordRefusal]:
     """Entries of which something that goes beside them was refused, by position."""
-    beside = [(n, also.topic) for n, e in enumerate(entries) if isinstance(e, Named) for also in e.also]
-    topics = {beside[at][1]: error.str() for at, error in errors.items() if error.code() != _TOO_LARGE}
-    single = {beside[at][0]: error.str() for at, error in errors.items()}
-    return {n: topics[topic] for n, topic in beside if topic in topics} | single
+    closed = {records[at].destination: why for at, (cause, why) in errors.items() if cause is None}
+    of_topics = {n: closed[topic] for at, n in enumerate(beside) if (topic := records[at].destination) in closed}
+    refused = {n: RecordRefusal(RefusedFor.SIDE_TOPIC, why) for n, why in of_topics.items()}
+    return refused | {beside[at]: RecordRefusal(cause, why) for at, (cause, why) in errors.items() if cause is not None}

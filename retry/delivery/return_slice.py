@@ -11,7 +11,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from retry.delivery.acted_entry import CHANGED, Refusal
 from retry.delivery.erased_letter import ErasedPlace
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 
-RETURNED, GONE = "returned", "gone"
+RETURNED, GONE, REFUSED = "returned", "gone", "refused"
 
 # A parked record, and the whole letter where that lies elsewhere; or why there is none.
 FoundRecord = tuple[Any, Any] | str
@@ -47,9 +47,12 @@ class ReturnedSlice(NamedTuple):
 
 def returned(
     state: ActionState, members: Sequence[Member], table: Table, returns: LetterReturns, ask: AskParked, now_ms: int,
-    bytes_max: int,
-) -> ReturnedSlice | None:
+    bytes_max: int, refused: Collection[bytes] = (),
+) -> ReturnedSlice | None:  # fmt: skip
     """Make entries of the first of some members; None while their records are being read.
+
+    Args:
+      refused: members that cannot be kept as they were, since their topic refuses that.
 
     Raises:
       EntryUnreadable: a member, or a bitmap, is none.
@@ -70,6 +73,8 @@ def returned(
         result: ReturnedLetter | ErasedPlace | Refusal = Refusal(CHANGED if is_edit else RETURNED)
         if not returned_offsets.has(bitmap, place.offset):
             result = _returned(state, found[member.key], returns, member, now_ms)
+            if member.key in refused and isinstance(result, ReturnedLetter):
+                result = Refusal(REFUSED)
             while isinstance(result, ReturnedLetter) and _is_taken(result, put, table):
                 later = msgspec.structs.replace(member, due_at_ms=entry_keys.due_at_ms(result.key) + 1)
                 result = _returned(state, found[member.key], returns, later, now_ms)

@@ -1,4 +1,7 @@
-"""What the owner of a shard does for actions in one transaction, and what it is done with."""
+"""What the owner of a shard does for actions in one transaction, what it is done with, and which letters it keeps as they were.
+
+A letter that an action changes is kept as it was, in the topic of discarded letters.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,18 @@ from typing import NamedTuple, Protocol
 
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act_audit import Result
-from retry.delivery.acted_entry import EntryActions
+from retry.delivery.acted_entry import ActedEntry, EntryActions
+from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose
 from retry.delivery.return_slice import AskParked
-from retry.delivery.sweep import Looking, SweepWriter
+from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.sweep import SweepWriter
+from retry.delivery.transaction_batch import renew_timestamp
+from retry.kafka.record_limits import RecordRefusal, RefusedFor
+from retry.kafka.refused_records import Anchor
 
 
 class SliceWork(NamedTuple):
@@ -31,7 +40,7 @@ class SliceWork(NamedTuple):
     elsewhere: Sequence[tuple[int, ChangelogRow]] = ()
 
 
-class Reachable(Looking, Protocol):
+class Reachable(TopicKnowledge, Protocol):
     """Says which topics can be written to; see `retry.delivery.admission`."""
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
@@ -88,3 +97,33 @@ class ActContext(NamedTuple):
     ask: AskParked = return_slice.nobody
     passed: AskPassed = silence
     shards: int = 0
+
+
+def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Entry]]:
+    """Keys of the members that are kept as they were, and what is kept of each."""
+    changed = ((member, result) for member, result in results if isinstance(result, ActedEntry | ReturnedLetter))
+    return [(member.key, result.kept) for member, result in changed if result.kept is not None]
+
+
+def renew_old(kept: list[Entry], gate: TopicKnowledge, now_ms: int) -> list[Entry]:
+    """Letters that are to be kept, with the time of now where their topic takes none so old."""
+    limits = gate.record_limits
+    if not kept or not limits.has_limits():
+        return kept
+    refused = limits.find_refused(kept, now_ms)
+    is_old = {n for n, refusal in refused.items() if refusal.cause is RefusedFor.TIME}
+    return [renew_timestamp(entry) if n in is_old else entry for n, entry in enumerate(kept)]
+
+
+def find_unkept(
+    kept: Sequence[tuple[bytes, Entry]], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor
+) -> dict[bytes, RecordRefusal]:
+    """Find letters that are to be kept and that their topic refuses, by the keys of their members.
+
+    Raises:
+      TransactionFailed: it could not be found out.
+    """
+    if not kept:
+        return {}
+    entries = renew_old([entry for _, entry in kept], gate, now_ms)
+    return {kept[n][0]: refusal for n, refusal in diagnose(entries, writer, gate, now_ms, anchor).entries.items()}

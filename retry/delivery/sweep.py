@@ -14,10 +14,11 @@ One batch is one transaction. Its steps, and what a crash after each costs:
 A batch takes from every lane that the gate lets through, the teams in turn, so that whoever has much due leaves the others
 on time. Where the transaction is aborted, steps 2 to 6 are done again with less, by these strategies in turn:
 
-- everything: a single entry is deferred without being tried where its topic has refused one for its size before; see
-  `retry.kafka.record_size_limits`.
+- everything: a single entry is deferred without being tried where its topic has refused one like it before; see
+  `retry.kafka.record_limits`.
 - without what was refused: rows of a target that refuses stay where they are until the gate opens again. A single entry
-  that its topic will not have is deferred: its key deleted and put again, due later, in the same transaction.
+  that its topic will not have is deferred: its key deleted and put again, due later, in the same transaction. One that is
+  too old is sent with the time of now, unless its policy says otherwise.
 - only the deferred: more is refused than was found. What is known to be goes out of the way, the rest at the next sweep.
 
 Entries with a name need three things more, all in that transaction. Nulls for what was superseded come first of all; while
@@ -26,13 +27,14 @@ thinned could find the superseded one without the one that counts. What an entry
 What recurs is put again, due at its next run.
 
 An entry that cannot be opened here is never sent, and holds up no other: all of a batch are moved out of the way, by
-`retry.delivery.hold`, and the others go at the next turn.
+`retry.delivery.hold`, and the others go at the next turn. So it is with entries that were deferred for what they are, when they
+are due again: `retry.delivery.park_refused`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol
 
@@ -43,14 +45,18 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.due_batch import Admitting, DueRow, give_back, select_due_batch
-from retry.delivery.refusals import Rehearsing, diagnose, too_large
-from retry.delivery.transaction_batch import EMPTY, TransactionBatch, decoded, with_side_records
+from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
+from retry.delivery.refused_entries import name_letter
+from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decoded, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed
+from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
 
 # Records arrive in milliseconds. Where they do not, it is asked whether they can at all.
 _LATE_S = 0.5
 _ANCHORED_S = 2.0
+# Of entries that are deferred, so many are named in the log.
+_NAMED_MAX = 5
 
 
 class SweepWriter(Rehearsing, Protocol):
@@ -62,14 +68,6 @@ class SweepWriter(Rehearsing, Protocol):
     def arrived(self, within_s: float) -> bool: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
-
-
-class Looking(Protocol):
-    """Knows which topics went away."""
-
-    def look(self, destinations: set[str]) -> dict[str, str]:
-        """Those that cannot be written to, and why, asked of the cluster just now."""
-        ...
 
 
 class ChangelogPartition(NamedTuple):
@@ -87,6 +85,7 @@ class Swept(NamedTuple):
       due_at_ms, labels: when each of them was due, and of retries policy and attempt.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
       errors: why they were refused.
+      letters: where the first of them came from.
       superseded: how many superseded entries got their nulls.
     """
 
@@ -96,6 +95,7 @@ class Swept(NamedTuple):
     deferred: Counter[str]
     errors: list[str]
     superseded: int = 0
+    letters: Sequence[str] = ()
 
 
 NOTHING = Swept([], [], [], Counter(), [])
@@ -110,6 +110,7 @@ class ShardBatch(NamedTuple):
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
       unopened: due rows, of which some cannot be opened; the batch is empty then.
+      refused: due rows whose topic has refused them before; the batch is empty then.
     """
 
     table: Table
@@ -119,11 +120,26 @@ class ShardBatch(NamedTuple):
     forget: Callable[[Sequence[bytes], Sequence[DueRow]], None]
     replacements: Sequence[DueRow] = ()
     unopened: Sequence[DueRow] = ()
+    refused: Sequence[DueRow] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
         stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
         return self._replace(batch=self.batch.select(sorted(goes), deferred), left=self.left + stays)
+
+    def set_aside(self, refused: Mapping[int, RecordRefusal], context: SweepContext) -> ShardBatch:
+        """Defer rows whose entries are refused, by their positions; what is merely too old gets another time."""
+        gate, now_ms, batch = context.gate, context.now_ms, self.batch
+        entries, deferred = list(batch.entries), dict(batch.deferred)
+        for n, (cause, why) in refused.items():
+            key = batch.rows[n][0]
+            if cause is RefusedFor.TIME and gate.renews_timestamp(gate.lanes[entry_keys.lane_of(key)]):
+                entries[n] = renew_timestamp(entries[n])
+                continue
+            deferred[n] = why
+            if cause in (RefusedFor.TIME, RefusedFor.CONTENT):
+                gate.refused_entries.note_refusal(key, entries[n].destination, why, now_ms)
+        return self._replace(batch=batch._replace(entries=entries, deferred=deferred))
 
     def nothing(self) -> ShardBatch:
         """The same where nothing was committed."""
@@ -165,7 +181,11 @@ def select(
     except SealUnopened:
         give_back(gate, rows)
         batch, unopened = EMPTY, rows
-    return ShardBatch(table, changelog, batch, [], table.forget, unopened=unopened)
+    refused = gate.refused_entries.select_known(batch.rows, now_ms - DEFER_MS)
+    if refused:
+        give_back(gate, rows)
+        batch = EMPTY
+    return ShardBatch(table, changelog, batch, [], table.forget, unopened=unopened, refused=refused)
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
@@ -207,16 +227,17 @@ def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardB
 
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
-    """All rows; entries that are known to be too large are deferred, since one that is refused undoes a whole transaction."""
-    limits, batch = context.gate.size_limits, shard.batch
-    if not limits.limited():
+    """All rows; entries that are known to be refused are deferred, since one that is refused undoes a whole transaction."""
+    limits, batch = context.gate.record_limits, shard.batch
+    if not limits.has_limits():
         return shard
-    oversized, skipped = too_large(batch.entries, limits.too_large), batch.skipped_runs(context.now_ms)
-    return shard._replace(batch=batch._replace(deferred={n: why for n, why in oversized.items() if n not in skipped}))
+    refused = with_what_is_beside(batch.entries, limits.find_refused, context.now_ms)
+    skipped = batch.skipped_runs(context.now_ms) if refused else ()
+    return shard.set_aside({n: why for n, why in refused.items() if n not in skipped}, context)
 
 
 def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch] | None:
-    """The rows of targets that refuse nothing, single entries that were refused deferred; None where nothing was refused."""
+    """The rows of targets that refuse nothing, single entries deferred that were refused; None where nothing was refused."""
     gate, now_ms = context.gate, context.now_ms
     unsent = [shard.batch.unsent(now_ms) for shard in shards]
     tried = [(at, n) for at, shard in enumerate(shards) for n in range(len(shard.batch.rows)) if n not in unsent[at]]
@@ -229,12 +250,13 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
         return None
     for target, why in targets.items():
         gate.refused(target, why, now_ms)
-    deferred = [dict(shard.batch.deferred) for shard in shards]
-    for position, why in single.items():
+    refused = [dict[int, RecordRefusal]() for _ in shards]
+    for position, refusal in single.items():
         at, n = tried[position]
-        deferred[at][n] = why
+        refused[at][n] = refusal
+    smaller = [shard.set_aside(refused[at], context) for at, shard in enumerate(shards)]
     goes = [{n for n, e in enumerate(shard.batch.entries) if e.destination not in targets} for shard in shards]
-    return [shard.reduced(goes[at], deferred[at]) for at, shard in enumerate(shards)]
+    return [shard.reduced(goes[at], shard.batch.deferred) for at, shard in enumerate(smaller)]
 
 
 def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
@@ -273,7 +295,7 @@ def _published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
-def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: Looking) -> None:
+def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: TopicKnowledge) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
     Raises:
@@ -306,4 +328,5 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
         deferred=Counter(batch.entries[n].destination for n in batch.deferred),
         errors=sorted(set(batch.deferred.values())),
         superseded=len(batch.superseded),
+        letters=[name_letter(batch.rows[n][0]) for n in sorted(batch.deferred)[:_NAMED_MAX]],
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.dead_letters.retry_headers import RetryLabels, labels_of_retries
+from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
 from retry.delay_queue import entry_keys, recurrence
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
@@ -70,6 +70,16 @@ class TransactionBatch(NamedTuple):
         plan, headers = msgspec.structs.replace(plan, run=number), recurrence.headers_of_run(entry.headers, due_at_ms, number)
         key = entry_keys.postponed(key, due_at_ms)
         return key, codec.encode(key, msgspec.structs.replace(entry, plan=plan, headers=headers))
+
+
+def renew_timestamp(entry: Entry) -> Entry:
+    """An entry that is sent with the time of sending; its own time stays in a header, the first one where it had several."""
+    if entry.timestamp_ms is None:
+        return entry
+    headers = entry.headers
+    if not any(name == TIMESTAMP_MS for name, _ in headers):
+        headers = set_in(headers, (TIMESTAMP_MS, b"%d" % entry.timestamp_ms))
+    return msgspec.structs.replace(entry, timestamp_ms=None, headers=headers)
 
 
 def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:

@@ -47,11 +47,12 @@ class EntryBuilder:
       codec: writes envelopes.
 
     Attributes:
+      parked: as given.
       safe_bytes: every topic takes an entry of this size, whatever headers it has.
     """
 
     def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int], codec: EnvelopeCodec = PLAIN) -> None:
-        self._changelog, self._parked, self._bytes_max, self.codec = changelog, parked, bytes_max, codec
+        self._changelog, self.parked, self._bytes_max, self.codec = changelog, parked, bytes_max, codec
         # Nearly every letter is smaller than what any topic takes, and needs no closer look.
         self.safe_bytes = min([_FEW_HEADERS_BYTES, _RECORD_BYTES, *bytes_max.values()])
 
@@ -60,7 +61,7 @@ class EntryBuilder:
         letter = case.letter
         if not letter.copyable():
             return self._reference(case)
-        ours, target = _ours(case), case.target or self._parked
+        ours, target = _ours(case), case.target or self.parked
         headers = letter.original_headers + ours
         entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
         key = _key(case, target)
@@ -79,7 +80,7 @@ class EntryBuilder:
 
     def _reference(self, case: DecidedLetter) -> BuiltEntry:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
-        letter, target = case.letter, case.target or self._parked
+        letter, target = case.letter, case.target or self.parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
         reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
         entry_key = _key(case, target)

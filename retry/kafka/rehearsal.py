@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from retry.clock import Deadline
 from retry.kafka.batch_size_limits import BatchSizeLimits
-from retry.kafka.refused_records import Anchor, RehearsalResult, RehearsedRecord
+from retry.kafka.record_limits import OF_CONTENT
+from retry.kafka.refused_records import Anchor, RehearsalResult, RehearsedRecord, Suspects
 from retry.kafka.transaction_errors import NO_RECORD_AT_FAULT
 
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
@@ -19,6 +20,7 @@ _ARRIVE_S = 8.0
 class _Transactions(Protocol):
     """What a rehearsal uses of `retry.kafka.transactional_producer.KafkaTransactionalProducer`."""
 
+    def renew_client(self) -> Producer: ...
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def arrived(self, within_s: float) -> bool: ...
@@ -30,19 +32,24 @@ class Rehearsal:
     """Transactions of one producer that never commit.
 
     Args:
-      client: of that producer.
       anchor: a record that is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds
         no transaction to be undone, and the client gives up for good (librdkafka 2.16).
+
+    Attributes:
+      was_refused: whether the last attempt was.
     """
 
+    was_refused = False
+
     def __init__(
-        self, producer: _Transactions, client: Producer, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None
+        self, producer: _Transactions, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None
     ) -> None:
-        self._producer, self._client, self._limits, self._now_ms, self._anchor = producer, client, limits, now_ms, anchor
+        self._producer, self._limits, self._now_ms, self._anchor = producer, limits, now_ms, anchor
 
     def attempt(self, records: list[RehearsedRecord], deadline: Deadline) -> RehearsalResult:
         """Who is refused first, which keeps the rest from being sent."""
-        answers = _Answers()
+        # The transaction before it was undone.
+        answers, self._client = _Answers(), self._producer.renew_client()
         self._producer.begin()
         if self._anchor is not None:
             topic, partition, key = self._anchor
@@ -54,8 +61,8 @@ class Rehearsal:
         failed = failed or answers.purged or bool(answers.refused) or len(self._client) > 0
         transaction_error = self._failure() if failed and not answers.refused else None
         self._producer.abort()
-        refused = {n: error for n, error in answers.refused.items() if error.code() not in NO_RECORD_AT_FAULT}
-        return RehearsalResult(not failed, refused, transaction_error)
+        self.was_refused = failed
+        return RehearsalResult(not failed, answers.list_named(), transaction_error, answers.list_suspects())
 
     def _publish(self, records: list[RehearsedRecord], answers: _Answers) -> bool:
         """Queue them up to the first that is not taken; whether the transaction had failed before that one."""
@@ -94,14 +101,38 @@ class _Answers:
     def __init__(self) -> None:
         self.refused: dict[int, KafkaError] = {}
         self.purged = False
+        # Refused for what records are, by the partition in which they came; of some partitions each of these is to blame.
+        self._together: dict[tuple[str, int], list[int]] = {}
+        self._told_apart: set[tuple[str, int]] = set()
 
-    def of(self, n: int) -> Callable[[KafkaError | None, object], None]:
+    def of(self, n: int) -> Callable[[KafkaError | None, Any], None]:
         """What is to be called with the answer to one record."""
 
-        def answered(error: KafkaError | None, _message: object) -> None:
+        def answered(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.code() in _PURGED:
                 self.purged = True
             elif error is not None:
-                self.refused[n] = error
+                self._note(n, error, (message.topic(), message.partition()))
 
         return answered
+
+    def _note(self, n: int, error: KafkaError, place: tuple[str, int]) -> None:
+        if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+            self._told_apart.add(place)
+            return
+        self.refused[n] = error
+        if error.code() in OF_CONTENT:
+            self._together.setdefault(place, []).append(n)
+
+    def list_named(self) -> dict[int, KafkaError]:
+        """Who was refused by name."""
+        suspected = {n for each in self.list_suspects() for n in each.positions}
+        return {n: error for n, error in self.refused.items() if error.code() not in NO_RECORD_AT_FAULT and n not in suspected}
+
+    def list_suspects(self) -> list[Suspects]:
+        """Who was refused together, where the client does not tell who is to blame."""
+        return [
+            Suspects(frozenset(positions), self.refused[positions[0]])
+            for place, positions in self._together.items()
+            if len(positions) > 1 and place not in self._told_apart
+        ]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType, TopicDescription
 
 from retry.clock import monotonic_s
+from retry.kafka.record_limits import TopicLimits
 
 # No longer than a sweep may wait for it, whose transaction lives for six seconds.
 _ASK_S = 2.0
 _FORGET_S = 600.0
 # Of the time, at most this part is spent on asking.
 _REST = 20
+_ANY_AGE_MS = 1 << 60
 _FORBIDDEN = "no {} right for this principal; grant it, see `retry acls`"
 _REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
@@ -57,15 +60,15 @@ class TargetProbe:
         self._ask(wanted)
         self._next_s = began_s + _REST * (monotonic_s() - began_s)
 
-    def bytes_max(self, topics: set[str]) -> dict[str, int]:
-        """The `max.message.bytes` of those topics of which brokers tell it just now."""
+    def ask_limits(self, topics: set[str]) -> dict[str, TopicLimits]:
+        """Ask what topics take, of those of which brokers tell it just now."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
-        bytes_max: dict[str, int] = {}
+        limits: dict[str, TopicLimits] = {}
         for resource, answer in self._admin.describe_configs(resources, request_timeout=_ASK_S).items() if resources else ():
             # Whoever may not ask, or is not answered, finds out by trying.
             with suppress(KafkaException, TimeoutError):
-                bytes_max[resource.name] = int(answer.result(_ASK_S)["max.message.bytes"].value)
-        return bytes_max
+                limits[resource.name] = _read_limits({name: entry.value for name, entry in answer.result(_ASK_S).items()})
+        return limits
 
     def _ask(self, topics: set[str]) -> None:
         if not topics:
@@ -82,6 +85,15 @@ class TargetProbe:
                 except KafkaException as error:
                     why = _error(error.args[0], writes=self._writes) or why
             self._refusals[topic] = why
+
+
+def _read_limits(config: Mapping[str, str | None]) -> TopicLimits:
+    """Bounds that a configuration sets; brokers before 3.6 know one for timestamps of the past and of the future."""
+    ages = [config.get(f"message.timestamp.{name}.max.ms") for name in ("before", "difference")]
+    age_ms_max = min((int(age) for age in ages if age), default=_ANY_AGE_MS)
+    by_broker = config.get("message.timestamp.type") == "LogAppendTime" or age_ms_max >= _ANY_AGE_MS
+    size, cleanup = config.get("max.message.bytes"), config.get("cleanup.policy") or ""
+    return TopicLimits(int(size) if size else None, None if by_broker else age_ms_max, "compact" in cleanup)
 
 
 def _error(error: KafkaError, *, writes: bool) -> str | None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from itertools import repeat
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from retry.clock import Deadline, pause
 from retry.delay_queue.envelopes import Entry
@@ -48,7 +48,7 @@ class KafkaTransactionalProducer:
     """Transactions of one `transactional.id`, one after another, by one thread at a time."""
 
     def __init__(self, config: Config) -> None:
-        self._producer = client_config.producer(config)
+        self._config, self._producer = config, client_config.producer(config)
         self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
         self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
         self._queued = 0
@@ -65,6 +65,20 @@ class KafkaTransactionalProducer:
             if isinstance(failed.__cause__, KafkaException) and authorization.refused(failed.__cause__):
                 raise TransactionFailed(str(authorization.lacking(self._right))) from failed
             raise
+
+    def renew_client(self) -> Producer:
+        """Go on with another client, after a transaction that was undone since brokers refused a record of it.
+
+        That leaves a gap in the numbers that a client gives to its records. For this it undoes its next transaction too, after
+        half a second, or after the six of a transaction (librdkafka 2.16).
+
+        Raises:
+          TransactionFailed: as `open`.
+        """
+        self.close()
+        self._producer = client_config.producer(self._config)
+        self.open()
+        return self._producer
 
     def begin(self) -> None:
         """Begin a transaction; whatever is written next is seen whole or not at all."""
@@ -145,8 +159,11 @@ class KafkaTransactionalProducer:
         """
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
-        rehearsal = Rehearsal(self, self._producer, self._batch_limits, now_ms, anchor)
-        return refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
+        rehearsal = Rehearsal(self, self._batch_limits, now_ms, anchor)
+        refused = refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
+        if rehearsal.was_refused:
+            self.renew_client()
+        return refused
 
     def arrived(self, within_s: float) -> bool:
         """Wait for what is queued; whether all of it has arrived or was refused by then."""

@@ -38,6 +38,7 @@ class Routes:
         self.default = default_route(timed)
         cancels = _null_cancels(document, defaults.null_value, "defaults", False)
         ordered = defaults.ordered is True
+        self._renews = _renews_timestamps(document, defaults.old_timestamp, "defaults", True)
         self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
         aliases = overlaid(document, defaults.aliases, "defaults", {})
         self._group = _group(document, defaults.group, "defaults", None)
@@ -49,9 +50,10 @@ class Routes:
     def of(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
         """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
         name, topic = f"{each.team}/{each.written}", each.topic
-        default_plan = dataclasses.replace(self._default_plan, name=name)
+        default_plan, renews = dataclasses.replace(self._default_plan, name=name), self._renews
         for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
             cancels = _null_cancels(self._document, level.null_value, path, default_plan.null_cancels)
+            renews = _renews_timestamps(self._document, level.old_timestamp, path, renews)
             default_plan = dataclasses.replace(self._overlaid(default_plan, level, path, pattern), null_cancels=cancels)
         rules = tuple(
             self._rule(default_plan, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
@@ -69,6 +71,7 @@ class Routes:
             # What failed in a retry consumer lies in the topic that the retry was sent to.
             origins=frozenset(topic.origins) | fixed | (allowed or frozenset()),
             group=_group(self._document, topic.group, each.path, self._groups[each.team]),
+            renews_timestamps=renews,
         )
 
     def _rule(
@@ -111,6 +114,15 @@ def _null_cancels(document: Document, written: object, path: str, inherited: boo
         reason = "is retry or cancel here: what becomes of letters without a value; true and false are conditions, for rules"
         document.refuse(f"{path}.null_value", reason)
     return written == "cancel"
+
+
+def _renews_timestamps(document: Document, written: object, path: str, inherited: bool) -> bool:
+    if written is UNSET:
+        return inherited
+    if written not in ("now", "park"):
+        reason = "is now or park: what becomes of a retry that is too old for its topic (message.timestamp.before.max.ms)"
+        document.refuse(f"{path}.old_timestamp", reason)
+    return written == "now"
 
 
 def _group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:

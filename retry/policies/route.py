@@ -135,6 +135,7 @@ class Route:
       aliases: header names by field of `Failure`, the first that is there counts; None where there are none.
       origins: topics from which records may be fetched that a pointer letter names.
       group: the consumer group that reads its retries; None where the file does not say.
+      renews_timestamps: whether a retry whose topic takes no record as old as it is sent with the time of sending.
     """
 
     team: str
@@ -145,6 +146,7 @@ class Route:
     aliases: Mapping[str, tuple[str, ...]] | None = None
     origins: frozenset[str] = frozenset()
     group: str | None = None
+    renews_timestamps: bool = True
     _by_names: dict[ExceptionNames, tuple[tuple[Rule, ...], RetryPlan]] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -42,6 +42,7 @@ class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
     null_value: object = UNSET
+    old_timestamp: object = UNSET
 
 
 class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +82,7 @@ class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
     null_value: object = UNSET
+    old_timestamp: object = UNSET
     rules: Annotated[list[RuleSection], Meta(max_length=1_000)] = []
 
 
@@ -91,6 +93,7 @@ class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
     null_value: object = UNSET
+    old_timestamp: object = UNSET
     rate: object = UNSET
     budget: object = UNSET
 

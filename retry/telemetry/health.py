@@ -17,6 +17,7 @@ class Reason(Enum):
     PAUSED = "paused"  # a lane: an operator's wish
     NOT_ALLOWED = "not_allowed"  # a lane: the policy file no longer lets it go there
     REFUSED = "refused"  # a lane: its topic is missing or forbidden
+    REFUSED_LETTERS = "refused_letters"  # a topic that refuses single letters for what they are; all others go on
     CIRCUIT_BREAKER = "circuit_breaker"  # a lane: the circuit breaker of its target is open, after refusals or failures
     RATE_LIMIT = "rate_limit"  # a lane: a rate limit or a budget is used up
     OPENING = "opening"  # a shard that is ours and not open yet

@@ -41,7 +41,10 @@ WORKER = (
            "these"),
     Metric("retry_entries_sent_total", COUNTER, ("team",), "entries delivered and committed, parked letters included"),
     Metric("retry_entries_deferred_total", COUNTER, ("target",),
-           "records that were too large for their topic and were postponed by 30 s"),
+           "records that their topic refused, for their size or for what they are, and that were postponed by 30 s"),
+    Metric("retry_entries_refused", GAUGE, ("target",),
+           "entries that wait since this topic refuses each of them for what it is, while all others go; `/health/ready` "
+           "names them"),
     Metric("retry_webhooks_total", COUNTER, ("team", "decision"),
            "webhook calls of HTTP timers that have ended: `delivered`, `retry`, `parked`"),
     Metric("retry_webhook_seconds", HISTOGRAM, (), "duration of these webhook calls"),
@@ -73,8 +76,8 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote the record of lineages"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; "
-           "parts `failing`, `stalled`; the worker `brokers`, `clock`, `policy_file`"),
+           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; shards `opening`, `restoring`, `read_only`, `halted`, "
+           "`broken`, `sealed`; parts `failing`, `stalled`; the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
            "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "
            "why"),

@@ -8,6 +8,7 @@
 | `shards` | list: partitions of the changelog that it sweeps |
 | `breakers` | list: circuit breakers that are not closed: `target`, `state` (`open` or `half-open`), `why`, `since_ms` |
 | `ended` | whether it has ended, as it was told to |
+| `refused` | list: letters that single topics refuse for what they are: `letter`, `target`, `why`, `since_ms` |
 
 The name is the one that the worker's data directory keeps. Who says nothing for long and has not ended was killed, or is cut off.
 """
@@ -28,6 +29,15 @@ class BreakerRecord(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class RefusedRecord(msgspec.Struct, frozen=True):
+    """A letter that its topic refuses, while it takes others."""
+
+    letter: str
+    target: str
+    why: str
+    since_ms: int
+
+
 class WorkerRecord(msgspec.Struct, frozen=True):
     """One worker; the fields are the table above."""
 
@@ -38,6 +48,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     shards: list[int]
     breakers: list[BreakerRecord] = []
     ended: bool = False
+    refused: list[RefusedRecord] = []
     v: int = 1
 
 

@@ -31,8 +31,8 @@ from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.consumer_groups import Committed
 from retry.kafka.interface import AdminClient
 from retry.kafka.record_fetch import RecordFetcher
+from retry.kafka.record_limits import RecordLimits
 from retry.kafka.record_producer import Records
-from retry.kafka.record_size_limits import RecordSizeLimits
 from retry.kafka.startup_backlog import StartupBacklog
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topic_ends import TopicEnds
@@ -81,7 +81,7 @@ class DeliverySide(NamedTuple):
     shards: Shards
     admission: Admission
     targets: TargetProbe
-    size_limits: RecordSizeLimits
+    record_limits: RecordLimits
 
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Deliver by another policy file."""
@@ -194,10 +194,11 @@ def build_delivery(
     shards_in_all = context.changelog.partitions
     targets = TargetProbe(context.admin)
     compressed = client_config.compresses(client_config.producer_config(settings, ""))
-    size_limits = RecordSizeLimits(None if compressed else targets.bytes_max)
+    record_limits = RecordLimits(targets.ask_limits, compressed=compressed)
+    timers = topics.parking_timers(context.admin, names)
     admission = Admission(
-        registry, {names.parked, names.discarded}, targets.closed, lambda: shards.owned() / shards_in_all, sources,
-        targets.look, size_limits,
+        registry, {names.parked, names.discarded, timers.parked_timers}, targets.closed,
+        lambda: shards.owned() / shards_in_all, sources, targets.look, record_limits,
     )
     around = ShardContext(
         context.log,
@@ -207,7 +208,7 @@ def build_delivery(
         settings.sweep_records or settings.batch_records,
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),
-        _webhooks(settings, topics.parking_timers(context.admin, names), context.metrics),
+        _webhooks(settings, timers, context.metrics),
         names.discarded,
         names.audit,
         names.outcomes,
@@ -222,7 +223,7 @@ def build_delivery(
     shards = Shards(names.table_group, names.changelog, around, opening.map, writer, standbys)
     # While all else is put together and the group is joined; who opens a shard waits for it, and says so where it fails again.
     opening.submit(shards.producers.open)
-    return DeliverySide(context, shards, admission, targets, size_limits)
+    return DeliverySide(context, shards, admission, targets, record_limits)
 
 
 def _passed_letters(context: Context) -> PassedLetters:
@@ -258,7 +259,7 @@ def housekeeping(context: Context, delivery: DeliverySide) -> PeriodicTasks:
     status = worker_status.of_worker(context, delivery.admission, delivery.shards, writer)
     looks = [
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
-        PeriodicTask(_TARGETS_EVERY_S, delivery.size_limits.refresh),
+        PeriodicTask(_TARGETS_EVERY_S, delivery.record_limits.refresh),
         *_watch_backlog(gauges, context.metrics),
         *_watch_lag(context, groups, writer),
         PeriodicTask(_STATUS_EVERY_S, status.look),

@@ -10,6 +10,7 @@ from functools import partial
 from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
+from retry.delivery.refused_entries import RefusedEntry
 from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
@@ -19,6 +20,7 @@ from retry.kafka.startup_backlog import StartupBacklog
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
+from retry.worker import refused_letters
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.periodic import PeriodicTasks
 from retry.worker.policy_reload import OnPolicies, PolicyFile
@@ -198,7 +200,8 @@ class Engine:
                 if self._traced is not None:
                     self._traced(each.sent, each.due_at_ms, sent_at_ms)
             if each.deferred:
-                log.warning("put back: %s: %s", dict(each.deferred), "; ".join(each.errors))
+                why, letters = "; ".join(each.errors), ", ".join(each.letters)
+                log.warning("put back: %s: %s; the letters are %s", dict(each.deferred), why, letters)
                 self.metrics.tell_put_back(each.deferred)
 
     def close_shards(self) -> None:
@@ -229,6 +232,7 @@ class Engine:
         about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.about()}
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
+        about["refused"] = refused_letters.name_refused(self._refused_letters())
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
@@ -258,9 +262,13 @@ class Engine:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
+        found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
         found[Reason.CLOCK] = int(self._skew.trouble is not None)
         return +found
+
+    def _refused_letters(self) -> list[RefusedEntry]:
+        return refused_letters.list_refused(self.shards(), self._shards.around.gate, clock.wall_ms())
 
     def _tally(self) -> dict[str, float]:
         found = self._reasons()
@@ -289,6 +297,7 @@ class Engine:
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
         watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
         each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
         each("retry_paused", self._paused)
         watch("retry_clock_trusted", lambda: not skew.trouble)
         watch("retry_lineages", lambda: len(self._recent.lineages))

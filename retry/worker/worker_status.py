@@ -1,4 +1,6 @@
-"""Says that this worker runs, which shards it sweeps, and which circuit breakers are not closed, for consoles to show.
+"""Says that this worker runs, which shards it sweeps, which circuit breakers are not closed, and which letters are refused.
+
+Consoles show it, and `retry explain` looks for the letter that it is asked about.
 
 It is written by a plain producer, and has no part in any transaction: nothing of the service depends on it.
 """
@@ -17,7 +19,8 @@ from retry import clock
 from retry.delivery.admission import Admission
 from retry.errors import RetryError
 from retry.kafka import topics
-from retry.telemetry.worker_records import KEY, BreakerRecord, WorkerRecord, to_json
+from retry.telemetry.worker_records import KEY, BreakerRecord, RefusedRecord, WorkerRecord, to_json
+from retry.worker import refused_letters
 from retry.worker.consumer_lag_samples import SampleWriter
 from retry.worker.context import Context
 from retry.worker.shards.assignment import Shards
@@ -27,7 +30,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 30.0
 _LOOK_FOR_TOPIC_S, _END_S = 60.0, 1.0
 # A record stays small, whatever happens.
-_BREAKERS_MAX, _WHY_CHARS_MAX = 100, 300
+_BREAKERS_MAX, _REFUSED_MAX, _WHY_CHARS_MAX = 100, 100, 300
 
 
 class WorkerStatus:
@@ -37,14 +40,16 @@ class WorkerStatus:
       name: of this worker, stable.
       shards: which partitions of the changelog it sweeps.
       breakers: those that are not closed at a moment.
+      refused: letters that single topics refuse.
       partitions: how many partitions the topic has; None where it is not there, or may not be seen.
     """
 
     def __init__(
         self, name: str, shards: Callable[[], list[int]], breakers: Callable[[int], list[BreakerRecord]],
-        writer: Callable[[], SampleWriter], topic: str, partitions: Callable[[], int | None],
+        refused: Callable[[int], list[RefusedRecord]], writer: Callable[[], SampleWriter], topic: str,
+        partitions: Callable[[], int | None],
     ) -> None:
-        self._name, self._shards, self._breakers = name, shards, breakers
+        self._name, self._shards, self._breakers, self._refused = name, shards, breakers, refused
         self._writer, self._topic, self._ask_partitions = writer, topic, partitions
         self._partitions: int | None = None
         self._looking = clock.Interval(_LOOK_FOR_TOPIC_S, at_once=True)
@@ -54,28 +59,30 @@ class WorkerStatus:
         self._trouble, self._has_ended, self._lock = "", False, threading.Lock()
 
     def look(self) -> None:
-        """Say it where it is time, or where a breaker has changed."""
+        """Say it where it is time, or where a breaker, or what is refused, has changed."""
         self._note_trouble()
         if self._partitions is None and self._looking.is_due():
             self._partitions = self._ask_partitions()
         breakers = self._breakers(clock.wall_ms())
-        states = sorted((each.target, each.state) for each in breakers)
+        refused = self._refused(clock.wall_ms())
+        states = sorted([(each.target, each.state) for each in breakers] + [(each.letter, "refused") for each in refused])
         if self._partitions is not None and (self._due.is_due() or states != self._said):
             self._said = states
-            self._say(breakers)
+            self._say(breakers, refused)
 
     def end(self) -> None:
         """Say that it ends, as it was told to; waits for a moment."""
         if self._partitions is not None:
-            self._say([], ended=True)
+            self._say([], [], ended=True)
             if self._written is not None:
                 with suppress(RetryError, TimeoutError):
                     self._written.result(_END_S)
 
-    def _say(self, breakers: list[BreakerRecord], *, ended: bool = False) -> None:
+    def _say(self, breakers: list[BreakerRecord], refused: list[RefusedRecord], *, ended: bool = False) -> None:
         record = WorkerRecord(
-            socket.gethostname(), self._began_ms, clock.wall_ms(), int(EVERY_S * 1_000), self._shards(), breakers, ended
-        )
+            host=socket.gethostname(), began_ms=self._began_ms, at_ms=clock.wall_ms(), every_ms=int(EVERY_S * 1_000),
+            shards=self._shards(), breakers=breakers, refused=refused, ended=ended,
+        )  # fmt: skip
         key = f"{KEY}{self._name}".encode()
         with self._lock:
             # Whoever looks at this moment must not say that it runs after it was said that it ends.
@@ -106,7 +113,11 @@ def of_worker(context: Context, admission: Admission, shards: Shards, writer: Ca
         found = admission.breakers.not_closed(now_ms)[:_BREAKERS_MAX]
         return [BreakerRecord(target, state, why[:_WHY_CHARS_MAX], since_ms) for target, state, why, since_ms in found]
 
+    def list_refused(now_ms: int) -> list[RefusedRecord]:
+        found = refused_letters.list_refused(shards.shards(), admission, now_ms)[:_REFUSED_MAX]
+        return [RefusedRecord(letter, target, why[:_WHY_CHARS_MAX], since_ms) for letter, target, why, since_ms in found]
+
     def owned() -> list[int]:
         return sorted(shard.changelog.partition for shard in shards.shards())
 
-    return WorkerStatus(context.instance, owned, breakers, writer, topic, partitions)
+    return WorkerStatus(context.instance, owned, breakers, list_refused, writer, topic, partitions)

@@ -16,7 +16,7 @@ from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, Tran
 from retry.kafka import topics, transactional_producer
 from retry.kafka.client_config import producer_config
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.record_size_limits import batch_bytes
+from retry.kafka.record_limits import batch_bytes
 from retry.kafka.refused_records import Anchor
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.record import Header, Headers
@@ -29,6 +29,7 @@ from tests.support.topics import create_all
 NOW_MS = wall_ms()
 PARTITIONS = 5
 NARROW_BYTES = 2_000
+AGE_MS_MAX = 3_600_000
 _ASK_S = 20.0
 # How long a producer is given here for what takes it seconds, and a transaction may be open: as long as a starved core takes.
 _PATIENT_S = 60
@@ -54,6 +55,11 @@ class InMemory:
         self.topic, self.narrow = "orders.retry", "narrow.retry"
         self.log.create(self.topic, PARTITIONS)
         self.log.create(self.narrow, 1, bytes_max=NARROW_BYTES)
+        # Takes no record without a key, and none that is older than an hour.
+        self.strict = "strict.retry"
+        self.log.create(self.strict, 2)
+        self.log.needs_key.add(self.strict)
+        self.log.age_ms_max[self.strict] = AGE_MS_MAX
         self.forbidden = "forbidden.retry"
         self.log.create(self.forbidden)
         self.log.forbidden.add(self.forbidden)
@@ -89,7 +95,9 @@ class OnBroker:
         # For ever: a record of long ago would be gone as soon as the broker looks for what is too old.
         kept = {"retention.ms": "-1"}
         narrow = NewTopic(self.narrow, 1, 1, config=kept | {"max.message.bytes": str(NARROW_BYTES)})
-        new = [NewTopic(self.topic, PARTITIONS, 1, config=kept), narrow]
+        self.strict = f"{self._run}.strict"
+        demands = {"cleanup.policy": "compact", "message.timestamp.before.max.ms": str(AGE_MS_MAX)}
+        new = [NewTopic(self.topic, PARTITIONS, 1, config=kept), narrow, NewTopic(self.strict, 2, 1, config=demands)]
         create_all(admin, new)
         await_that("topics are known", lambda: len(topics.describe(admin, [self.topic, self.narrow])) == 2)
         self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": self.group})
@@ -348,7 +356,7 @@ def test_a_forbidden_topic_undoes_all_once_the_coordinator_has_taken_anything(lo
     assert [seen.value for seen in log.seen()] == [b"next"]
 
 
-@pytest.mark.parametrize("refused", ["unknown topic", "too large"])
+@pytest.mark.parametrize("refused", ["unknown topic", "too large", "no key", "too old"])
 def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, writer: Writer, refused: str) -> None:
     with pytest.raises(TransactionAborted):
         committed(writer, entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too"))
@@ -363,6 +371,8 @@ def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, 
         ("unknown topic", {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}),
         ("too large", {KafkaError.MSG_SIZE_TOO_LARGE}),
         ("forbidden", {KafkaError.TOPIC_AUTHORIZATION_FAILED}),
+        ("no key", {KafkaError.INVALID_RECORD}),
+        ("too old", {KafkaError.INVALID_TIMESTAMP}),
     ],
 )
 def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
@@ -408,6 +418,18 @@ def test_a_rehearsal_names_all_that_are_no_smaller_than_one_that_is_too_large(lo
     )
 
 
+@pytest.mark.parametrize("refused", ["no key", "too old"])
+@pytest.mark.parametrize("places", [{0}, {17}, {39}, {3, 4, 30}, set(range(40))], ids=str)
+def test_a_rehearsal_singles_out_who_is_refused_for_what_it_is(
+    log: Log, writer: Writer, refused: str, places: set[int]
+) -> None:
+    """The answer to a real client names the whole batch where one of its records is to blame."""
+    sent = [bad(log, refused) if n in places else entry(log, b"k%d" % (n % 3), b"good", to=log.strict) for n in range(40)]
+    assert set(writer.rehearse(sent, NOW_MS, None, anchor(log))) == places
+    committed(writer, *(each for n, each in enumerate(sent) if n not in places))
+    assert len(log.seen(log.strict)) == 40 - len(places)
+
+
 def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, writer: Writer) -> None:
     assert writer.rehearse([entry(log, b"k", b"%d" % n) for n in range(100)], NOW_MS) == {}
     assert log.seen() == []
@@ -438,6 +460,10 @@ def bad(log: Log, refused: str) -> Entry:
         return entry(log, b"k", b"bad", to=f"nobody.{log.topic}")
     if refused == "forbidden":
         return entry(log, b"k", b"bad", to=log.forbidden)
+    if refused == "no key":
+        return entry(log, None, b"bad", to=log.strict)
+    if refused == "too old":
+        return Entry(log.strict, b"k", b"bad", [], NOW_MS - AGE_MS_MAX - 60_000, "team")
     return entry(log, b"k", b"x" * 100_000, to=log.narrow)
 
 

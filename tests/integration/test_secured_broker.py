@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from retry.kafka.record_limits import TopicLimits
 from retry.kafka.target_probe import TargetProbe
 from tests.support.process import await_that
 from tests.support.reading import QUIET
@@ -77,9 +78,9 @@ def test_what_a_topic_takes_is_told_to_who_may_describe_its_configuration_and_un
     client = _connected(secured, user)
     write, describe = (Right(f"User:{user}", "topic", _TOPIC, operation) for operation in ("write", "describe-configs"))
     secured.grant([write])
-    assert TargetProbe(client).bytes_max({_TOPIC, f"{_TOPIC}.unseen"}) == {}
-    configure(secured.admin, _TOPIC, max_message_bytes="12345")
+    assert TargetProbe(client).ask_limits({_TOPIC, f"{_TOPIC}.unseen"}) == {}
+    configure(secured.admin, _TOPIC, max_message_bytes="12345", message_timestamp_before_max_ms="1000")
     secured.grant([describe])
     probe = TargetProbe(client)
-    await_that("it is told", lambda: probe.bytes_max({_TOPIC, f"{_TOPIC}.unseen"}) == {_TOPIC: 12_345})
+    await_that("it is told", lambda: probe.ask_limits({_TOPIC, f"{_TOPIC}.unseen"}) == {_TOPIC: TopicLimits(12_345, 1_000)})
     secured.withdraw([write, describe])

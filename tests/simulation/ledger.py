@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from retry.delay_queue.entry_keys import CANCEL, NULLS, ORDERED
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.delivery.acted_entry import BY_OPERATOR
+from retry.delivery.park_refused import REFUSED
 from retry.kafka.topics import TopicNames
 from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
@@ -82,6 +84,7 @@ class Ledger:
       changelog: committed rows of each shard, compacted never.
       left: how many letters are not done.
       cancelled: how many were parked because of a null.
+      refused: how many were parked because their topic refused them; `may_be_refused` says whether that was so.
       sealed: whether every entry has to be; `held`: how often one was moved out of the way that could not be opened.
       schedules: messages to an entry source, which have a ledger of their own.
       actions: of operators, which have one, too.
@@ -95,6 +98,8 @@ class Ledger:
     sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
     left: int = 0
     cancelled: int = 0
+    refused: int = 0
+    may_be_refused: Callable[[MemoryRecord], bool] = lambda _: False
     sealed: bool = False
     held: int = 0
     schedules: Schedules = field(default_factory=Schedules)
@@ -293,6 +298,10 @@ class Ledger:
             self.cancelled += 1
             return reason
         followed = [_text(null.record) for null in nulls if null.key is not None and not null.key.startswith(NULLS)]
+        if reason == REFUSED.encode():
+            want(self.may_be_refused(letter.record), "unasked", f"{source} was parked as refused, and no topic refuses it")
+            self.refused += 1
+            return reason
         if reason == BY_OPERATOR.encode() or letter.returned:
             return reason
         want(not followed or reason is not None, "uncancelled", f"{source} was sent after {followed} had cancelled it")

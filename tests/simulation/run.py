@@ -60,6 +60,7 @@ def run(seed: int, *, tell: bool = False) -> Result:
         clock.use(clock.MACHINE)
     world.happened["cancelled"] = world.ledger.cancelled
     world.happened["entry held"] = world.ledger.held
+    world.happened["parked as refused"] = world.ledger.refused
     world.happened["steps judged"] = world.ledger.actions.ramps.judged
     world.happened["letters sent in steps"] = world.ledger.actions.ramps.sent.total()
     world.happened["letters returned"] = len(world.ledger.actions.returned)
@@ -74,6 +75,7 @@ def _trouble(world: World) -> None:
         if world.chance(world.plan.trouble):
             faults.something(world)
         world.something()
+        world.refusals.change()
         if world.operators.left and n % _ACTED_EVERY == 0:
             _act(world)
         if n % _LOOK_EVERY == 0:
@@ -112,6 +114,7 @@ def _calm(world: World) -> None:
     world.log.closed.clear()
     world.log.forbidden.clear()
     world.log.leaderless.clear()
+    world.refusals.end()
     world.log.bytes_max["others.retry"] = NARROW_BYTES * 10
     world.outside.resume()
     world.operators.resume()

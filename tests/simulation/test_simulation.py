@@ -32,7 +32,8 @@ FAULTS = {
     "ramp held, and resumed": 20, "letter of a topic that is made anew": 400, "action without a head": 80,
     "action held": 400, "action cancelled": 200, "held as incomplete, by a worker": 80, "held, by a worker": 10,
     "policy file changed": 100, "held for its policies, by a worker": 10,
-    "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30, "entry forged": 30,
+    "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30,
+    "topic refuses a letter": 100, "topic takes none without a key": 50, "parked as refused": 60, "entry forged": 30,
 }  # fmt: skip
 # What operators must have had done in so many runs.
 DONE = {

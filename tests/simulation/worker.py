@@ -17,7 +17,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.intake import Intake
 from retry.intake.read_positions import ReadPositions
-from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.kafka.record_limits import RecordLimits
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable, MemoryTables
 from retry.worker.clock_skew import TrustedClock
@@ -126,10 +126,10 @@ class Process:
             positions=positions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
         )  # fmt: skip
         # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
-        size_limits = RecordSizeLimits(
-            lambda topics: {t: world.log.bytes_max[t] for t in sorted(topics) if world.random.random() < 0.5}
+        record_limits = RecordLimits(
+            lambda topics: world.log.limits(t for t in sorted(topics) if world.random.random() < 0.5)
         )
-        gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, size_limits=size_limits)
+        gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, record_limits=record_limits)
         tables = SteppedTables(world, self.host)
         lineages = LineageTopic(own.lineage, partitions[own.lineage])
         judge = Redecider(registry, packer(), lineages)

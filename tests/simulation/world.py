@@ -32,6 +32,7 @@ from tests.simulation.plan import (
     SLOW,
     drawn,
 )
+from tests.simulation.refusals import Refusals
 from tests.simulation.worker import Crashed, Host, Process
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ class World:
         self.outside: Outside
         self.operators = Operators(self, seed)
         self.keys = KeyFiles(self, seed, [host.name for host in self.hosts])
+        self.refusals = Refusals(self, seed)
+        self.ledger.may_be_refused = self.refusals.may_refuse
         self.ledger.sealed = self.keys.never_plain
         if self.operators.patient:
             # Letters still wait when something is asked of them.

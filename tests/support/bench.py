@@ -12,8 +12,9 @@ from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
 from retry.delivery.due_batch import Admitting, DueRow
 from retry.delivery.hold import Holding
+from retry.delivery.refused_entries import RefusedEntries
 from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, select, settle
-from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
@@ -41,7 +42,8 @@ class Door:
 
     def __init__(self) -> None:
         self.lanes: dict[bytes, Lane] = {}
-        self.size_limits = RecordSizeLimits()
+        self.record_limits, self.refused_entries = RecordLimits(), RefusedEntries()
+        self.keeps_timestamps = False
         self.closed: dict[str, str] = {}
         self.allowed: dict[str, int] = {}
         self.asked: list[Lane] = []
@@ -58,6 +60,9 @@ class Door:
     def give_back(self, lane: Lane, entries: int) -> None:
         if lane.team in self.allowed:
             self.allowed[lane.team] += entries
+
+    def renews_timestamp(self, lane: Lane) -> bool:
+        return not self.keeps_timestamps or "parked" in lane.destination
 
     def look(self, destinations: set[str]) -> dict[str, str]:
         return {}
@@ -84,8 +89,7 @@ class Bench:
         self.log.create("retry", 3)
         self.log.create("narrow", 1, bytes_max=120)
         self.gate = Door()
-        limits = self.log.bytes_max
-        self.gate.size_limits = RecordSizeLimits(lambda topics: {topic: limits[topic] for topic in topics & limits.keys()})
+        self.gate.record_limits = RecordLimits(self.log.limits)
         self.open()
 
     def open(self) -> None:

@@ -6,6 +6,7 @@ The effects of one call, in their order, and what a crash after each costs:
 2. begin a transaction                                                      the same
 3. write a null for its key; where it failed, the same entry under its next
    due time, or to the timers' parking topic; and what came of it                   the same
+   What that topic refuses is put into the lane of it, to be parked by a sweep.
 4. commit                                                                   nothing
 5. drop it in the table                                                     nothing: the fold finds the same
 """
@@ -32,11 +33,13 @@ from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
 from retry.delivery.due_batch import DueRow, lane_at
+from retry.delivery.refusals import diagnose
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks.in_flight import BUSY, LOOKUPS, Answered, WebhooksInFlight
 from retry.delivery.webhooks.response import Answer, Verdict
-from retry.errors import SealUnopened
+from retry.errors import SealUnopened, TransactionAborted
 from retry.kafka.interface import TransactionalProducer
+from retry.kafka.refused_records import Anchor
 from retry.kafka.topics import TopicNames
 from retry.telemetry.call_records import BODY_BYTES, Called, to_json
 from retry.telemetry.health import Reason
@@ -85,7 +88,7 @@ def step(
     ended = calls.ended(changelog.partition, rows_max)
     waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
     if waiting:
-        calls.report(_write_down(waiting, table, writer, changelog, calls.names, now_ms, codec))
+        calls.report(_write_down(waiting, table, writer, changelog, gate, calls.names, now_ms=now_ms, codec=codec))
     calls.written(changelog.partition, ended)
     return CallsTurn(len(waiting), _begin_due(calls, table, changelog, gate, now_ms, codec))
 
@@ -95,11 +98,12 @@ def _write_down(
     table: Table,
     writer: TransactionalProducer,
     changelog: ChangelogPartition,
+    gate: Admission,
     names: TopicNames,
     now_ms: int,
     codec: EnvelopeCodec,
 ) -> list[Called]:
-    call_records, replacements, parked = [], [], []
+    call_records, replacements, parked = [], [], list[tuple[bytes, Entry]]()
     for key, answered in answers.items():
         decision = _decide(key, answered)
         record = _call_record(key, answered, decision)
@@ -108,15 +112,37 @@ def _write_down(
             next_key = entry_keys.postponed(key, decision.next_ms)
             replacements.append((next_key, codec.encode(next_key, _next_attempt(answered))))
         elif decision.reason is not None:
-            parked.append(_parked(record, answered.entry, names.parked_timers))
-    writer.begin()
-    writer.publish(parked, now_ms)
-    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": envelope} for key, envelope in replacements])
-    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": None} for key in answers])
-    writer.write(names.calls, _ANY_PARTITION, [{"key": record.id.encode(), "value": to_json(record)} for record in call_records])
-    writer.commit()
+            parked.append((key, _parked(record, answered.entry, names.parked_timers)))
+
+    def commit_answers() -> None:
+        writer.begin()
+        writer.publish([entry for _, entry in parked], now_ms)
+        rows = [*replacements, *((key, None) for key in answers)]
+        writer.write(*changelog, [{"key": key, "value": value} for key, value in rows])
+        told = [{"key": record.id.encode(), "value": to_json(record)} for record in call_records]
+        writer.write(names.calls, _ANY_PARTITION, told)
+        writer.commit()
+
+    try:
+        commit_answers()
+    except TransactionAborted:
+        anchor = Anchor(*changelog, next(iter(answers)))
+        _, refused = diagnose([entry for _, entry in parked], writer, gate, now_ms, anchor) if parked else (None, {})
+        if not refused:
+            raise
+        # They wait to be parked by a sweep, which puts them aside, with their names.
+        replacements += [_wait_to_be_parked(*parked[n], codec) for n in refused]
+        parked = [row for n, row in enumerate(parked) if n not in refused]
+        commit_answers()
     table.drop(list(answers), replacements)
     return call_records
+
+
+def _wait_to_be_parked(key: bytes, parked: Entry, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
+    """Key and envelope of a timer that waits to be parked, and is called no more."""
+    lane = entry_keys.named_lane(parked.team, entry_keys.source(key).topic, parked.destination)
+    key = entry_keys.postponed(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
+    return key, codec.encode(key, parked)
 
 
 def _call_of(entry: Named) -> Call:

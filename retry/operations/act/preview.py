@@ -35,6 +35,7 @@ _WORDS = {
     "not_json": "they have a value that is no JSON",
     "unchanged": "they would stay as they are",
     "too_large": "they would be too large for their topic",
+    "refused": "the topic of discarded letters refuses them as they were; the worker's log says why",
     "returned": "they were returned before",
     "parked": "they are parked, and cannot be parked there",
     "reference": "only a reference to them was parked: patch them, or return them and edit them while they wait",

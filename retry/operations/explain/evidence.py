@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
@@ -24,6 +24,7 @@ from retry.operations.letters.returned_records import ReturnedRecords
 from retry.operations.read_positions import find_read_offsets
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
+from retry.telemetry.worker_records import RefusedRecord
 
 
 class LetterEvidence(NamedTuple):
@@ -41,6 +42,7 @@ class LetterEvidence(NamedTuple):
       decision: as the outcome or the entry says.
       delivery: the record that it became.
       former: what it was before operators changed it.
+      refused: letters that workers say are refused by their topics, one by one; only looked up where the letter waits.
     """
 
     location: LetterLocation
@@ -55,6 +57,7 @@ class LetterEvidence(NamedTuple):
     decision: DecisionRecord | None
     delivery: Delivery | None
     former: Sequence[FormerVersion] = ()
+    refused: Mapping[str, RefusedRecord] = {}
 
 
 def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry | None) -> LetterEvidence:
@@ -88,7 +91,8 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     if names.ACTION in dict(waiting.entry.headers) if waiting else delivery and delivery.action:
         former = former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
     return LetterEvidence(
-        location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery, former
+        location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery, former,
+        search.find_refused_letters(cluster) if waiting else {},
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""One letter among records of other topics: its outcome, and the record that it became. Each looked for no longer than 10 s."""
+"""One letter among records of other topics: its outcome, the record that it became, and what workers say of letters.
+
+Each is looked for no longer than 10 s.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import OutcomeNewer
 from retry.kafka import offset_ranges, topics
 from retry.operations.cluster import Cluster
-from retry.telemetry import outcomes
+from retry.telemetry import outcomes, worker_records
 from retry.telemetry.outcomes import Outcome
+from retry.telemetry.worker_records import KEY, RefusedRecord, WorkerRecord
 
 SEARCH_S = 10.0
 # Clocks of whoever wrote the letter and of whoever took it in may differ.
 SKEW_MS = 60_000
 # In the place of what was decided, of a letter that was returned from where it rested, and nobody tells where to.
 RETURNED = "returned"
+# A worker that has missed so many of the records that it is to write says nothing of now.
+_MISSED = 3
 # One more than any offset has.
 _DIGITS_MAX = 20
 
@@ -199,3 +205,25 @@ def own_headers(message: Any) -> Mapping[str, bytes | None]:
     except SystemError:
         # A name that is no UTF-8: the service cannot have written it.
         return {}
+
+
+def find_refused_letters(cluster: Cluster) -> dict[str, RefusedRecord]:
+    """Find letters that running workers name as refused, by `topic/partition/offset`, as far as is found within 10 s."""
+    topic = cluster.names.notes
+    about = topics.describe(cluster.admin, [topic], optional=True).get(topic)
+    if about is None:
+        return {}
+    spans = offset_ranges.readable_spans(cluster.admin, topic, range(about.partitions)).values()
+    told: dict[bytes, WorkerRecord] = {}
+    for batch in offset_ranges.batches(cluster.reader, list(spans), clock.Deadline(SEARCH_S)):
+        for message in batch:
+            key, value = message.key(), message.value()
+            if key is not None and value is not None and key.startswith(KEY.encode()):
+                told[key] = worker_records.read(value)
+    return list_refused(told, clock.wall_ms())
+
+
+def list_refused(told: Mapping[bytes, WorkerRecord], now_ms: int) -> dict[str, RefusedRecord]:
+    """List the letters that workers name which have not ended and are not silent."""
+    running = (each for each in told.values() if not each.ended and now_ms - each.at_ms < _MISSED * each.every_ms)
+    return {refused.letter: refused for each in running for refused in each.refused}

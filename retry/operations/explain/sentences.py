@@ -156,6 +156,7 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
     late_ms = seen.now_ms - where.due_at_ms
     if waiting.head is not None:
         yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {source(waiting.head)}."
+        yield from _tell_refused_head(seen, waiting.head)
     elif seen.state is LetterState.OVERDUE:
         yield f"It waits at {where} to go to {target}, and is overdue by {duration_text(late_ms)}."
     else:
@@ -167,7 +168,8 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield from _acted_on(action.decode("utf-8", "replace"))
         if names.ACTION_BEFORE in ours:
             yield "That discarded it: until it goes there, it can be undone."
-    yield from _sealed(waiting)
+    yield from _tell_refusal(seen, waiting)
+    yield from _sealed(seen, waiting)
     if evidence.blocked:
         yield f"It may not go now: {evidence.blocked}."
     if evidence.workers == 0:
@@ -179,10 +181,32 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield "/health/ready of the workers says which."
 
 
-def _sealed(waiting: WaitingEntry) -> Iterator[str]:
-    """Whether workers, or whoever asks, lack its key."""
+def _tell_refused_head(seen: Seen, head: bytes) -> Iterator[str]:
+    """Whether the topic of the letter that it waits behind refuses that one."""
+    _, topic, partition, offset = source(head)
+    if (refused := seen.evidence.refused.get(f"{topic}/{partition}/{offset}")) is not None:
+        yield f"That is {refused.letter}, which {refused.target} refuses: {refused.why}. It is parked if it is refused once more."
+
+
+def _tell_refusal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+    """Whether its topic refuses this letter, or others that are due."""
+    told, target = seen.evidence.refused, waiting.entry.destination
+    own = told.get(str(seen.evidence.location))
+    others = [each for each in told.values() if each.target == target and each is not own]
+    if own is not None:
+        yield f"{own.target} takes others and refuses this one since {iso(own.since_ms)}: {own.why}."
+        if not is_held(waiting.key):
+            yield "It is tried once more, and parked if it is refused again."
+    elif seen.state is LetterState.OVERDUE and others:
+        yield f"{target} refuses {len(others):,} other letters, which were put aside: {others[0].letter}: {others[0].why}."
+
+
+def _sealed(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+    """Whether it is held; whether workers, or whoever asks, lack its key."""
     entry = waiting.entry
-    if is_held(waiting.key):
+    if is_held(waiting.key) and str(seen.evidence.location) in seen.evidence.refused:
+        yield f"It is held: nothing of it is sent until {entry.destination} takes it, which is tried every minute."
+    elif is_held(waiting.key):
         yield "It is held: workers could not open it, and send nothing of it. It goes within a minute once they can."
     if isinstance(entry, Unopened):
         yield f"What it holds cannot be read here: {entry.why}."

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from retry.clock import Deadline, pause, wall_ms
+from retry.dead_letters.retry_headers import MIGRATED_FROM
 from retry.delay_queue.envelopes import Entry
-from retry.errors import CommitInDoubt, InstanceNameInUse, MigrationStopped, ProducerFenced, TransactionFailed
+from retry.delivery.transaction_batch import renew_timestamp
+from retry.errors import CommitInDoubt, InstanceNameInUse, MigrationStopped, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.intake.read_cursors import ReadCursors
 from retry.intake.read_positions import offsets_of
 from retry.kafka import client_config
 from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint
+from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
@@ -159,14 +162,30 @@ class Move:
             else:
                 raise self._stopped(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
         # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
-        producer.begin()
-        producer.publish(letters, wall_ms())
         partitions = {(message.topic(), message.partition()) for message in batch}
-        positions = {partition: self._cursors.find_position(partition, "") for partition in partitions}
-        producer.read_to(offsets_of(positions), member.metadata())
-        producer.commit()
+        offsets = offsets_of({partition: self._cursors.find_position(partition, "") for partition in partitions})
+        try:
+            _move_batch(letters, offsets, member, producer)
+        except TransactionAborted as undone:
+            if _left_behind(undone):
+                raise
+            letters = self._with_new_times(letters, producer)
+            _move_batch(letters, offsets, member, producer)
         self.moved += len(letters)
         self.left += left
+
+    def _with_new_times(self, letters: list[Entry], producer: KafkaTransactionalProducer) -> list[Entry]:
+        """Letters of a transaction that was undone, those with the time of now that are too old for the dead-letter topic.
+
+        Raises:
+          MigrationStopped: one of them is refused for something else.
+        """
+        refused = producer.rehearse(letters, wall_ms())
+        for n, error in refused.items():
+            if cause_of(error) is not RefusedFor.TIME:
+                where = dict(letters[n].headers).get(MIGRATED_FROM) or b"one of them"
+                raise self._stopped(f"{where.decode()} is refused by {letters[n].destination}: {error.str()}")
+        return [renew_timestamp(letter) if n in refused else letter for n, letter in enumerate(letters)]
 
     def _stopped(self, why: TransactionFailed | InstanceNameInUse | str) -> MigrationStopped:
         told = str(why)
@@ -180,6 +199,15 @@ class Move:
             f"{self._waiting.group}: {told}; {self.moved:,} records were moved before that and stay moved. Give the command "
             "again, once its reason is gone: it goes on where this ended"
         )
+
+
+def _move_batch(
+    letters: list[Entry], offsets: list[Any], member: KafkaGroupMember, producer: KafkaTransactionalProducer
+) -> None:
+    producer.begin()
+    producer.publish(letters, wall_ms())
+    producer.read_to(offsets, member.metadata())
+    producer.commit()
 
 
 def instance(app_id: str) -> str:

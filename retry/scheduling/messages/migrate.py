@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from retry.clock import wall_ms
 from retry.delay_queue.envelopes import Entry
-from retry.errors import MigrationStopped, TopicsInvalid, TransactionFailed
+from retry.errors import MigrationStopped, TopicsInvalid, TransactionAborted, TransactionFailed
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
@@ -174,9 +174,17 @@ def _moved(producer: KafkaTransactionalProducer, batch: list[Any], source: Sched
     newer = [m for m in batch if target.written_ms.get((m.partition(), m.key()), -1) <= m.timestamp()[1]]
     copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
     nulls = [Entry(source.topic, m.key(), None, [(names.MIGRATED, b"%d" % m.offset())], None, "") for m in batch]
-    producer.begin()
-    producer.publish([*copies, *nulls], wall_ms(), [m.partition() for m in (*newer, *batch)])
-    producer.commit()
+    partitions = [m.partition() for m in (*newer, *batch)]
+    try:
+        producer.begin()
+        producer.publish([*copies, *nulls], wall_ms(), partitions)
+        producer.commit()
+    except TransactionAborted as undone:
+        for n, error in producer.rehearse([*copies, *nulls], wall_ms(), partitions).items():
+            about = (*newer, *batch)[n]
+            place = f"{about.topic()}/{about.partition()}/{about.offset()}"
+            raise TransactionAborted(f"of {place} a record is refused: {error.str()}") from undone
+        raise
     # Not when the nulls are read back: a commit is answered before readers see what it wrote.
     for message in batch:
         source.waits.end(message.partition(), message.key(), message.offset())

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.kafka.interface import CommittedOffset, OffsetBounds, Partition
-from retry.kafka.record_size_limits import batch_bytes
+from retry.kafka.record_limits import TopicLimits, batch_bytes
 from retry.record import Headers
 from retry.testing.kafka.group_coordinator import MemoryGroup
 from retry.testing.kafka.partition import MemoryPartition, Transaction
@@ -35,6 +35,10 @@ class MemoryLog:
       closed: topics that refuse records for now.
       forbidden: topics that nobody may write to: a transaction with a record for one is refused whole, and no record is named.
       leaderless: topics that take nothing, not even the end of a transaction that has touched them.
+      bytes_max: by topic, its `max.message.bytes`.
+      age_ms_max: by topic, its `message.timestamp.before.max.ms`; topics without one take records of any age.
+      needs_key: topics that take no record without a key, as compacted ones.
+      invalid: topic and value of records that brokers refuse as invalid.
     """
 
     def __init__(self, now_ms: Callable[[], int] = clock.wall_ms) -> None:
@@ -53,6 +57,9 @@ class MemoryLog:
         self.leaderless: set[str] = set()
         self.topics: dict[str, list[MemoryPartition]] = {}
         self.bytes_max: dict[str, int] = {}
+        self.age_ms_max: dict[str, int] = {}
+        self.needs_key: set[str] = set()
+        self.invalid: set[tuple[str, bytes | None]] = set()
 
     def create(self, topic: str, partitions: int = 1, bytes_max: int = _BYTES_MAX) -> None:
         """Make an empty topic; `bytes_max` is its `max.message.bytes`: whatever is larger, alone in a batch, is refused."""
@@ -103,29 +110,39 @@ class MemoryLog:
         """Add a record outside of any transaction."""
         return self._add(Transaction(committed=True), Entry(topic, key, value, list(headers), None, ""), partition, self.now_ms())
 
-    def refusal(self, e: Entry, partition: int = _ANY_PARTITION) -> KafkaError | None:
+    def limits(self, topics: Iterable[str]) -> dict[str, TopicLimits]:
+        """Bounds of the records that topics take, as their configurations say."""
+        sizes = ((topic, self.bytes_max[topic]) for topic in topics if topic in self.bytes_max)
+        return {topic: TopicLimits(size, self.age_ms_max.get(topic), topic in self.needs_key) for topic, size in sizes}
+
+    def refusal(self, e: Entry, partition: int, stamp_ms: int) -> KafkaError | None:
         """Why a broker would not take this as a record, or None."""
         if e.destination not in self.topics or e.destination in self.closed:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
         if partition >= len(self.topics[e.destination]):
             return KafkaError(KafkaError._UNKNOWN_PARTITION, f"no partition {partition}")
-        too_large = batch_bytes(e) > self.bytes_max[e.destination]
-        return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if too_large else None
+        if batch_bytes(e) > self.bytes_max[e.destination]:
+            return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        if (e.destination, e.value) in self.invalid or (e.key is None and e.destination in self.needs_key):
+            return KafkaError(KafkaError.INVALID_RECORD)
+        is_old = self.now_ms() - stamp_ms > self.age_ms_max.get(e.destination, 1 << 62)
+        return KafkaError(KafkaError.INVALID_TIMESTAMP) if is_old else None
 
     def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
-        unwritable = forbidden() if e.destination in self.forbidden else self.refusal(e, partition)
+        unwritable = forbidden() if e.destination in self.forbidden else self.refusal(e, partition, stamp_ms)
         transaction.refused = transaction.refused or unwritable
         if e.destination in self.leaderless:
             transaction.refused = transaction.refused or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-            transaction.touched[self._partition(e, partition)] = None
+            transaction.touched[self.partition_of(e, partition)] = None
         if not transaction.refused:
             transaction.records.append(self._add(transaction, e, partition, stamp_ms))
 
     def _add(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> MemoryRecord:
-        return self._partition(e, partition).append(transaction, e, stamp_ms)
+        return self.partition_of(e, partition).append(transaction, e, stamp_ms)
 
-    def _partition(self, e: Entry, partition: int) -> MemoryPartition:
+    def partition_of(self, e: Entry, partition: int) -> MemoryPartition:
+        """The partition that a record goes to; -1 lets its key choose."""
         partitions = self.topics[e.destination]
         if partition == _ANY_PARTITION:
             # What has no key is spread; a real client draws lots, which a test could not repeat.

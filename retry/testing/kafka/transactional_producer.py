@@ -14,7 +14,8 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.group_member import read_committed_offset
-from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, refusals
+from retry.kafka.record_limits import OF_CONTENT
+from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, Suspects, refusals
 from retry.testing.kafka.group_coordinator import Membership
 from retry.testing.kafka.log import MemoryLog, forbidden
 from retry.testing.kafka.partition import Transaction
@@ -69,7 +70,7 @@ class MemoryTransactionalProducer:
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """Write entries to their destinations; their keys decide the partitions, or `partitions` where that is not -1."""
         for e, partition in zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False):
-            self._send(e, partition, now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms))
+            self._send(e, partition, _stamp_ms(e, now_ms))
 
     def _send(self, e: Entry, partition: int, stamp_ms: int) -> None:
         # What a fenced producer sends reaches no log, and it learns of that when it commits.
@@ -78,21 +79,36 @@ class MemoryTransactionalProducer:
             self._log.append(transaction, e, partition, stamp_ms)
 
     def rehearse(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None,  # noqa: ARG002
+        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None,
         anchor: object = None,  # noqa: ARG002
     ) -> dict[int, KafkaError]:
         """Say by position which entries would be refused and why; nothing is written."""
         sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
-        return refusals(
-            [RehearsedRecord(n, *each) for n, each in enumerate(sent)], self._tried, BatchSizeLimits(), Deadline(_REHEARSE_S)
-        )
+        records = [RehearsedRecord(n, *each) for n, each in enumerate(sent)]
+        return refusals(records, lambda some: self._tried(some, now_ms), BatchSizeLimits(), Deadline(_REHEARSE_S))
 
-    def _tried(self, records: list[RehearsedRecord]) -> RehearsalResult:
+    def _tried(self, records: list[RehearsedRecord], now_ms: int) -> RehearsalResult:
         if any(record.entry.destination in self._log.forbidden for record in records):
             return RehearsalResult(False, {}, forbidden())
-        refused = ((n, self._log.refusal(e, partition)) for n, e, partition in records)
-        first = next(((n, error) for n, error in refused if error is not None), None)
-        return RehearsalResult(first is None, dict([first]) if first else {})
+        refused = {n: error for n, e, at in records if (error := self._log.refusal(e, at, _stamp_ms(e, now_ms))) is not None}
+        if not refused:
+            return RehearsalResult(True, {})
+        first = next(record for record in records if record.position in refused)
+        error = refused[first.position]
+        if error.code() not in OF_CONTENT:
+            return RehearsalResult(False, {first.position: error})
+        # As with a real client: of one batch each is named that is to blame, or where that is one alone, the whole batch.
+        batch = self._batch_with(first, records)
+        to_blame = {n: refused[n] for n in batch if n in refused}
+        if len(to_blame) > 1 or len(batch) == 1:
+            return RehearsalResult(False, to_blame)
+        return RehearsalResult(False, {}, None, [Suspects(frozenset(batch), error)])
+
+    def _batch_with(self, first: RehearsedRecord, records: list[RehearsedRecord]) -> list[int]:
+        """Positions of the records that go to the same partition as this one."""
+        partition_of, topic = self._log.partition_of, first.entry.destination
+        place = partition_of(first.entry, first.partition)
+        return [n for n, e, at in records if e.destination == topic and partition_of(e, at) is place]
 
     def arrived(self, within_s: float) -> bool:  # noqa: ARG002
         """Wait for what is queued: nothing is, unless the transaction before has not ended."""
@@ -165,3 +181,7 @@ class MemoryTransactionalProducer:
         if self._epoch != self._log.epochs.get(self._id):
             self._broken, self._under_way = ProducerFenced(f"{self._id} was opened by another producer"), None
         return self._current()
+
+
+def _stamp_ms(e: Entry, now_ms: int) -> int:
+    return now_ms if e.timestamp_ms is None else min(e.timestamp_ms, now_ms)

@@ -91,6 +91,10 @@ def _select(
         shard.moves.hold(writer, found.unopened, around)
         shard.progress.moved()
         return None
+    elif found.refused:
+        shard.moves.park_refused(writer, found.refused, around, now_ms)
+        shard.progress.moved()
+        return None
     return found
 
 

@@ -1,20 +1,23 @@
 """What moves waiting entries of one shard between two sweeps: the upgrade of old keys, rescheduling, actions,
-nulls that cancel, and keys that are lost and found."""
+nulls that cancel, keys that are lost and found, and entries that their topics refuse."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from retry.delay_queue.table.interface import Table
-from retry.delivery import migrate_v1_keys
+from retry.delivery import migrate_v1_keys, move_entries, park_refused
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
 from retry.delivery.due_batch import DueRow
 from retry.delivery.hold import Held, Holding
+from retry.delivery.park_refused import RefusedContext
 from retry.delivery.redecide import Redecider
+from retry.delivery.refused_entries import RefusedEntry, name_letter
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.slice_work import ActContext
 from retry.delivery.sweep import ChangelogPartition
@@ -60,9 +63,40 @@ class RequestedMoves:
         if self._holding.hold(writer, rows, around.codec, self._end(around)):
             self._held_moved()
 
+    def park_refused(
+        self, writer: TransactionalProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
+    ) -> None:
+        """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
+
+        Does nothing while not all is folded that was moved before.
+        """
+        end = self._end(around)
+        if not self._holding.is_settled(end):
+            return
+        context = _refused_context(writer, around, now_ms)
+        verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(self._table), self._changelog, context)
+        if verdicts.moves or verdicts.rows:
+            move_entries.commit(writer, self._changelog, around.judge, verdicts.moves, verdicts.rows)
+            put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
+            put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
+            ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
+            self._table.drop(ended, put)
+            self._holding.await_fold()
+        if verdicts.moves:
+            named = "; ".join(f"{name_letter(each.key)}, which {each.entry.destination} refuses" for each in verdicts.moves[:5])
+            log.warning("shard %d: %d letters are parked: %s", self._changelog.partition, len(verdicts.moves), named)
+        if verdicts.held:
+            refused = [RefusedEntry(name_letter(key), to, why, now_ms) for (key, _), to, why in verdicts.held]
+            self._holding.hold_refused(writer, [row for row, _, _ in verdicts.held], refused)
+        for key in verdicts.settled:
+            around.gate.refused_entries.drop_entry(key)
+        self._held_moved()
+
     def release(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> bool:
-        """Move one batch of what was held and can be opened now; False where there is none."""
-        released = self._holding.step(writer, around.codec, now_ms, around.rows_max, self._end(around))
+        """Move one batch of what was held and can be sent now; False where there is none."""
+        context = _refused_context(writer, around, now_ms)
+        still_refused = partial(park_refused.find_refused, changelog=self._changelog, context=context)
+        released = self._holding.step(writer, around.codec, now_ms, around.rows_max, self._end(around), still_refused)
         if released:
             self._held_moved()
         return released > 0
@@ -109,3 +143,7 @@ class RequestedMoves:
     def about(self, judge: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
         return MovesTold(self._rescheduling.about(self._table, judge) or "", self._acting.about(judge.digest))
+
+
+def _refused_context(writer: TransactionalProducer, around: ShardContext, now_ms: int) -> RefusedContext:
+    return RefusedContext(writer, around.gate, around.judge, around.discarded, now_ms)

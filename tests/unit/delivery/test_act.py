@@ -24,6 +24,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryUnreadable, TransactionAborted
 from retry.intake import attempts
 from retry.intake.attempts import RecentLineages
+from retry.kafka.record_limits import RecordLimits
 from retry.telemetry import outcomes
 from retry.telemetry.outcomes import Outcome
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
@@ -40,6 +41,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.away: dict[str, str] = {}
+        self.record_limits = RecordLimits()
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
         return {topic: why for topic, why in self.away.items() if topic in destinations}
@@ -523,3 +525,37 @@ def test_an_undone_discard_is_told_as_the_retry_that_it_is_again(bench: Bench) -
     assert [(told["decision"], told["target"], told["due_ms"], told["taken_ms"]) for told in bench.outcomes()] == [
         ("discard", DISCARDED, None, NOW_MS), ("retry", "orders.retry", NOW_MS + HOUR_MS, NOW_MS + 1),
     ]  # fmt: skip
+
+
+def test_a_letter_that_cannot_be_kept_as_it_was_stays_as_it_is_and_the_others_of_its_slice_are_changed(bench: Bench) -> None:
+    keys = bench.wait(3)
+    bad = envelopes.decode(bench.live()[keys[1]])
+    odd = msgspec.structs.replace(bad, value=b'{"a":9}')
+    bench.write((keys[1], packed(odd)))
+    bench.log.invalid.add((DISCARDED, odd.value))
+    bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
+    with pytest.raises(TransactionAborted):
+        bench.step()
+    bench.finish()
+    assert (bench.tally.done, bench.tally.refused) == (2, {"refused": 1})
+    assert sorted(envelopes.decode(envelope).value or b"" for envelope in bench.live().values()) == [b'{"a":2}'] * 2 + [odd.value]
+    assert [record.value() for record in bench.log.read(DISCARDED)] == [b'{"a":1}'] * 2
+    assert [each["result"] for each in bench.told()[0]] == ["done", "refused", "done"]
+
+
+def test_a_letter_that_is_older_than_what_the_topic_of_discarded_letters_takes_is_kept_with_its_time_in_a_header(
+    bench: Bench,
+) -> None:
+    bench.gate.record_limits = RecordLimits(bench.log.limits)
+    bench.log.age_ms_max[DISCARDED] = HOUR_MS
+    bench.log.now_ms = lambda: NOW_MS
+    keys = bench.wait(1)
+    entry = envelopes.decode(bench.live()[keys[0]])
+    bench.write((keys[0], packed(msgspec.structs.replace(entry, timestamp_ms=NOW_MS - 2 * HOUR_MS))))
+    bench.ask("patch", at_once(keys), patch=HEADER_PATCH)
+    with pytest.raises(TransactionAborted):
+        bench.step()
+    bench.finish()
+    (kept,) = bench.log.read(DISCARDED)
+    assert dict(kept.headers() or [])["retry-timestamp-ms"] == b"%d" % (NOW_MS - 2 * HOUR_MS)
+    assert bench.tally.done == 1

@@ -9,7 +9,7 @@ import pytest
 from retry.delivery.sweep import NOTHING
 from retry.delivery.transaction_batch import DEFER_MS
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
-from retry.kafka.record_size_limits import RecordSizeLimits
+from retry.kafka.record_limits import RecordLimits
 from retry.testing.kafka import Fault
 from tests.support.bench import NOW_MS, Bench
 
@@ -199,7 +199,7 @@ def test_an_ordered_entry_that_is_put_back_keeps_its_place(bench: Bench) -> None
     assert bench.agrees()
     assert bench.sweep() is NOTHING
     bench.log.create("narrow", 1, bytes_max=500)
-    bench.gate.size_limits.refresh()
+    bench.gate.record_limits.refresh()
     later = NOW_MS + DEFER_MS
     assert [[entry.value for entry in bench.sweep(later).sent] for _ in range(2)] == [[b"x" * 100], [b"next"]]
     assert bench.agrees()
@@ -227,10 +227,10 @@ def test_what_is_larger_than_what_was_refused_goes_out_of_the_way_without_being_
     bench: Bench, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     if not told:
-        bench.gate.size_limits = RecordSizeLimits(lambda _: {})
+        bench.gate.record_limits = RecordLimits(lambda _: {})
     tries: list[int] = []
     tried = bench.writer._tried
-    monkeypatch.setattr(bench.writer, "_tried", lambda records: tries.append(len(records)) or tried(records))
+    monkeypatch.setattr(bench.writer, "_tried", lambda records, now_ms: tries.append(len(records)) or tried(records, now_ms))
     for size in range(100, 160):
         bench.put(NOW_MS - 1, b"x" * size, to="narrow")
     assert bench.sweep().deferred == {"narrow": 60}
@@ -252,7 +252,7 @@ def test_what_was_put_back_for_its_size_goes_once_its_topic_takes_it(bench: Benc
         bench.put(now_ms, b"x" * 100, to="narrow")
         assert bench.sweep(now_ms).deferred == {"narrow": 1}
     bench.log.bytes_max["narrow"] = 1_000
-    bench.gate.size_limits.refresh()
+    bench.gate.record_limits.refresh()
     bench.put(NOW_MS + 2, b"y" * 100, to="narrow")
     assert [entry.value for entry in bench.sweep(NOW_MS + 2).sent] == [b"y" * 100]
     assert len(bench.sweep(NOW_MS + DEFER_MS + 1).sent) == 2

@@ -359,3 +359,20 @@ def test_whatever_happens_the_table_is_the_fold_of_the_changelog(happenings: lis
         world.bench.fold()
     assert world.bench.live() == {}
     world.close()
+
+
+def test_a_timer_that_its_parking_topic_refuses_is_put_aside_to_be_parked_and_called_no_more(world: World) -> None:
+    for timer_id in ("t1", "t2"):
+        world.put(timer_id)
+    world.bench.log.invalid.add(("parked-timers", b"body"))
+    fails = Answer(410, None, b"", 5)
+    assert world.turn(answer=fails) == 2
+    assert [called.decision for called in world.outcomes()] == ["parked", "parked"]
+    assert (world.bench.delivered("parked-timers"), len(world.bench.live()), world.agrees()) == ([], 2, True)
+    assert world.turn(NOW_MS + 1_000) == 0
+    assert len(world.hosts.asked) == 2
+    world.bench.log.invalid.clear()
+    assert len(world.bench.sweep(NOW_MS + 1_000).sent) == 2
+    parked = world.bench.log.read("parked-timers")
+    assert [dict(record.headers() or [])["retry-parked-reason"] for record in parked] == [b"gone", b"gone"]
+    assert world.bench.live() == {}

@@ -153,3 +153,17 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, content, line, reason):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(PolicyFileInvalid, match="No such file"):
         load(tmp_path / "p.yaml")
+
+
+def test_what_becomes_of_a_retry_that_is_too_old_for_its_topic_is_inherited_and_overridden() -> None:
+    text = """
+    defaults: {old_timestamp: park}
+    teams:
+      a: {topics: [{dead_letters: a.DLT, retry_to: a}]}
+      b:
+        old_timestamp: now
+        topics: [{dead_letters: b.DLT, retry_to: b}, {dead_letters: c.DLT, retry_to: c, old_timestamp: park}]
+    """
+    found = parse(text, "policies.yaml")
+    assert [found.route(f"{name}.DLT").renews_timestamps for name in "abc"] == [False, True, False]
+    assert parse(text.replace("defaults: {old_timestamp: park}", ""), "policies.yaml").route("a.DLT").renews_timestamps

@@ -112,6 +112,7 @@ TAILS = [
     ("        rules:\n        - null_value: 1\n", 9, f"{TOPIC}.rules[0].null_value", "a condition, true or false"),
     ("        rules:\n        - null_value: cancel\n", 9, f"{TOPIC}.rules[0].null_value", "cancel are for the topic, the team"),
     ("        null_value: true\n", 8, f"{TOPIC}.null_value", "retry or cancel here"),
+    ("        old_timestamp: keep\n", 8, f"{TOPIC}.old_timestamp", "now or park"),
     ("        null_value: drop\n", 8, f"{TOPIC}.null_value", "retry or cancel here"),
     ("        rules:\n        - {null_value: true, ordered: 1}\n", 9, f"{TOPIC}.rules[0].ordered", "expected `bool`"),
     ("        rules:\n        - {attempt: 2, retry_to: '{origin}'}\n", 9,

@@ -10,7 +10,7 @@ from retry import clock
 from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
 from retry.errors import RecordUnwritten
 from retry.policies.limits import CircuitBreakerLimits
-from retry.telemetry.worker_records import BreakerRecord, WorkerRecord, read
+from retry.telemetry.worker_records import BreakerRecord, RefusedRecord, WorkerRecord, read
 from retry.worker.worker_status import EVERY_S, WorkerStatus
 
 LIMITS = CircuitBreakerLimits(failures=2, within_ms=60_000, open_for_ms=10_000)
@@ -27,7 +27,10 @@ class Told:
         self.partitions: int | None = 1
         self.refusal: RecordUnwritten | None = None
         self.written: list[WorkerRecord] = []
-        self.status = WorkerStatus("w1", lambda: [0, 3], self._breakers, lambda: self, "notes", lambda: self.partitions)
+        self.refused = list[RefusedRecord]()
+        self.status = WorkerStatus(
+            "w1", lambda: [0, 3], self._breakers, lambda _: self.refused, lambda: self, "notes", lambda: self.partitions
+        )
 
     def _breakers(self, now_ms: int) -> list[BreakerRecord]:
         return [BreakerRecord(*each) for each in self.breakers.not_closed(now_ms)]
@@ -96,3 +99,14 @@ def test_a_topic_that_is_missing_is_looked_for_again_and_what_is_refused_is_told
         told.look(EVERY_S)
     told_once = "consoles are not told of this worker: no right to write topic notes"
     assert [record.message for record in caplog.records] == [told_once]
+
+
+def test_a_letter_that_its_topic_refuses_is_named_at_once_and_until_it_goes(told: Told) -> None:
+    told.look()
+    told.refused = [RefusedRecord("orders.DLT/0/7", "orders.retry", "it has no key", 1_001_000)]
+    (said,) = told.look(1)
+    assert said.refused == told.refused
+    assert told.look(1) == []
+    told.refused = []
+    (said,) = told.look(1)
+    assert said.refused == []

@@ -1,0 +1,117 @@
+"""Which records need not be tried: what topics that have refused one take, for as long as that is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from retry import clock
+from retry.delay_queue.envelopes import Entry
+from retry.kafka import client_config
+from retry.kafka.record_limits import RecordLimits, RefusedFor, TopicLimits, batch_bytes
+from retry.settings import Settings
+
+NOW_MS = 1_700_000_000_000
+
+
+def entry(size: int, topic: str = "t") -> Entry:
+    """A record whose batch has so many bytes."""
+    return Entry(topic, None, bytes(size - batch_bytes(Entry(topic, None, bytes(200), [], None, "")) + 200), [], None, "")
+
+
+class Clock:
+    """Goes on when it is told to."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time() -> Iterator[Clock]:
+    made = Clock()
+    clock.use(made)  # type: ignore[arg-type]
+    yield made
+    clock.use(clock.MACHINE)
+
+
+def test_nothing_is_asked_or_known_until_a_record_is_met_that_is_too_large() -> None:
+    asked: list[set[str]] = []
+    sizes = RecordLimits(lambda topics: asked.append(topics) or {"t": TopicLimits(500)})
+    sizes.refresh()
+    assert (sizes.has_limits(), sizes.find_refused([entry(1_000)], NOW_MS), asked) == (False, {}, [])
+    assert (sizes.look([entry(500), entry(900, "other")], NOW_MS), sizes.has_limits()) == ({}, False)
+    records = [entry(500), entry(501), entry(501, "other")]
+    assert set(sizes.look(records, NOW_MS)) == set(sizes.find_refused(records, NOW_MS)) == {1}
+    sizes.refresh()
+    assert asked[-1] == {"t"}
+
+
+def test_a_limit_that_was_raised_is_believed_at_the_next_refresh() -> None:
+    limits = {"t": TopicLimits(500)}
+    sizes = RecordLimits(lambda _: limits)
+    assert sizes.look([entry(600)], NOW_MS)
+    limits["t"] = TopicLimits(600)
+    assert sizes.find_refused([entry(600)], NOW_MS)
+    sizes.refresh()
+    assert (set(sizes.find_refused([entry(600), entry(601)], NOW_MS))) == {1}
+
+
+def test_what_was_heard_is_forgotten_where_brokers_do_not_tell_before_anything_is_put_back_twice(time: Clock) -> None:
+    sizes = RecordLimits(lambda _: {})
+    for size in (600, 500, 700):
+        sizes.learn_refusal(entry(size), RefusedFor.SIZE, NOW_MS)
+    assert set(sizes.find_refused([entry(499), entry(500)], NOW_MS)) == {1}
+    time.now_s = 25.0
+    sizes.refresh()
+    assert sizes.find_refused([entry(900)], NOW_MS) == {}
+    sizes.learn_refusal(entry(900), RefusedFor.SIZE, NOW_MS)
+    assert set(sizes.find_refused([entry(899), entry(900)], NOW_MS)) == {1}
+
+
+def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_ever(time: Clock) -> None:
+    sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)))
+    sizes.look([entry(600)], NOW_MS)
+    for time.now_s in (100.0, 200.0):
+        sizes.refresh()
+        assert sizes.find_refused([entry(600)], NOW_MS)
+    time.now_s = 400.0
+    sizes.refresh()
+    assert not sizes.has_limits()
+
+
+def test_the_size_of_a_record_says_nothing_where_a_producer_compresses() -> None:
+    sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)), compressed=True)
+    sizes.learn_refusal(entry(600), RefusedFor.SIZE, NOW_MS)
+    assert (sizes.look([entry(600)], NOW_MS), sizes.has_limits()) == ({}, False)
+    config = client_config.producer_config(Settings(), "id")
+    assert not client_config.compresses(config)
+    assert client_config.compresses(config | {"compression.type": "lz4"})
+    assert client_config.compresses(config | {"compression.codec": "zstd"})
+
+
+def made_at(timestamp_ms: int | None, topic: str = "t", key: bytes | None = b"k") -> Entry:
+    return Entry(topic, key, b"v", [], timestamp_ms, "")
+
+
+def test_what_is_older_than_its_topic_takes_or_lacks_the_key_that_it_needs_is_known() -> None:
+    limits = RecordLimits(lambda topics: dict.fromkeys(topics - {"other"}, TopicLimits(500, 1_000, needs_key=True)))
+    old, keyless = made_at(NOW_MS - 1_001), made_at(NOW_MS, key=None)
+    records = [made_at(NOW_MS - 1_000), old, keyless, made_at(None), made_at(0, "other"), entry(501)]
+    found = limits.look(records, NOW_MS)
+    assert {n: refusal.cause for n, refusal in found.items()} == {
+        1: RefusedFor.TIME, 2: RefusedFor.CONTENT, 5: RefusedFor.CONTENT
+    }
+    assert "message.timestamp.before.max.ms" in found[1].why
+    assert "cleanup.policy" in found[2].why
+    assert limits.find_refused(records, NOW_MS) == found
+
+
+def test_where_brokers_do_not_tell_nothing_older_than_what_was_refused_is_tried() -> None:
+    limits = RecordLimits(lambda _: {})
+    limits.learn_refusal(made_at(NOW_MS - 500), RefusedFor.TIME, NOW_MS)
+    limits.learn_refusal(made_at(None), RefusedFor.CONTENT, NOW_MS)
+    records = [made_at(NOW_MS - 499), made_at(NOW_MS - 500), made_at(None, key=None)]
+    assert set(limits.find_refused(records, NOW_MS)) == {1}
