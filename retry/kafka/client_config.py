@@ -71,6 +71,8 @@ _FETCHING = {
     "fetch.queue.backoff.ms": 5,
 }
 
+_COMPRESSION = ("compression.type", "compression.codec")
+
 Config = dict[str, Any]
 _Client = TypeVar("_Client")
 
@@ -221,9 +223,15 @@ def producer_config(settings: Settings, transactional_id: str, compression: str 
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
 
 
+def compressed_with_gzip(config: Config) -> Config:
+    """Change the configuration of a producer so that it compresses with what every client reads."""
+    named = {name: value for name, value in config.items() if name not in _COMPRESSION}
+    return {**named, "compression.type": "gzip"}
+
+
 def compresses(config: Config) -> bool:
     """Whether a producer with this configuration compresses, so that the size of a record says nothing of what is sent."""
-    return any(config.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))
+    return any(config.get(name, "none") != "none" for name in _COMPRESSION)
 
 
 def records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Config:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 
+from retry.delay_queue import entry_keys
 from retry.delivery.sweep import NOTHING
 from retry.delivery.transaction_batch import DEFER_MS
 from retry.errors import CommitInDoubt, EntryUnreadable, ProducerFenced, TransactionAborted
@@ -220,6 +222,27 @@ def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> 
         bench.put(NOW_MS, value, to="narrow")
     assert bench.sweep().deferred == {"narrow": 1}
     assert bench.delivered("narrow") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])
+def test_what_its_topic_takes_only_compressed_is_sent_so_and_what_it_does_not_take_is_put_back(bench: Bench, told: bool) -> None:
+    """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
+    if not told:
+        bench.gate.record_limits = RecordLimits(lambda _: {})
+    bench.log.bytes_max["narrow"] = 1_000
+    refused = random.Random(1).randbytes(5_000)
+    for value in (b"x" * 5_000, b"small", refused):
+        bench.put(NOW_MS, value, to="narrow")
+    bench.put(NOW_MS, b"other")
+    swept = [bench.sweep(), bench.sweep(NOW_MS + 1)]
+    assert sorted(bench.delivered("narrow")) == [b"small", b"x" * 5_000]
+    assert bench.delivered() == [b"other"]
+    assert sum((each.deferred for each in swept), Counter[str]()) == {"narrow": 1}
+    (waiting,) = bench.live()
+    assert entry_keys.due_at_ms(waiting) >= NOW_MS + DEFER_MS
+    assert bench.agrees()
+    bench.put(NOW_MS + 2, b"y" * 5_000, to="narrow")
+    assert [entry.value for entry in bench.sweep(NOW_MS + 2).sent] == [b"y" * 5_000]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])

@@ -15,6 +15,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.transaction_batch import DEFER_MS
+from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.kafka.record_limits import RecordLimits
 from retry.policies.policy_file import parse
@@ -49,6 +50,7 @@ class World:
         for topic in ("changelog", "retry", "parking", "parked", "discarded"):
             self.log.create(topic)
         self.log.create("outcomes")
+        self.log.create("lineage")
         registry = parse(POLICIES % keys, "policies.yaml", digest="")
         builder = EntryBuilder("changelog", "parked", {})
         through: Any = [Opened()]
@@ -57,9 +59,9 @@ class World:
             record_limits=RecordLimits(self.log.limits if told else lambda _: {}),
         )
         unused: Any = nobody
+        judge = Redecider(registry, builder, LineageTopic("lineage", 1))
         self.around = ShardContext(
-            MemoryCluster(self.log, "app", "w"), unused, self.gate, Redecider(registry, builder, []), 100, 1 << 20,
-            discarded="discarded",
+            MemoryCluster(self.log, "app", "w"), unused, self.gate, judge, 100, 1 << 20, discarded="discarded",
         )
         self.writer = MemoryTransactionalProducer(self.log, "sweep")
         self.writer.open()
