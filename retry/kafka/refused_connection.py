@@ -49,7 +49,7 @@ class ConnectionErrors:
             self._errors.append(error)
 
     def find_newest(self, code: int | None = None) -> str:
-        """What the newest one says, or the newest with this code; empty where there is none."""
+        """Find the text of the newest error, or of the newest with this code; empty where there is none."""
         texts = [_TOOK.sub("", error.str()) for error in self._errors if code is None or error.code() == code]
         return texts[-1] if texts else ""
 
